@@ -1,0 +1,304 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+)
+
+// Config is the agent's file of settings. Default fills in what a file may leave out.
+type Config struct {
+	Node         Node       `yaml:"node"`
+	Coordinators []string   `yaml:"coordinators"`
+	Listen       Listen     `yaml:"listen"`
+	DataDir      string     `yaml:"data_dir"`
+	TLS          config.TLS `yaml:"tls"`
+	Cloud        Cloud      `yaml:"cloud"`
+	Stores       []Store    `yaml:"stores"`
+	Workloads    []Workload `yaml:"workloads"`
+	Drain        Drain      `yaml:"drain"`
+	Receive      Receive    `yaml:"receive"`
+}
+
+// Node is the machine. An empty zone or pool is asked of the cloud.
+type Node struct {
+	Name string `yaml:"name"`
+	Zone string `yaml:"zone"`
+	Pool string `yaml:"pool"`
+}
+
+// Listen is where the agent is found: by its peers, by what scrapes its metrics, and on its own machine. Advertise is
+// the address that peers are told; empty, it is Peer, with the local address towards the coordinator for a host that is
+// not specified.
+type Listen struct {
+	Peer          string `yaml:"peer"`
+	HTTP          string `yaml:"http"`
+	Socket        string `yaml:"socket"`
+	Advertise     string `yaml:"advertise"`
+	ReadTokenFile string `yaml:"read_token_file"`
+}
+
+// Cloud says whose notices are listened for. Provider is auto, ec2 or none; Endpoint replaces the metadata service's
+// address.
+type Cloud struct {
+	Provider string        `yaml:"provider"`
+	Endpoint string        `yaml:"endpoint"`
+	Poll     time.Duration `yaml:"poll"`
+}
+
+// Store is a set of directories whose files the agent may carry. Kind is cache or shuffle, Layout files or spark, and
+// Land place or vault.
+type Store struct {
+	Name   string   `yaml:"name"`
+	Kind   string   `yaml:"kind"`
+	Layout string   `yaml:"layout"`
+	Land   string   `yaml:"land"`
+	Paths  []string `yaml:"paths"`
+}
+
+// Workload is a local process or engine that should be told of the drain.
+type Workload struct {
+	Name string `yaml:"name"`
+	Type string `yaml:"type"`
+	Unit string `yaml:"unit"`
+}
+
+// Drain bounds the agent's work of emptying the node. A Tail of 0 is chosen by the source of the notice; a
+// MaxBytesPerSecond of 0 is no cap.
+type Drain struct {
+	Tail               time.Duration `yaml:"tail"`
+	Timeout            time.Duration `yaml:"timeout"`
+	ConnectionsPerPeer int           `yaml:"connections_per_peer"`
+	MaxBytesPerSecond  config.Bytes  `yaml:"max_bytes_per_second"`
+}
+
+// Receive bounds what the agent takes from leaving peers.
+type Receive struct {
+	ReserveBytes config.Bytes `yaml:"reserve_bytes"`
+	MaxStreams   int          `yaml:"max_streams"`
+}
+
+// Default is the configuration of an empty file, which lacks only its coordinators and certificates.
+func Default() Config {
+	host, _ := os.Hostname() // without one, Validate asks for a name
+	return Config{
+		Node:    Node{Name: host},
+		Listen:  Listen{Peer: "0.0.0.0:7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
+		DataDir: "/var/lib/lifeboat",
+		Cloud:   Cloud{Provider: "auto", Poll: time.Second},
+		Drain:   Drain{Timeout: time.Hour, ConnectionsPerPeer: 2},
+		Receive: Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+	}
+}
+
+// Load reads the file at path and the conf.d beside it. Names of certificates and of the token file are relative to
+// path's directory.
+func Load(path string) (Config, error) {
+	c := Default()
+	if err := config.Load(path, &c); err != nil {
+		return Config{}, err
+	}
+	dir := filepath.Dir(path)
+	c.TLS = c.TLS.In(dir)
+	c.Listen.ReadTokenFile = config.In(dir, c.Listen.ReadTokenFile)
+	for i := range c.Stores {
+		if s := &c.Stores[i]; s.Land == "" {
+			s.Land = defaultLand(s.Layout)
+		}
+	}
+	return c, nil
+}
+
+// defaultLand is where blocks of a layout come to rest: Spark finds what appears in its directories, and nobody expects
+// strange files in a cache.
+func defaultLand(layout string) string {
+	if layout == "spark" {
+		return "place"
+	}
+	return "vault"
+}
+
+func (c Config) identity() certs.Name { return certs.Name{Role: certs.RoleNode, Name: c.Node.Name} }
+
+// Identity is who the agent is to its fleet. The certificate decides, so it must say what the file says.
+func (c Config) Identity() (*certs.Identity, error) {
+	if c.TLS.DevInsecure {
+		return certs.Dev(c.identity()), nil
+	}
+	id, err := certs.Load(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return nil, err
+	}
+	if got, want := id.Name(), c.identity(); got != want {
+		return nil, fmt.Errorf("certificate %s is of %q, want %q: set node.name, or lifeboat tls issue --node %s", c.TLS.Cert, got, want, c.Node.Name)
+	}
+	return id, nil
+}
+
+const (
+	// AWS asks to look every 5 s (docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html);
+	// slower than that spends the two minutes of a notice on not knowing it.
+	minPoll, maxPoll = 100 * time.Millisecond, 5 * time.Second
+	maxTail          = time.Minute // half of EC2's notice
+	maxDrain         = 30 * 24 * time.Hour
+	maxConnections   = 8 // two to four carried the most between two hosts; more only cost memory
+	maxStreams       = 1024
+	// sun_path of unix(7) has 108 bytes, one of them for the end.
+	maxSocket = 107
+)
+
+// Validate reports every value out of its bounds.
+func (c *Config) Validate(report func(key string, value any, bound, remedy string)) {
+	if err := c.identity().Check(); err != nil {
+		report("node.name", c.Node.Name, err.Error(), "set it to a name like host-a")
+	}
+	if len(c.Coordinators) == 0 {
+		report("coordinators", nil, "must name a coordinator", `write its address: coordinators: ["10.0.0.1:7411"]`)
+	}
+	addresses := map[string]string{"listen.peer": c.Listen.Peer, "listen.http": c.Listen.HTTP}
+	for i, addr := range c.Coordinators {
+		key := fmt.Sprintf("coordinators[%d]", i)
+		config.CheckDial(report, key, addr)
+		addresses[key] = addr
+		if first := slices.Index(c.Coordinators, addr); first < i {
+			report(key, addr, fmt.Sprintf("stands already in coordinators[%d]", first), "remove it")
+		}
+	}
+	c.Listen.validate(report)
+	if c.Listen.Advertise != "" {
+		addresses["listen.advertise"] = c.Listen.Advertise
+	}
+	c.TLS.Validate(report, addresses)
+	config.CheckDir(report, "data_dir", c.DataDir)
+	c.Cloud.validate(report)
+	c.validateStores(report)
+	c.validateWorkloads(report)
+	c.Drain.validate(report)
+	config.CheckBetween(report, "receive.reserve_bytes", c.Receive.ReserveBytes, 0, math.MaxInt64)
+	config.CheckBetween(report, "receive.max_streams", c.Receive.MaxStreams, 1, maxStreams)
+}
+
+func (l Listen) validate(report config.Report) {
+	config.CheckListen(report, "listen.peer", l.Peer)
+	config.CheckListen(report, "listen.http", l.HTTP)
+	config.CheckApart(report, "listen.peer", l.Peer, "listen.http", l.HTTP)
+	config.CheckDir(report, "listen.socket", l.Socket)
+	if len(l.Socket) > maxSocket {
+		report("listen.socket", l.Socket, fmt.Sprintf("must be at most %d bytes, is %d", maxSocket, len(l.Socket)), "choose a shorter path")
+	}
+	if l.Advertise != "" {
+		config.CheckDial(report, "listen.advertise", l.Advertise)
+	}
+	if l.ReadTokenFile != "" && !config.Loopback(l.HTTP) {
+		report("listen.read_token_file", l.ReadTokenFile, "must not cross the network in clear, as it would on listen.http "+l.HTTP,
+			"listen on 127.0.0.1, or read blocks from the peer address with a certificate")
+	}
+}
+
+func (c Cloud) validate(report config.Report) {
+	switch c.Provider {
+	case "auto", "ec2", "none":
+	case "gce", "azure":
+		report("cloud.provider", c.Provider, "not supported by this version", "use auto, ec2 or none")
+	default:
+		report("cloud.provider", c.Provider, "must be auto, ec2 or none", "use auto")
+	}
+	if c.Endpoint != "" {
+		u, err := url.Parse(c.Endpoint)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			report("cloud.endpoint", c.Endpoint, "must be a URL", "write it like http://127.0.0.1:1338, or remove it outside of tests")
+		}
+	}
+	config.CheckBetween(report, "cloud.poll", c.Poll, minPoll, maxPoll)
+}
+
+// A store's name is the first word of its blocks' ids and a name in every peer's directories.
+var storeName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+
+func (c *Config) validateStores(report config.Report) {
+	type place struct{ key, path string }
+	taken := []place{{"data_dir", c.DataDir}}
+	names := map[string]int{}
+	for i, s := range c.Stores {
+		key := fmt.Sprintf("stores[%d]", i)
+		if !storeName.MatchString(s.Name) {
+			report(key+".name", s.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename the store")
+		} else if first, ok := names[s.Name]; ok {
+			report(key+".name", s.Name, fmt.Sprintf("is the name of stores[%d] too", first), "rename one of them")
+		} else {
+			names[s.Name] = i
+		}
+		oneOf(report, key+".kind", s.Kind, "cache", "shuffle")
+		oneOf(report, key+".layout", s.Layout, "files", "spark")
+		if s.Land != "" {
+			oneOf(report, key+".land", s.Land, "place", "vault")
+		}
+		if len(s.Paths) == 0 {
+			report(key+".paths", nil, "must name a directory", "list the directories of the store")
+		}
+		for j, path := range s.Paths {
+			key := fmt.Sprintf("%s.paths[%d]", key, j)
+			if !config.CheckDir(report, key, path) {
+				continue
+			}
+			overlap := func(t place) bool { return inside(path, t.path) || inside(t.path, path) }
+			if at := slices.IndexFunc(taken, overlap); at >= 0 {
+				report(key, path, fmt.Sprintf("must be apart from %s %s: no file may be in both", taken[at].key, taken[at].path), "choose another directory")
+			}
+			taken = append(taken, place{key, path})
+		}
+	}
+}
+
+// inside says whether path is dir or lies in it.
+func inside(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+func (c *Config) validateWorkloads(report config.Report) {
+	names := map[string]int{}
+	for i, w := range c.Workloads {
+		key := fmt.Sprintf("workloads[%d]", i)
+		if w.Name == "" {
+			report(key+".name", nil, "must have a name", "give it one")
+		} else if first, ok := names[w.Name]; ok {
+			report(key+".name", w.Name, fmt.Sprintf("is the name of workloads[%d] too", first), "rename one of them")
+		} else {
+			names[w.Name] = i
+		}
+		if w.Type == "" {
+			report(key+".type", nil, "must say what it is", "write its engine, like spark")
+		}
+	}
+}
+
+func (d Drain) validate(report config.Report) {
+	config.CheckBetween(report, "drain.tail", d.Tail, 0, maxTail)
+	config.CheckBetween(report, "drain.timeout", d.Timeout, time.Second, maxDrain)
+	if d.Tail > 0 && d.Timeout <= d.Tail {
+		report("drain.timeout", d.Timeout, fmt.Sprintf("must leave time before the tail of %s", d.Tail), fmt.Sprintf("raise it above %s", d.Tail))
+	}
+	config.CheckBetween(report, "drain.connections_per_peer", d.ConnectionsPerPeer, 1, maxConnections)
+	config.CheckBetween(report, "drain.max_bytes_per_second", d.MaxBytesPerSecond, 0, math.MaxInt64)
+}
+
+func oneOf(report config.Report, key, value string, words ...string) {
+	if slices.Contains(words, value) {
+		return
+	}
+	var shown any
+	if value != "" {
+		shown = value
+	}
+	report(key, shown, "must be "+strings.Join(words, " or "), "use "+words[0])
+}

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+)
+
+var updateConfig = flag.Bool("update-config", false, "rewrite the expected faults")
+
+// TestConfigMinimal loads the file that the manual shows.
+func TestConfigMinimal(t *testing.T) {
+	dir := "testdata/config"
+	got, err := Load(filepath.Join(dir, "minimal.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Node:         Node{Name: "host-a", Zone: "us-east-1a", Pool: "r5.4xlarge-spot"},
+		Coordinators: []string{"10.0.0.1:7411"},
+		Listen:       Listen{Peer: "0.0.0.0:7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
+		DataDir:      "/var/lib/lifeboat",
+		TLS:          config.TLS{CA: dir + "/ca.pem", Cert: dir + "/node.pem", Key: dir + "/node.key"},
+		Cloud:        Cloud{Provider: "auto", Poll: time.Second},
+		Stores: []Store{
+			{Name: "cache", Kind: "cache", Layout: "files", Land: "vault", Paths: []string{"/mnt/d0/cache"}},
+			{Name: "spark", Kind: "shuffle", Layout: "spark", Land: "place", Paths: []string{"/mnt/d0/spark", "/mnt/d1/spark"}},
+		},
+		Workloads: []Workload{{Name: "spark-worker", Type: "spark", Unit: "spark-worker.service"}},
+		Drain:     Drain{Timeout: time.Hour, ConnectionsPerPeer: 2},
+		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestConfigFaults(t *testing.T) {
+	for _, name := range []string{"faults", "insecure"} {
+		_, err := Load(filepath.Join("testdata/config", name+".yaml"))
+		faults, ok := errors.AsType[*config.Faults](err)
+		if !ok {
+			t.Fatalf("%s: got %T %v, want faults", name, err, err)
+		}
+		golden := filepath.Join("testdata/config", name+".want")
+		got := strings.ReplaceAll(faults.Error(), "testdata/config/", "") + "\n"
+		if *updateConfig {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s: got:\n%swant:\n%s", name, got, want)
+		}
+		for _, f := range *faults {
+			if f.Remedy == "" {
+				t.Errorf("%s: no remedy in %q", name, f)
+			}
+		}
+	}
+}
+
+func TestConfigIdentity(t *testing.T) {
+	c, err := Load("testdata/config/least.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := certs.Name{Role: certs.RoleNode, Name: "host-a"}
+	if id, err := c.Identity(); err != nil || id.Name() != want {
+		t.Errorf("dev_insecure: got %v (%v), want %q", id, err, want)
+	}
+
+	dir := t.TempDir()
+	if err := certs.InitCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, issued := range []struct {
+		name certs.Name
+		want string
+	}{
+		{want, ""},
+		{certs.Name{Role: certs.RoleNode, Name: "host-b"}, `is of "node host-b", want "node host-a"`},
+		{certs.Name{Role: certs.RoleCoordinator, Name: "host-c"}, `is of "coordinator host-c", want "node host-a"`},
+	} {
+		cert, key, err := certs.Issue(dir, issued.name, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.TLS = config.TLS{CA: "ca.pem", Cert: filepath.Base(cert), Key: filepath.Base(key)}.In(dir)
+		switch id, err := c.Identity(); {
+		case issued.want == "" && (err != nil || id.Name() != want):
+			t.Errorf("got %v (%v), want %q", id, err, want)
+		case issued.want != "" && (err == nil || !strings.Contains(err.Error(), issued.want)):
+			t.Errorf("got error %v, want one with %s", err, issued.want)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+)
+
+// CheckBetween reports a value outside of least and most, both of which are allowed.
+func CheckBetween[T cmp.Ordered](report Report, key string, value, least, most T) {
+	bound := fmt.Sprintf("must be %s to %s", show(least), show(most))
+	switch {
+	case value < least:
+		report(key, value, bound, "raise it to "+show(least))
+	case value > most:
+		report(key, value, bound, "lower it to "+show(most))
+	}
+}
+
+// CheckDir reports a path that a daemon cannot keep as its own, and says whether it can: daemons have no working
+// directory that anyone thinks of, so a relative path says nothing, and two spellings of one path would pass as two.
+func CheckDir(report Report, key, dir string) bool {
+	switch {
+	case !filepath.IsAbs(dir):
+		report(key, dir, "must be an absolute path", "start it with /")
+	case filepath.Clean(dir) != dir:
+		report(key, dir, "must be spelled plainly", "write "+filepath.Clean(dir))
+	case dir == "/":
+		report(key, dir, "must not be the whole machine", "give it a directory of its own")
+	default:
+		return true
+	}
+	return false
+}

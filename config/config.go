@@ -1,0 +1,117 @@
+// Package config reads a daemon's settings: one strict YAML file and the conf.d beside it.
+//
+// It refuses what it does not understand and says all that is wrong at once, each fault with its file, its line, the
+// value, the bound and the way out. It knows no daemon's keys: a Config struct with yaml tags brings those, with its
+// defaults filled in before Load and its bounds in Validate. It reads no environment, watches no file and writes none.
+//
+// The YAML is the plain kind: maps, lists and scalars. Anchors, aliases, tags and several documents in one file are
+// refused, so that a line means what it says and no short file can unfold into a huge one.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+)
+
+// Validator is a struct of settings. Validate reports every value out of its bounds under its key, such as
+// "stores[1].paths". A nil value leaves the value out of the message.
+type Validator interface {
+	Validate(report func(key string, value any, bound, remedy string))
+}
+
+// Load reads the file at path, merges conf.d/*.yaml beside it in lexical order (maps merge, lists and scalars replace),
+// and decodes the result over what into, a pointer to a struct, already holds. The error is a *Faults unless a file
+// could not be read. After an error, into is in no state to be used.
+func Load(path string, into Validator) error {
+	files, err := sources(path)
+	if err != nil {
+		return err
+	}
+	var (
+		faults Faults
+		merged = &node{kind: mapping, file: path}
+		whole  = true
+	)
+	for _, file := range files {
+		data, err := readFile(file)
+		if err != nil {
+			return fmt.Errorf("read config: %w", err)
+		}
+		tree, bad := parse(file, data)
+		faults = append(faults, bad...)
+		if tree == nil {
+			whole = false // not YAML
+			continue
+		}
+		merged = merge(merged, tree)
+	}
+	d := decoder{faults: &faults, root: reflect.TypeOf(into).Elem()}
+	d.decode("", merged, reflect.ValueOf(into).Elem())
+	if whole { // else what was not read would be reported as missing
+		validate(into, merged, &faults)
+	}
+	return faults.sorted(files)
+}
+
+// Check validates settings that no file holds. The error, if any, is a *Faults without places.
+func Check(v Validator) error {
+	var faults Faults
+	validate(v, &node{kind: mapping}, &faults)
+	return faults.sorted(nil)
+}
+
+// validate collects what v reports, at the line where the key or the nearest thing around it stands. Keys that could not
+// be decoded have had their fault: the default in their place is not the user's to answer for.
+func validate(v Validator, tree *node, faults *Faults) {
+	undecoded := slices.Clone(*faults)
+	v.Validate(func(key string, value any, bound, remedy string) {
+		for _, f := range undecoded {
+			if within(key, f.Key) || within(f.Key, key) {
+				return
+			}
+		}
+		file, line := tree.place(key)
+		*faults = append(*faults, Fault{File: file, Line: line, Key: key, Value: show(value), Bound: bound, Remedy: remedy})
+	})
+}
+
+func sources(path string) ([]string, error) {
+	dir := filepath.Join(filepath.Dir(path), "conf.d")
+	entries, err := os.ReadDir(dir) // in lexical order
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read config: %w", err)
+	}
+	files := []string{path}
+	for _, e := range entries {
+		// As a shell's *.yaml would: what starts with a dot is some editor's.
+		if filepath.Ext(e.Name()) == ".yaml" && e.Name()[0] != '.' {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+// maxFile bounds what is read before anything is known about it. The largest sane file has a few kilobytes, and the
+// parser's time grows with the square of the nesting: 16 KB of "[" take it half a second.
+const maxFile = 64 << 10
+
+func readFile(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: more than %s: not a file of settings", file, Bytes(maxFile))
+	}
+	return data, nil
+}

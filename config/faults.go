@@ -1,0 +1,106 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Fault is one thing wrong with the settings: where, what stands there, what would be right, and how to get there.
+// Line is 0 where no line is to blame, such as for a key that is missing altogether.
+type Fault struct {
+	File   string
+	Line   int
+	Key    string
+	Value  string
+	Bound  string
+	Remedy string
+}
+
+// String is the fault on one line, with the parts that it has.
+func (f Fault) String() string {
+	var parts []string
+	switch {
+	case f.File != "" && f.Line > 0:
+		parts = append(parts, f.File+":"+strconv.Itoa(f.Line))
+	case f.File != "":
+		parts = append(parts, f.File)
+	}
+	for _, s := range []string{f.Key, f.Value, f.Bound, f.Remedy} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Faults is everything wrong with the settings, in the order of files and lines.
+type Faults []Fault
+
+// Error is one line for each fault.
+func (f *Faults) Error() string {
+	lines := make([]string, len(*f))
+	for i, fault := range *f {
+		lines[i] = fault.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted returns the faults as an error, or nil when there are none.
+func (f Faults) sorted(files []string) error {
+	if len(f) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(f, func(a, b Fault) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(files, a.File), slices.Index(files, b.File)),
+			cmp.Compare(a.Line, b.Line),
+		)
+	})
+	return &f
+}
+
+// maxShown keeps a pasted private key from filling the terminal.
+const maxShown = 80
+
+// show renders a value for a message that must stay on one line.
+func show(value any) string {
+	if value == nil {
+		return ""
+	}
+	s := fmt.Sprint(value)
+	if _, ok := value.(time.Duration); ok { // as people write it: 1h, not 1h0m0s
+		for _, zero := range []string{"0s", "0m"} {
+			if rest, ok := strings.CutSuffix(s, zero); ok && strings.ContainsAny(rest[max(0, len(rest)-1):], "mh") {
+				s = rest
+			}
+		}
+	}
+	if len(s) > maxShown {
+		s = strings.ToValidUTF8(s[:maxShown], "") + "..."
+	}
+	if quoted := strconv.Quote(s); s == "" || quoted != `"`+s+`"` {
+		return quoted
+	}
+	return s
+}
+
+// child is the key of a map's entry.
+func child(parent, key string) string {
+	if parent == "" {
+		return show(key)
+	}
+	return parent + "." + show(key)
+}
+
+// item is the key of a list's item.
+func item(parent string, i int) string { return parent + "[" + strconv.Itoa(i) + "]" }
+
+// within says whether key is outer or lies inside of it.
+func within(key, outer string) bool {
+	rest, ok := strings.CutPrefix(key, outer)
+	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}

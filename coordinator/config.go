@@ -1,0 +1,111 @@
+package coordinator
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+)
+
+// Config is the coordinator's file of settings. Default fills in what a file may leave out.
+type Config struct {
+	Name    string     `yaml:"name"`
+	Listen  Listen     `yaml:"listen"`
+	DataDir string     `yaml:"data_dir"`
+	TLS     config.TLS `yaml:"tls"`
+	Peers   []string   `yaml:"peers"`
+	Hosts   Hosts      `yaml:"hosts"`
+
+	Heartbeat           time.Duration `yaml:"heartbeat"`
+	Lease               time.Duration `yaml:"lease"`
+	DecommissionTimeout time.Duration `yaml:"decommission_timeout"`
+}
+
+// Listen is where agents and operators (GRPC) and readers (HTTP) find the coordinator.
+type Listen struct {
+	GRPC string `yaml:"grpc"`
+	HTTP string `yaml:"http"`
+}
+
+// Hosts are the files that say which nodes may join and which must leave.
+type Hosts struct {
+	Include string `yaml:"include"`
+	Exclude string `yaml:"exclude"`
+}
+
+// Default is the configuration of an empty file, which lacks only its certificates.
+func Default() Config {
+	host, _ := os.Hostname() // without one, Validate asks for a name
+	return Config{
+		Name:                host,
+		Listen:              Listen{GRPC: "0.0.0.0:7411", HTTP: "0.0.0.0:7410"},
+		DataDir:             "/var/lib/lifeboat/coordinator", // an agent may live beside it
+		Heartbeat:           time.Second,
+		Lease:               30 * time.Second,
+		DecommissionTimeout: time.Hour,
+	}
+}
+
+// Load reads the file at path and the conf.d beside it. Names of certificates are relative to path's directory.
+func Load(path string) (Config, error) {
+	c := Default()
+	if err := config.Load(path, &c); err != nil {
+		return Config{}, err
+	}
+	c.TLS = c.TLS.In(filepath.Dir(path))
+	return c, nil
+}
+
+// Heartbeats are bounded below by what one small coordinator answers for a large fleet, and above by the shortest
+// notice of a cloud: Azure gives 30 s (learn.microsoft.com/azure/virtual-machines/linux/scheduled-events), and a wish
+// of the coordinator must reach its node well inside of that.
+const (
+	minHeartbeat = 100 * time.Millisecond
+	maxHeartbeat = 10 * time.Second
+	maxTimeout   = 30 * 24 * time.Hour
+)
+
+// Validate reports every value out of its bounds.
+func (c *Config) Validate(report func(key string, value any, bound, remedy string)) {
+	if err := c.identity().Check(); err != nil {
+		report("name", c.Name, err.Error(), "set it to a name like coordinator-1")
+	}
+	config.CheckListen(report, "listen.grpc", c.Listen.GRPC)
+	config.CheckListen(report, "listen.http", c.Listen.HTTP)
+	config.CheckApart(report, "listen.grpc", c.Listen.GRPC, "listen.http", c.Listen.HTTP)
+	config.CheckDir(report, "data_dir", c.DataDir)
+	c.TLS.Validate(report, map[string]string{"listen.grpc": c.Listen.GRPC, "listen.http": c.Listen.HTTP})
+	if len(c.Peers) > 0 {
+		report("peers", fmt.Sprint(c.Peers), "must be empty: one coordinator only in this version", "remove the peers")
+	}
+	for _, h := range []struct{ key, file string }{{"hosts.include", c.Hosts.Include}, {"hosts.exclude", c.Hosts.Exclude}} {
+		if h.file != "" {
+			report(h.key, h.file, "must be empty: host files are not supported by this version", "remove it")
+		}
+	}
+	config.CheckBetween(report, "heartbeat", c.Heartbeat, minHeartbeat, maxHeartbeat)
+	if c.Lease < 3*c.Heartbeat {
+		report("lease", c.Lease, fmt.Sprintf("must cover three heartbeats of %s", c.Heartbeat), fmt.Sprintf("raise it to %s", 3*c.Heartbeat))
+	}
+	config.CheckBetween(report, "decommission_timeout", c.DecommissionTimeout, time.Second, maxTimeout)
+}
+
+func (c Config) identity() certs.Name { return certs.Name{Role: certs.RoleCoordinator, Name: c.Name} }
+
+// Identity is who the coordinator is to its fleet.
+func (c Config) Identity() (*certs.Identity, error) {
+	if c.TLS.DevInsecure {
+		return certs.Dev(c.identity()), nil
+	}
+	id, err := certs.Load(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return nil, err
+	}
+	if got := id.Name(); got.Role != certs.RoleCoordinator {
+		return nil, fmt.Errorf("certificate %s is of %q, want one of role %s: lifeboat tls issue --coordinator %s", c.TLS.Cert, got, certs.RoleCoordinator, c.Name)
+	}
+	return id, nil
+}

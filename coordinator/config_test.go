@@ -1,0 +1,106 @@
+package coordinator
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+)
+
+var updateConfig = flag.Bool("update-config", false, "rewrite the expected faults")
+
+// TestConfigMinimal loads the file that the manual shows.
+func TestConfigMinimal(t *testing.T) {
+	dir := "testdata/config"
+	got, err := Load(filepath.Join(dir, "minimal.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Name:                host,
+		Listen:              Listen{GRPC: "0.0.0.0:7411", HTTP: "0.0.0.0:7410"},
+		DataDir:             "/var/lib/lifeboat",
+		TLS:                 config.TLS{CA: dir + "/ca.pem", Cert: dir + "/coordinator.pem", Key: dir + "/coordinator.key"},
+		Peers:               []string{},
+		Heartbeat:           time.Second,
+		Lease:               30 * time.Second,
+		DecommissionTimeout: time.Hour,
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestConfigFaults(t *testing.T) {
+	for _, name := range []string{"faults", "insecure"} {
+		_, err := Load(filepath.Join("testdata/config", name+".yaml"))
+		faults, ok := errors.AsType[*config.Faults](err)
+		if !ok {
+			t.Fatalf("%s: got %T %v, want faults", name, err, err)
+		}
+		golden := filepath.Join("testdata/config", name+".want")
+		got := strings.ReplaceAll(faults.Error(), "testdata/config/", "") + "\n"
+		if *updateConfig {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s: got:\n%swant:\n%s", name, got, want)
+		}
+		for _, f := range *faults {
+			if f.Remedy == "" {
+				t.Errorf("%s: no remedy in %q", name, f)
+			}
+		}
+	}
+}
+
+func TestConfigIdentity(t *testing.T) {
+	c := Default()
+	c.Name, c.TLS.DevInsecure = "c1", true
+	want := certs.Name{Role: certs.RoleCoordinator, Name: "c1"}
+	if id, err := c.Identity(); err != nil || id.Name() != want {
+		t.Errorf("dev_insecure: got %v (%v), want %q", id, err, want)
+	}
+
+	dir := t.TempDir()
+	if err := certs.InitCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, issued := range []struct {
+		name certs.Name
+		want string
+	}{
+		{certs.Name{Role: certs.RoleCoordinator, Name: "any"}, ""},
+		{certs.Name{Role: certs.RoleNode, Name: "host-a"}, `is of "node host-a", want one of role coordinator`},
+	} {
+		cert, key, err := certs.Issue(dir, issued.name, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.TLS = config.TLS{CA: "ca.pem", Cert: filepath.Base(cert), Key: filepath.Base(key)}.In(dir)
+		switch id, err := c.Identity(); {
+		case issued.want == "" && (err != nil || id.Name() != issued.name):
+			t.Errorf("got %v (%v), want %q", id, err, issued.name)
+		case issued.want != "" && (err == nil || !strings.Contains(err.Error(), issued.want)):
+			t.Errorf("got error %v, want one with %s", err, issued.want)
+		}
+	}
+}
