@@ -1,0 +1,44 @@
+// Package disks tells how full the machine's disks are.
+//
+// A disk that hangs is a fact to report, not a reason to hang: the goroutine that may get stuck in the kernel is never
+// the one that asked. The package judges nothing: how much room is enough, and what to do about a disk that does not
+// answer, is for others to say. It writes to no disk.
+package disks
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/shirou/gopsutil/v3/disk"
+)
+
+// Space is the room on the file system that holds Path.
+type Space struct {
+	Path        string
+	TotalBytes  int64
+	UsableBytes int64 // what a writer without privileges may still take; never below 0
+}
+
+// Usage asks the kernel for the space at path. It may hang as long as the disk does, and then cannot be stopped: ask a
+// Meter where that matters.
+func Usage(path string) (Space, error) {
+	u, err := disk.Usage(path)
+	if err != nil {
+		return Space{}, fmt.Errorf("ask for the space at %s: %w", path, err)
+	}
+	return space(path, u), nil
+}
+
+func space(path string, u *disk.UsageStat) Space {
+	s := Space{Path: path, TotalBytes: int64(min(u.Total, math.MaxInt64))}
+	// Free is what is available without privileges (f_bavail), with the blocks that are kept for root already taken off.
+	// A file system that root has filled beyond that line may count below zero, which arrives as an enormous number.
+	if u.Free <= math.MaxInt64 {
+		s.UsableBytes = min(int64(u.Free), s.TotalBytes)
+	}
+	// Without an inode no file can be made, whatever room is left. Some file systems (btrfs) count none at all.
+	if u.InodesTotal > 0 && u.InodesFree == 0 {
+		s.UsableBytes = 0
+	}
+	return s
+}

@@ -1,0 +1,313 @@
+package preemption
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption/ec2fake"
+)
+
+func TestNoticeIsHeardWithinOnePoll(t *testing.T) {
+	for _, action := range []string{"terminate", "stop"} {
+		t.Run(action, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cloud) {
+				c.listen(t)
+				c.silent(t, 2*time.Minute)
+				shown := time.Now()
+				deadline := shown.Add(2 * time.Minute)
+				c.Interrupt(action, deadline)
+				got := c.within(t, time.Minute)
+				if got.Source != SourceEC2 || got.ID == "" || got.Kind != Kind(action) || !got.Deadline.Equal(deadline) || got.Withdrawn {
+					t.Errorf("heard %+v, want %s by %v", got, action, deadline)
+				}
+				if late := got.at.Sub(shown); late > time.Second || !got.SeenAt.Equal(got.at) {
+					t.Errorf("heard after %v, seen at %v, want within one poll", late, got.SeenAt)
+				}
+			})
+		})
+	}
+}
+
+func TestNoticeIsHeardHalfASecondLateOnAverage(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.listen(t)
+		const rounds = 200
+		var sum time.Duration
+		for phase := range rounds {
+			time.Sleep(time.Duration(phase*7%rounds) * 5 * time.Millisecond)
+			synctest.Wait()
+			shown := time.Now()
+			c.Interrupt("terminate", shown.Add(2*time.Minute))
+			late := c.within(t, 2*time.Second).at.Sub(shown)
+			if late > 1100*time.Millisecond {
+				t.Fatalf("phase %d: heard after %v", phase, late)
+			}
+			sum += late
+			c.Withdraw()
+			c.within(t, 3*time.Second)
+		}
+		if mean := sum / rounds; mean > 550*time.Millisecond {
+			t.Errorf("heard after %v on average, want at most 550ms", mean)
+		}
+	})
+}
+
+func TestHibernationLeavesNoTime(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.listen(t)
+		c.Interrupt("hibernate", time.Now().Add(2*time.Minute))
+		got := c.within(t, 30*time.Second)
+		if got.Kind != KindHibernate || !got.Deadline.Equal(got.SeenAt) {
+			t.Errorf("heard %+v, want hibernate, due at once", got)
+		}
+	})
+}
+
+func TestRebalanceIsAdviceWithoutADeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.listen(t)
+		c.silent(t, time.Minute)
+		c.Rebalance()
+		shown := time.Now()
+		got := c.within(t, 10*time.Second)
+		if got.Kind != KindRebalance || !got.Deadline.IsZero() || got.at.Sub(shown) > rebalanceEvery {
+			t.Errorf("heard %+v after %v, want rebalance within %v", got, got.at.Sub(shown), rebalanceEvery)
+		}
+		c.silent(t, 2*time.Minute)
+
+		c.Interrupt("terminate", time.Now().Add(2*time.Minute))
+		next := c.within(t, 30*time.Second)
+		if next.Kind != KindTerminate || next.same(got.Notice) {
+			t.Errorf("heard %+v, want a terminate notice of its own", next)
+		}
+	})
+}
+
+func TestTokenThatCannotBeHadIsNoAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.source.Believe(Notice{Source: SourceEC2, ID: pathAction, Kind: KindStop})
+		c.failWith(http.NotFound) // also to the PUT: there never was a token
+		c.listen(t)
+		c.silent(t, time.Minute)
+		if _, trouble := c.source.Health(); !strings.Contains(trouble, "404") {
+			t.Errorf("trouble is %q, want it to tell of the 404", trouble)
+		}
+	})
+}
+
+func TestLostTokenCostsNoPoll(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.listen(t)
+		time.Sleep(500 * time.Millisecond)
+		for range 20 {
+			c.ForgetTokens()
+			c.silent(t, time.Second)
+			if good, trouble := c.source.Health(); trouble != "" || time.Since(good) > time.Second {
+				t.Fatalf("last good poll %v ago, trouble %q, want one each second", time.Since(good), trouble)
+			}
+		}
+		if got := c.puts.Load(); got < 20 || got > 25 {
+			t.Errorf("asked for %d tokens, want one for each that was lost", got)
+		}
+	})
+}
+
+func TestWithdrawalNeedsTwoAnswersInARow(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.listen(t)
+		deadline := time.Now().Add(time.Hour)
+		c.Interrupt("terminate", deadline)
+		c.within(t, 2500*time.Millisecond)
+
+		for range 3 { // one "none" and one failure, over and over
+			c.Withdraw()
+			c.silent(t, time.Second)
+			c.Fail(http.StatusServiceUnavailable)
+			c.silent(t, time.Second)
+			c.Fail(0)
+			c.silent(t, 0)
+		}
+		c.Interrupt("terminate", deadline)
+		c.silent(t, 5*time.Second)
+
+		c.Withdraw()
+		gone := time.Now()
+		got := c.within(t, 10*time.Second)
+		if !got.Withdrawn || got.at.Sub(gone) > 2*time.Second || got.Kind != KindTerminate {
+			t.Errorf("heard %+v after %v, want the withdrawal after two polls", got, got.at.Sub(gone))
+		}
+		c.Interrupt("stop", time.Now().Add(2*time.Minute))
+		if again := c.within(t, 10*time.Second); again.Withdrawn || again.Kind != KindStop || !again.same(got.Notice) {
+			t.Errorf("heard %+v, want a stop notice under the same id", again)
+		}
+	})
+}
+
+func TestMovingTimeIsOneNotice(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		move := func() { c.Interrupt("terminate", time.Now().Add(2*time.Minute)) } // as amazon-ec2-metadata-mock does
+		c.before.Store(&move)
+		c.listen(t)
+		c.within(t, 10*time.Minute)
+		if got := c.polls.Load(); got < 590 {
+			t.Errorf("%d polls in ten minutes, want one a second", got)
+		}
+	})
+}
+
+func TestEarlierDeadlineAndOtherKindAreNews(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.listen(t)
+		deadline := time.Now().Add(2 * time.Minute)
+		c.Interrupt("stop", deadline)
+		first := c.within(t, 3*time.Second)
+
+		c.Interrupt("stop", deadline.Add(-time.Second))
+		c.silent(t, 3*time.Second)
+		c.Interrupt("stop", deadline.Add(time.Minute))
+		c.silent(t, 3*time.Second)
+
+		c.Interrupt("stop", deadline.Add(-30*time.Second))
+		got := c.within(t, 3*time.Second)
+		if !got.same(first.Notice) || !got.Deadline.Equal(deadline.Add(-30*time.Second)) || !got.SeenAt.Equal(first.SeenAt) {
+			t.Errorf("heard %+v, want the same notice 30s earlier", got)
+		}
+		c.Interrupt("terminate", deadline)
+		got = c.within(t, 3*time.Second)
+		if !got.same(first.Notice) || got.Kind != KindTerminate || !got.Deadline.Equal(deadline.Add(-30*time.Second)) {
+			t.Errorf("heard %+v, want terminate with the earlier deadline kept", got)
+		}
+		c.Interrupt("terminate", time.Now().Add(-time.Hour)) // no reason to hurry: it did not happen
+		c.silent(t, 3*time.Second)
+	})
+}
+
+func TestStaleTimeIsIgnored(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t, slog.New(slog.NewTextHandler(&log, nil)))
+		c.Interrupt("terminate", time.Now().Add(-61*time.Second))
+		c.listen(t)
+		c.silent(t, 2*time.Minute)
+		c.Withdraw()
+		c.silent(t, time.Minute)
+
+		c.Interrupt("terminate", time.Now().Add(-30*time.Second)) // late, but meant
+		c.within(t, 10*time.Minute)                               // and not withdrawn for being old
+	})
+	if got := strings.Count(log.String(), "stale notice"); got != 1 {
+		t.Errorf("logged %d stale notices, want 1:\n%s", got, log.String())
+	}
+}
+
+func TestBelievedNoticeIsNotGivenAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		deadline := time.Now().Add(-10 * time.Minute) // stale by now, had it not been believed
+		known := Notice{Source: SourceEC2, ID: pathAction, Kind: KindStop, Deadline: deadline, SeenAt: deadline.Add(-2 * time.Minute)}
+		c.source.Believe(known, Notice{Source: SourceManual, ID: SourceManual, Kind: KindManual})
+		c.Interrupt("stop", deadline)
+		c.listen(t)
+		c.silent(t, time.Minute)
+		c.Withdraw()
+		if got := c.within(t, 5*time.Second); !got.Withdrawn || !got.same(known) || !got.SeenAt.Equal(known.SeenAt) {
+			t.Errorf("heard %+v, want the withdrawal of %+v", got, known)
+		}
+	})
+}
+
+func TestTroubleIsLoggedWhenItStartsAndEnds(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t, slog.New(slog.NewTextHandler(&log, nil)))
+		c.listen(t)
+		c.silent(t, time.Minute)
+		c.Fail(http.StatusServiceUnavailable)
+		c.silent(t, 10*time.Minute)
+		c.heal()
+		c.silent(t, time.Minute)
+	})
+	// Two paths, each with a start and an end.
+	if got := strings.Count(log.String(), "\n"); got != 4 {
+		t.Errorf("logged %d lines for one outage, want 4:\n%s", got, log.String())
+	}
+}
+
+func TestInstanceIsDescribed(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		got, err := c.source.Instance(t.Context())
+		want := Instance{ID: "i-0123456789abcdef0", Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"}
+		if err != nil || got != want {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+		c.onlyData(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "../../etc") })
+		if got, err := c.source.Instance(t.Context()); err == nil {
+			t.Errorf("got %+v, want an error for a name with slashes", got)
+		}
+		c.onlyData(http.NotFound)
+		if got, err := c.source.Instance(t.Context()); err != nil || got != (Instance{}) {
+			t.Errorf("got %+v, %v, want nothing known", got, err)
+		}
+	})
+}
+
+// TestOverTCP is the one test here that leaves the bubble: the same source on its own network.
+func TestOverTCP(t *testing.T) {
+	fake := ec2fake.New(ec2fake.Instance{})
+	fake.Interrupt("terminate", time.Now().Add(2*time.Minute))
+	server := httptest.NewServer(fake)
+	defer server.Close()
+	source, err := NewEC2(EC2Config{Endpoint: server.URL, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.metadata.transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if n, err := source.Next(ctx); err != nil || n.Kind != KindTerminate {
+		t.Errorf("got %+v, %v, want terminate", n, err)
+	}
+	if source.metadata.transport.Proxy != nil {
+		t.Error("a proxy may come between us and a link-local address")
+	}
+}
+
+func TestBadEndpointIsRefused(t *testing.T) {
+	for _, endpoint := range []string{"169.254.169.254", "ftp://x", "http://", "http://%zz"} {
+		if _, err := NewEC2(EC2Config{Endpoint: endpoint, Log: slog.New(slog.DiscardHandler)}); err == nil {
+			t.Errorf("endpoint %q was taken", endpoint)
+		}
+	}
+}
+
+func FuzzMetadataBodies(f *testing.F) {
+	for _, body := range []string{
+		`{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`, `{"action":"hibernate","time":"0001-01-01T00:00:00Z"}`,
+		`{"noticeTime": "2020-10-27T08:22:00Z"}`, `{"action":"stop","time":"2017-09-18T08:22:00+23:59"}`, `[]`, `null`, ``,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if kind, at, err := readAction(body); err == nil && (kind.Stance() != StanceDrain || at.IsZero()) {
+			t.Errorf("%q: read %q at %v", body, kind, at)
+		}
+		if kind, at, err := readRebalance(body); err == nil && (kind != KindRebalance || !at.IsZero()) {
+			t.Errorf("%q: read %q at %v", body, kind, at)
+		}
+		for _, read := range []func([]byte) (Kind, time.Time, error){readAction, readRebalance} {
+			b := belief{path: "x", read: read, log: slog.New(slog.DiscardHandler)}
+			b.trouble.log = b.log
+			n, news, err := b.hear(body, true, nil)
+			if news && (err != nil || n.Withdrawn || n.Kind == "" || n.ID != "x") {
+				t.Errorf("%q: heard %+v, %v", body, n, err)
+			}
+		}
+	})
+}

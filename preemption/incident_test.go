@@ -1,0 +1,170 @@
+package preemption
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"testing"
+	"time"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// after gives a notice of the kind that was seen at noon and is due that long after; 0: no deadline known.
+func after(source, id string, kind Kind, lead time.Duration) Notice {
+	n := Notice{Source: source, ID: id, Kind: kind, SeenAt: noon, Reason: string(kind) + " by " + source}
+	if lead != 0 {
+		n.Deadline = noon.Add(lead)
+	}
+	return n
+}
+
+func withdrawn(n Notice) Notice { n.Withdrawn = true; return n }
+
+func TestSeverityOnlyRises(t *testing.T) {
+	i := Open(after(SourceEC2, "r", KindRebalance, 0))
+	for _, step := range []struct {
+		join Notice
+		kind Kind
+		from string
+	}{
+		{after(SourceManual, "m", KindManual, 0), KindManual, SourceManual},
+		{after(SourceEC2, "a", KindTerminate, time.Minute), KindTerminate, SourceEC2},
+		{after(SourceOperator, "d", KindDecommission, time.Hour), KindTerminate, SourceEC2},
+		{after(SourceSignal, "s", KindManual, 0), KindTerminate, SourceEC2},
+	} {
+		if !i.Join(step.join) {
+			t.Errorf("%s by %s changed nothing", step.join.Kind, step.join.Source)
+		}
+		if i.Join(step.join) {
+			t.Errorf("%s by %s changed something again", step.join.Kind, step.join.Source)
+		}
+		if i.Kind() != step.kind || i.Source() != step.from || i.Reason() != string(step.kind)+" by "+step.from {
+			t.Errorf("got %s by %s (%s), want %s by %s", i.Kind(), i.Source(), i.Reason(), step.kind, step.from)
+		}
+	}
+	if i.Join(after(SourceEC2, "a", KindStop, time.Minute)) || i.Kind() != KindTerminate {
+		t.Errorf("a lighter word about the same notice made it %s", i.Kind())
+	}
+}
+
+func TestDeadlineIsTheEarliestThatBinds(t *testing.T) {
+	i := Open(after(SourceEC2, "r", KindRebalance, time.Second)) // advice binds nobody
+	if got := i.Deadline(); !got.IsZero() {
+		t.Errorf("got %v, want none", got)
+	}
+	for _, step := range []struct {
+		join Notice
+		want time.Duration
+		tail time.Duration
+	}{
+		{after(SourceManual, "m", KindManual, 0), 0, 5 * time.Second},
+		{after(SourceOperator, "d", KindDecommission, time.Hour), time.Hour, 5 * time.Second},
+		{after(SourceEC2, "a", KindTerminate, 2*time.Minute), 2 * time.Minute, 10 * time.Second},
+		{after(SourceManual, "m", KindManual, time.Minute), time.Minute, 5 * time.Second},
+		{after(SourceManual, "m", KindManual, 0), time.Minute, 5 * time.Second},                           // forgets nothing
+		{after(SourceManual, "m", KindManual, time.Minute-time.Second), time.Minute, 5 * time.Second},     // no news
+		{withdrawn(after(SourceManual, "m", KindManual, time.Minute)), 2 * time.Minute, 10 * time.Second}, // the next one binds
+		{after(SourceOperator, "d", KindDecommission, 90*time.Second), 90 * time.Second, 5 * time.Second}, // earlier
+		{after(SourceOperator, "d", KindDecommission, 3*time.Hour), 2 * time.Minute, 10 * time.Second},    // more time was given
+		{withdrawn(after(SourceEC2, "a", KindTerminate, 2*time.Minute)), 3 * time.Hour, 5 * time.Second},  // the far one is left
+		{withdrawn(after(SourceOperator, "d", KindDecommission, time.Hour)), 0, 10 * time.Second},         // rebalance is left
+	} {
+		i.Join(step.join)
+		var want time.Time
+		if step.want != 0 {
+			want = noon.Add(step.want)
+		}
+		if got := i.Deadline(); !got.Equal(want) {
+			t.Errorf("after %+v: deadline %v, want %v", step.join, got, want)
+		}
+		if got := i.Tail(); got != step.tail {
+			t.Errorf("after %+v: tail %v, want %v", step.join, got, step.tail)
+		}
+	}
+}
+
+func TestWithdrawalOfOneOfTwoKeepsItOpen(t *testing.T) {
+	action, advice := after(SourceEC2, "a", KindTerminate, 2*time.Minute), after(SourceEC2, "r", KindRebalance, 0)
+	i := Open(advice)
+	i.Join(action)
+	if i.Stance() != StanceDrain || i.Withdrawn() {
+		t.Errorf("stance %s, withdrawn %v, want drain, false", i.Stance(), i.Withdrawn())
+	}
+	if !i.Join(withdrawn(action)) || i.Join(withdrawn(action)) {
+		t.Error("a withdrawal should change something once")
+	}
+	if i.Withdrawn() || i.Kind() != KindRebalance || i.Stance() != StancePreCopy || !i.Deadline().IsZero() {
+		t.Errorf("got %s, %s, deadline %v, withdrawn %v, want the advice alone", i.Kind(), i.Stance(), i.Deadline(), i.Withdrawn())
+	}
+	i.Join(withdrawn(advice))
+	if !i.Withdrawn() || i.Stance() != StanceIgnore || i.Kind() != KindTerminate || i.Source() != SourceEC2 {
+		t.Errorf("got %s, %s, withdrawn %v, want it over, and still told what it was", i.Kind(), i.Stance(), i.Withdrawn())
+	}
+	if i.Join(withdrawn(after(SourceManual, "m", KindManual, 0))) || len(i.Notices) != 2 {
+		t.Error("withdrawing a notice that never came changed something")
+	}
+	again := action
+	again.SeenAt, again.Deadline = noon.Add(time.Hour), noon.Add(2*time.Hour)
+	if !i.Join(again) || i.Withdrawn() || !i.Deadline().Equal(again.Deadline) || !i.NoticedAt().Equal(noon) {
+		t.Errorf("after it came back: %+v", i)
+	}
+}
+
+func TestIncidentSurvivesJSON(t *testing.T) {
+	i := Open(after(SourceEC2, "a", KindTerminate, 2*time.Minute))
+	i.Join(after(SourceManual, "m", KindManual, 0))
+	data, err := json.Marshal(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Incident
+	if err := json.Unmarshal(data, &got); err != nil || !reflect.DeepEqual(got, i) {
+		t.Errorf("got %+v, %v, want %+v", got, err, i)
+	}
+}
+
+func TestCopyOfAnIncidentStaysAsItWas(t *testing.T) {
+	action := after(SourceEC2, "a", KindTerminate, 2*time.Minute)
+	i := Open(action)
+	for _, id := range []string{"x", "y"} { // so that there is room for one more behind them
+		i.Join(after(SourceManual, id, KindManual, 0))
+	}
+	before, other := i, i
+	i.Join(withdrawn(action))
+	i.Join(after(SourceManual, "m", KindManual, 0))
+	other.Join(after(SourceSignal, "s", KindManual, 0))
+	if before.Kind() != KindTerminate || len(before.Notices) != 3 {
+		t.Errorf("the copy changed: %+v", before)
+	}
+	before.Join(after(SourceOperator, "d", KindDecommission, 0))
+	if i.Notices[3].ID != "m" || other.Notices[3].ID != "s" || before.Notices[3].ID != "d" {
+		t.Errorf("copies write over each other: %+v, %+v, %+v", i, other, before)
+	}
+}
+
+func TestIncidentIDsAreRandom(t *testing.T) {
+	a, b := Open(Notice{}), Open(Notice{})
+	if form := regexp.MustCompile(`^inc-[0-9a-f]{12}$`); a.ID == b.ID || !form.MatchString(a.ID) {
+		t.Errorf("got %s and %s", a.ID, b.ID)
+	}
+}
+
+func TestStancesAreOrdered(t *testing.T) {
+	for low, s := range stances {
+		for high, u := range stances {
+			if got := u.AtLeast(s); got != (high >= low) {
+				t.Errorf("%s at least %s: %v", u, s, got)
+			}
+		}
+	}
+	if got := Kind("freeze").Stance(); got != StanceWatch {
+		t.Errorf("a kind not known here gives %s, want watch", got)
+	}
+	if k, err := ParseKind("stop"); k != KindStop || err != nil {
+		t.Errorf("got %s, %v", k, err)
+	}
+	if k, err := ParseKind("explode"); err == nil {
+		t.Errorf("got %s", k)
+	}
+}

@@ -1,0 +1,83 @@
+package preemption
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Manual is the source for what is said on this host: DecommissionSelf by the socket, the command line or the shell
+// trigger, and SIGPWR. It is safe for concurrent use.
+type Manual struct {
+	news *queue
+
+	mu   sync.Mutex // guards said
+	said []Notice   // in force
+}
+
+// NewManual returns a source that nobody has said anything to.
+func NewManual() *Manual { return &Manual{news: newQueue()} }
+
+// Believe tells what was said before a restart, so that Withdraw can take it back. Notices of other sources, and those
+// already withdrawn, are passed over.
+func (m *Manual) Believe(notices ...Notice) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range notices {
+		if (n.Source == SourceManual || n.Source == SourceSignal) && !n.Withdrawn {
+			m.said = append(m.said, n)
+		}
+	}
+}
+
+// Say passes a notice on. What is left empty is filled in: source and kind manual, the source's name as the id, seen
+// now. Several scripts may say the same; a deadline that was given only ever gets earlier, since whoever named it may
+// know why. To give the node more time, Withdraw and say it again.
+func (m *Manual) Say(n Notice) {
+	n.Source = cmp.Or(n.Source, SourceManual)
+	n.ID = cmp.Or(n.ID, n.Source)
+	n.Kind = cmp.Or(n.Kind, KindManual)
+	if n.SeenAt.IsZero() {
+		n.SeenAt = time.Now()
+	}
+	n.Withdrawn = false
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := slices.IndexFunc(m.said, n.same)
+	if at < 0 {
+		m.said = append(m.said, n)
+		m.news.push(n)
+		return
+	}
+	known := m.said[at]
+	n.SeenAt = known.SeenAt
+	n.Deadline = earliest(known.Deadline, n.Deadline)
+	if n.Kind.severity() < known.Kind.severity() {
+		n.Kind, n.Reason = known.Kind, known.Reason
+	}
+	if n.Kind == known.Kind && sameInstant(n.Deadline, known.Deadline) {
+		return
+	}
+	m.said[at] = n
+	m.news.push(n)
+}
+
+// Withdraw takes back all that was said here, and tells whether there was anything.
+func (m *Manual) Withdraw(reason string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range m.said {
+		n.Withdrawn = true
+		n.Reason = cmp.Or(reason, n.Reason)
+		m.news.push(n)
+	}
+	said := len(m.said) > 0
+	m.said = nil
+	return said
+}
+
+// Next blocks until something is said or withdrawn, or ctx ends.
+func (m *Manual) Next(ctx context.Context) (Notice, error) { return m.news.pop(ctx) }

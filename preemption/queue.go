@@ -1,0 +1,55 @@
+package preemption
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// queue hands notices from those who hear them to the one who acts on them. What waits about one notice is its newest
+// word only, so the queue is never longer than there are notices, however long nobody asks.
+type queue struct {
+	ready chan struct{} // holds one token whenever waiting is not empty
+
+	mu      sync.Mutex // guards waiting
+	waiting []Notice
+}
+
+func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
+
+func (q *queue) push(n Notice) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(slices.DeleteFunc(q.waiting, n.same), n)
+	q.wake()
+}
+
+// pop blocks until something waits or ctx ends.
+func (q *queue) pop(ctx context.Context) (Notice, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return Notice{}, ctx.Err()
+		case <-q.ready:
+		}
+		q.mu.Lock()
+		if len(q.waiting) == 0 {
+			q.mu.Unlock()
+			continue
+		}
+		n := q.waiting[0]
+		q.waiting = slices.Delete(q.waiting, 0, 1)
+		if len(q.waiting) > 0 {
+			q.wake()
+		}
+		q.mu.Unlock()
+		return n, nil
+	}
+}
+
+func (q *queue) wake() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}

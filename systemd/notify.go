@@ -1,0 +1,52 @@
+// Package systemd tells the service manager how this process is doing: that it is ready, that it stops, one line about
+// what it does, and that it is alive.
+//
+// Where no service manager listens (no NOTIFY_SOCKET in the environment) every function does nothing and returns nil,
+// so a daemon calls them without asking. An error means that systemd is there and was not reached: worth a line in the
+// log, never a reason to end. A call can block while systemd is too busy to take messages, so it is made from a
+// goroutine that may wait and with no lock held. The package starts no goroutine and changes no environment.
+package systemd
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// Ready says that the daemon serves. A unit of Type=notify counts as started from here on.
+func Ready() error { return notify(daemon.SdNotifyReady) }
+
+// Stopping says that the daemon has begun to end. What TimeoutStopSec allows counts from the stop, not from here.
+func Stopping() error { return notify(daemon.SdNotifyStopping) }
+
+// Alive feeds the watchdog. It belongs in the loop whose stalling should get the process killed and started again.
+func Alive() error { return notify(daemon.SdNotifyWatchdog) }
+
+// Status sets the line that `systemctl status` shows.
+func Status(format string, args ...any) error {
+	// A message is lines of KEY=VALUE, so a line end in the text would let it say more than a status.
+	line := strings.Join(strings.FieldsFunc(fmt.Sprintf(format, args...), lineEnd), " ")
+	return notify("STATUS=" + line)
+}
+
+func lineEnd(r rune) bool { return r == '\n' || r == '\r' || r == 0 }
+
+// WatchdogInterval is how often Alive should be called: half of what the unit's WatchdogSec allows, as
+// sd_watchdog_enabled(3) advises. 0: no watchdog watches this process.
+func WatchdogInterval() (time.Duration, error) {
+	limit, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return 0, fmt.Errorf("read the watchdog's settings: %w", err)
+	}
+	return limit / 2, nil
+}
+
+func notify(state string) error {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		key, _, _ := strings.Cut(state, "=")
+		return fmt.Errorf("tell systemd %s: %w", key, err)
+	}
+	return nil
+}
