@@ -1,0 +1,186 @@
+// Package heartbeat is the agent's side of the Membership service: it registers the node, renews its lease, carries status
+// up, and brings the coordinator's directive and the list of peers down.
+//
+// An absent coordinator is a normal state here, never an error that ends anything: [Client.Run] returns only when its
+// context ends, [Client.Peers] answers with what was last heard (kept in a file, so a restarted agent can drain without
+// any coordinator), and the single calls (WorkerDecommission, Goodbye, ...) return their error to a caller who carries on
+// without. The package decides nothing: what a directive or a lost coordinator means is the agent's business. Bytes of
+// blocks never travel through it.
+//
+// All methods may be called by several goroutines, before, during and after Run.
+package heartbeat
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// farewell is how long Run waits, once its context has ended, for what may be stuck on a disk. What hangs in the kernel
+// cannot be ended from here, and must not keep the machine from stopping.
+const farewell = 5 * time.Second
+
+// Config says who the node is and where its coordinators are.
+type Config struct {
+	Node        string // the name in the node's certificate
+	Incarnation string // random, made once per data directory
+	PeerAddress string // where other nodes reach this one
+	Zone        string
+	Pool        string
+	Version     string
+
+	Coordinators []string    // host:port each, tried in this order
+	TLS          *tls.Config // nil: no TLS, for tests only
+	// Dial reaches a coordinator; it must give up when its context ends. Nil: a plain net.Dialer.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	PeersFile string // where the peers are kept across restarts; empty: nowhere
+
+	// Status is asked before every beat and must not block. Nil: no status is sent.
+	Status func() *api.Status
+	// Held yields every block that landed here from others; it is read by every full report. Nil: none.
+	Held func() iter.Seq2[*api.HeldBlock, error]
+
+	Log *slog.Logger // nil: nothing is logged
+}
+
+func (c Config) validate() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if c.Node == "" {
+		fault("node: is empty: name the node as in its certificate")
+	}
+	if c.Incarnation == "" {
+		fault("incarnation: is empty: it tells this node from an older one of the same name")
+	}
+	if len(c.Coordinators) == 0 {
+		fault("coordinators: is empty: name at least one host:port")
+	}
+	for i, address := range c.Coordinators {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			fault("coordinators[%d]: %q: must be host:port", i, address)
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Client is one node's link to its coordinators.
+type Client struct {
+	cfg    Config
+	log    *slog.Logger
+	links  *links
+	wishes *wishes
+	peers  *peerBook
+	outbox *outbox
+	nudge  chan struct{}
+
+	mu           sync.Mutex // guards what follows
+	lastAnswered time.Time
+	beatTrouble  string
+	tellTrouble  string
+}
+
+// New makes a client and loads the peers that were last heard. It dials nobody.
+func New(cfg Config) (*Client, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
+	}
+	return &Client{
+		cfg:    cfg,
+		log:    cfg.Log,
+		links:  newLinks(cfg),
+		wishes: newWishes(),
+		peers:  loadPeers(cfg.PeersFile, cfg.Node, cfg.Log),
+		outbox: newOutbox(),
+		nudge:  make(chan struct{}, 1),
+	}, nil
+}
+
+// Run registers the node and beats until ctx ends, then returns nil. It is called once. A coordinator that is away, hangs
+// or refuses is logged when that begins and when it ends, and tried again for ever.
+func (c *Client) Run(ctx context.Context) error {
+	c.links.keep()
+	defer c.links.letGo()
+
+	// Beats, reports and the writing of the peers file run apart: a long report or a slow disk must not silence the node.
+	var beside sync.WaitGroup
+	beside.Go(func() { c.tell(ctx) })
+	beside.Go(func() { c.peers.save(ctx) })
+	newPulse(c).run(ctx)
+
+	ended := make(chan struct{})
+	go func() { beside.Wait(); close(ended) }()
+	limit := time.NewTimer(farewell)
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C:
+		c.log.Error("a report or the peers file is stuck on a disk: leaving without it", "took", farewell)
+	}
+	return nil
+}
+
+// Nudge asks for a beat now, because the status changed in a way that should not wait for the next one.
+func (c *Client) Nudge() {
+	select {
+	case c.nudge <- struct{}{}:
+	default: // one is already asked for
+	}
+}
+
+// Health says which coordinator is in use, when one last answered a beat (zero: never yet), and what is wrong at present
+// (empty: nothing).
+func (c *Client) Health() (address string, lastAnswered time.Time, trouble string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	trouble = c.beatTrouble
+	if trouble == "" {
+		trouble = c.tellTrouble
+	}
+	return c.links.address(), c.lastAnswered, trouble
+}
+
+// Peers returns the nodes that may take blocks, as last heard from a coordinator by this process or the one before it.
+func (c *Client) Peers() []*api.Peer { return c.peers.list() }
+
+// NextDirective blocks until the coordinator's wish for this node differs from what NextDirective last returned: another
+// decommission, the same one with its remaining time moved by more than two seconds, or nil when it is no longer wished.
+// The remaining time is as of the return. Several callers share what is returned: each change goes to one of them.
+func (c *Client) NextDirective(ctx context.Context) (*api.Directive, error) {
+	return c.wishes.next(ctx)
+}
+
+func (c *Client) answered() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lastAnswered, c.beatTrouble = time.Now(), ""
+}
+
+func (c *Client) beatFailed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.beatTrouble = err.Error()
+}
+
+func (c *Client) tellDone(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tellTrouble = ""
+	if err != nil {
+		c.tellTrouble = err.Error()
+	}
+}

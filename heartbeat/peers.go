@@ -1,0 +1,211 @@
+package heartbeat
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+const (
+	// A coordinator sends at most 32 peers; more than this is not a list of peers.
+	mostPeers = 1024
+	// mostPeersFile is far above mostPeers entries of ordinary length.
+	mostPeersFile = 1 << 20
+	// saveAgain is the pause before the peers file is tried again after it could not be written.
+	saveAgain = time.Minute
+)
+
+// peerBook is the list of peers last heard, in memory and in a file. The goroutine that writes the file is not the one
+// that hears: a disk that hangs must not stop the beats.
+type peerBook struct {
+	file string // empty: none
+	self string
+	log  *slog.Logger
+
+	mu    sync.Mutex // guards what follows
+	peers []*api.Peer
+
+	dirty chan struct{} // full: the file is older than peers
+}
+
+// peerRecord is one peer in the file, which people read too.
+type peerRecord struct {
+	Node      string `json:"node"`
+	Address   string `json:"address"`
+	Zone      string `json:"zone,omitempty"`
+	Pool      string `json:"pool,omitempty"`
+	RoomBytes int64  `json:"room_bytes"`
+}
+
+// loadPeers reads the file. A broken one is logged and counts as empty: the coordinator will say the peers again, and a
+// node that does not start protects nothing.
+func loadPeers(file, self string, log *slog.Logger) *peerBook {
+	b := &peerBook{file: file, self: self, log: log, dirty: make(chan struct{}, 1)}
+	if file == "" {
+		return b
+	}
+	peers, err := readPeers(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("the peers file cannot be read: starting without peers", "file", file, "err", err)
+	}
+	b.peers = b.sound(peers)
+	return b
+}
+
+func (b *peerBook) list() []*api.Peer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	peers := make([]*api.Peer, len(b.peers))
+	for i, p := range b.peers {
+		peers[i] = proto.CloneOf(p)
+	}
+	return peers
+}
+
+// hear replaces the list by what a coordinator says.
+func (b *peerBook) hear(peers []*api.Peer) {
+	peers = b.sound(peers)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if slices.EqualFunc(peers, b.peers, func(p, q *api.Peer) bool { return proto.Equal(p, q) }) {
+		return
+	}
+	b.peers = peers
+	b.mark()
+}
+
+// sound drops what nothing could be sent to, and the node itself.
+func (b *peerBook) sound(peers []*api.Peer) []*api.Peer {
+	peers = slices.Clone(peers[:min(len(peers), mostPeers)])
+	return slices.DeleteFunc(peers, func(p *api.Peer) bool {
+		_, _, err := net.SplitHostPort(p.GetAddress())
+		return err != nil || p.GetNode() == "" || p.GetNode() == b.self
+	})
+}
+
+func (b *peerBook) mark() {
+	select {
+	case b.dirty <- struct{}{}:
+	default:
+	}
+}
+
+// save writes the file whenever the list has changed, until ctx ends; a change heard before that is still written.
+func (b *peerBook) save(ctx context.Context) {
+	if b.file == "" {
+		return
+	}
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-b.dirty:
+			default:
+				return
+			}
+		case <-b.dirty:
+		}
+		err := writePeers(b.file, b.list())
+		switch {
+		case err == nil && failing:
+			b.log.Info("the peers file can be written again", "file", b.file)
+		case err != nil && !failing:
+			b.log.Warn("the peers file cannot be written: a restarted agent would know older peers", "file", b.file, "err", err)
+		}
+		failing = err != nil
+		if failing {
+			if ctx.Err() != nil {
+				return
+			}
+			sleep(ctx, saveAgain, nil)
+			b.mark()
+		}
+	}
+}
+
+func readPeers(file string) ([]*api.Peer, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostPeersFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > mostPeersFile {
+		return nil, fmt.Errorf("is larger than %d bytes", mostPeersFile)
+	}
+	return parsePeers(text)
+}
+
+// parsePeers accepts one complete JSON list and nothing after it.
+func parsePeers(text []byte) ([]*api.Peer, error) {
+	var records []peerRecord
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&records); err != nil {
+		return nil, fmt.Errorf("is not a list of peers: %w", err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return nil, errors.New("goes on after the list of peers")
+	}
+	peers := make([]*api.Peer, len(records))
+	for i, r := range records {
+		peers[i] = &api.Peer{Node: r.Node, Address: r.Address, Zone: r.Zone, Pool: r.Pool, RoomBytes: r.RoomBytes}
+	}
+	return peers, nil
+}
+
+// writePeers replaces the file whole: a crash leaves the old list or the new one.
+func writePeers(file string, peers []*api.Peer) error {
+	records := make([]peerRecord, len(peers))
+	for i, p := range peers {
+		records[i] = peerRecord{Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes()}
+	}
+	text, err := json.MarshalIndent(records, "", "  ")
+	if err != nil {
+		return err
+	}
+	draft := file + ".new"
+	if err := writeSynced(draft, append(text, '\n')); err != nil {
+		return err
+	}
+	if err := os.Rename(draft, file); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+func writeSynced(file string, text []byte) error {
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,215 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+const (
+	// The pace until a coordinator tells its own, and the bounds on what it may tell.
+	firstInterval = time.Second
+	leastInterval = 100 * time.Millisecond
+	mostInterval  = time.Minute
+
+	// answerLimit is what a coordinator that accepts and never answers may cost. Six fit into the default lease of 30 s.
+	answerLimit = 5 * time.Second
+
+	backoffFirst = 250 * time.Millisecond
+	backoffMost  = 5 * time.Second
+	// turnPause is the pause before the next address while some are still untried.
+	turnPause = 100 * time.Millisecond
+	// nudgeGap keeps a storm of nudges from becoming a storm of beats.
+	nudgeGap = 100 * time.Millisecond
+)
+
+var errForgotten = errors.New("asks to register right after a registration")
+
+// pulse is the loop of beats. Only its own goroutine touches it.
+type pulse struct {
+	*Client
+	interval     time.Duration
+	peersVersion uint64 // of the peers in hand, as numbered by the coordinator in use; 0: send them all
+	registered   bool
+	fresh        bool // registered since the last answered beat
+	failures     int  // in a row
+	silence      streak
+}
+
+func newPulse(c *Client) *pulse {
+	return &pulse{Client: c, interval: firstInterval, silence: streak{log: c.log, starts: "no heartbeat gets through", ends: "heartbeats get through again"}}
+}
+
+func (p *pulse) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := p.attempt(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && !p.registered:
+			continue // the coordinator has forgotten the node: register at once
+		case err == nil:
+			p.failures = 0
+			p.silence.end("peer", p.links.address())
+			p.answered()
+			p.outbox.open()
+			p.pause(ctx, began, steady(p.interval))
+		default:
+			p.failures++
+			p.silence.goesOn(err)
+			p.beatFailed(err)
+			p.outbox.close()
+			p.peersVersion = 0 // one that was away may have begun to count anew
+			p.pause(ctx, began, p.backoff())
+		}
+	}
+}
+
+// attempt registers when that is due, and beats, with the coordinator whose turn it is.
+func (p *pulse) attempt(ctx context.Context) error {
+	k, err := p.links.use()
+	if err != nil {
+		return err
+	}
+	defer p.links.done(k)
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	if !p.registered {
+		err = p.register(limited, k)
+	}
+	if err == nil {
+		err = p.beat(limited, k)
+	}
+	if err != nil {
+		if ctx.Err() == nil { // else the coordinator did nothing wrong, and last words should still reach it
+			p.links.turn(k)
+		}
+		return fmt.Errorf("coordinator %s: %w", k.address, err)
+	}
+	return nil
+}
+
+func (p *pulse) register(ctx context.Context, k *link) error {
+	reply, err := k.Register(ctx, &api.RegisterRequest{
+		Node:        p.cfg.Node,
+		Incarnation: p.cfg.Incarnation,
+		PeerAddress: p.cfg.PeerAddress,
+		Zone:        p.cfg.Zone,
+		Pool:        p.cfg.Pool,
+		Version:     p.cfg.Version,
+		Status:      p.status(),
+	})
+	if err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	p.registered, p.fresh = true, true
+	p.peersVersion = 0
+	p.keepPace(reply.GetPace())
+	p.outbox.full() // the coordinator knows nothing of what rests here
+	p.log.Info("registered with the coordinator", "peer", k.address, "id", reply.GetNodeId())
+	return nil
+}
+
+func (p *pulse) beat(ctx context.Context, k *link) error {
+	reply, err := k.Heartbeat(ctx, &api.HeartbeatRequest{
+		Node:         p.cfg.Node,
+		Incarnation:  p.cfg.Incarnation,
+		Status:       p.status(),
+		PeersVersion: p.peersVersion,
+	})
+	if err != nil {
+		return fmt.Errorf("beat: %w", err)
+	}
+	return p.take(reply)
+}
+
+// take acts on a reply. One that asks for a registration says nothing else: a coordinator that does not know the node
+// cannot know what was wished of it.
+func (p *pulse) take(reply *api.HeartbeatReply) error {
+	if reply.GetRegister() {
+		p.registered = false
+		if p.fresh {
+			p.fresh = false
+			return errForgotten // as a failure, it is paused after
+		}
+		return nil
+	}
+	p.fresh = false
+	p.keepPace(reply.GetPace())
+	if reply.GetPeersVersion() != p.peersVersion || len(reply.GetPeers()) > 0 {
+		p.peersVersion = reply.GetPeersVersion()
+		p.peers.hear(reply.GetPeers())
+	}
+	p.wishes.hear(reply.GetDirective())
+	return nil
+}
+
+func (p *pulse) keepPace(pace *api.Pace) {
+	if told := span(pace.GetInterval()); told > 0 {
+		p.interval = min(max(told, leastInterval), mostInterval)
+	}
+}
+
+func (p *pulse) status() *api.Status {
+	if p.cfg.Status == nil {
+		return nil
+	}
+	return p.cfg.Status()
+}
+
+// backoff is the pause after a failure: short while another address is untried, then growing with every round.
+func (p *pulse) backoff() time.Duration {
+	rounds, within := p.failures/len(p.cfg.Coordinators), p.failures%len(p.cfg.Coordinators)
+	if within != 0 {
+		return jittered(turnPause)
+	}
+	return backoff(rounds)
+}
+
+// pause waits until span after began, so that the time which a hanging coordinator took is not waited for again. A nudge
+// ends it early.
+func (p *pulse) pause(ctx context.Context, began time.Time, span time.Duration) {
+	if sleep(ctx, time.Until(began.Add(span)), p.nudge) {
+		sleep(ctx, time.Until(began.Add(nudgeGap)), nil)
+	}
+}
+
+// sleep waits for d. It reports whether a nudge cut it short.
+func sleep(ctx context.Context, d time.Duration, nudge <-chan struct{}) (nudged bool) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-nudge:
+		return true
+	}
+	return false
+}
+
+// backoff is the pause after the nth failure in a row, counted from 1: doubling, at most 5 s, and jittered, so that a
+// fleet whose coordinator comes back does not come back to it all at once.
+func backoff(n int) time.Duration {
+	return jittered(min(backoffFirst<<min(n-1, 10), backoffMost))
+}
+
+// jittered returns between half of d and d.
+func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// steady returns d give or take a tenth: beats of many nodes that started together drift apart.
+func steady(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }
+
+// span is a duration from the wire; absent or malformed is 0.
+func span(d *durationpb.Duration) time.Duration {
+	if d == nil || d.CheckValid() != nil {
+		return 0
+	}
+	return d.AsDuration()
+}

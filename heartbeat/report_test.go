@@ -1,0 +1,294 @@
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func TestLandedAndGoneAreReportedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = heldBlocks("old")
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(5 * time.Second)
+		c.Landed(&api.HeldBlock{Id: "x", Bytes: 1}, &api.HeldBlock{Id: "y", Bytes: 1})
+		c.Gone("y", "old")
+		c.Landed(&api.HeldBlock{Id: "old", Bytes: 2})
+		time.Sleep(2 * time.Second)
+		if got, want := co.heldIDs(), []string{"old", "x"}; !slices.Equal(got, want) {
+			t.Errorf("got %v held, want %v", got, want)
+		}
+		if got := read(co, func() int { return co.full }); got != 1 {
+			t.Errorf("got %d full reports, want the first alone", got)
+		}
+	})
+}
+
+func TestOverflowBecomesAFullReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		stop := n.serve(t, addrA, co)
+		var held []string
+		cfg := config(n, addrA)
+		cfg.Held = func() iter.Seq2[*api.HeldBlock, error] { return heldBlocks(held...)() }
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(5 * time.Second)
+		stop()
+		time.Sleep(5 * time.Second)
+		for i := range 3 * mostQueued {
+			id := fmt.Sprintf("block-%06d", i)
+			held = append(held, id)
+			c.Landed(&api.HeldBlock{Id: id, Bytes: 1})
+		}
+		c.outbox.mu.Lock()
+		if got := len(c.outbox.last); got > mostQueued {
+			t.Errorf("got %d words queued, want at most %d", got, mostQueued)
+		}
+		c.outbox.mu.Unlock()
+		co.set(func() { co.held = nil })
+		n.serve(t, addrA, co)
+		time.Sleep(10 * time.Second)
+		if got := co.heldIDs(); !slices.Equal(got, held) {
+			t.Errorf("got %d blocks held after the overflow, want %d", len(got), len(held))
+		}
+		if got := read(co, func() int { return co.full }); got != 2 {
+			t.Errorf("got %d full reports, want two: at the registration and for the overflow", got)
+		}
+	})
+}
+
+func TestFailedReportIsReplacedByAFullOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = heldBlocks("old", "x")
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(5 * time.Second)
+		co.set(func() {
+			co.onReport = func(context.Context) error { return status.Error(codes.Internal, "disk full") }
+		})
+		c.Landed(&api.HeldBlock{Id: "x", Bytes: 1})
+		time.Sleep(5 * time.Second)
+		if _, _, trouble := c.Health(); trouble == "" {
+			t.Error("got no trouble while no report goes through")
+		}
+		co.set(func() { co.onReport, co.held = nil, nil })
+		time.Sleep(10 * time.Second)
+		if got, want := co.heldIDs(), []string{"old", "x"}; !slices.Equal(got, want) {
+			t.Errorf("got %v held, want %v", got, want)
+		}
+		if _, _, trouble := c.Health(); trouble != "" {
+			t.Errorf("got trouble %q after it ended", trouble)
+		}
+	})
+}
+
+func TestHeldThatCannotBeReadIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		var broken atomic.Bool
+		broken.Store(true)
+		cfg := config(n, addrA)
+		cfg.Held = func() iter.Seq2[*api.HeldBlock, error] {
+			return func(yield func(*api.HeldBlock, error) bool) {
+				if yield(&api.HeldBlock{Id: "x", Bytes: 1}, nil) && broken.Load() {
+					yield(nil, fmt.Errorf("read segment: %w", io.EOF)) // not the stream's own io.EOF
+				}
+			}
+		}
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(10 * time.Second)
+		if _, _, trouble := c.Health(); trouble == "" {
+			t.Error("got no trouble while Held cannot be read")
+		}
+		broken.Store(false)
+		time.Sleep(10 * time.Second)
+		if got := co.heldIDs(); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("got %v held, want x", got)
+		}
+	})
+}
+
+func TestBeatsGoOnWhileStreamsAreStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		co := &coordinator{onReport: hang, onGoodbye: func(ctx context.Context, _ *api.GoodbyeRequest) error { return hang(ctx) }}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = func() iter.Seq2[*api.HeldBlock, error] { return blocksWithoutEnd }
+		c := newClient(t, cfg)
+		start(t, c)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		err := c.Goodbye(ctx, &api.ManifestSummary{}, entriesWithoutEnd)
+		if got := status.Code(err); got != codes.DeadlineExceeded {
+			t.Errorf("got %v from a goodbye that nobody reads, want its context's deadline", err)
+		}
+		co.mu.Lock()
+		defer co.mu.Unlock()
+		for i := 1; i < len(co.beatTimes); i++ {
+			if gap := co.beatTimes[i].Sub(co.beatTimes[i-1]); gap > 1200*time.Millisecond {
+				t.Errorf("got %v between beats beside stuck streams, want a second", gap)
+			}
+		}
+		if len(co.beatTimes) < 100 {
+			t.Errorf("got %d beats in two minutes, want 120", len(co.beatTimes))
+		}
+	})
+}
+
+func TestStalledReportIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{onReport: hang}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = heldBlocks("x")
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(stallLimit + time.Second)
+		if _, _, trouble := c.Health(); trouble == "" {
+			t.Errorf("got no trouble %v after a report stalled", stallLimit)
+		}
+		co.set(func() { co.onReport = nil })
+		time.Sleep(stallLimit + 2*backoffMost)
+		if got := co.heldIDs(); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("got %v held once the coordinator takes reports, want x", got)
+		}
+	})
+}
+
+func blocksWithoutEnd(yield func(*api.HeldBlock, error) bool) {
+	for yield(&api.HeldBlock{Id: "a/b/block", Bytes: 1}, nil) {
+	}
+}
+
+func entriesWithoutEnd(yield func(*api.ManifestEntry, error) bool) {
+	for yield(&api.ManifestEntry{Id: "a/b/block", Outcome: "moved", Peer: "host-b"}, nil) {
+	}
+}
+
+func TestGoodbyeStreamsInBoundedMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const total = 200_000
+		n := newNetwork()
+		yielded, most := 0, 0
+		co := &coordinator{}
+		var received atomic.Int64
+		co.onGoodbye = func(_ context.Context, r *api.GoodbyeRequest) error {
+			received.Add(int64(len(r.Entries)))
+			time.Sleep(10 * time.Millisecond) // slower than the sender
+			return nil
+		}
+		n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		start(t, c)
+		err := c.Goodbye(t.Context(), &api.ManifestSummary{Incident: "inc-9"}, func(yield func(*api.ManifestEntry, error) bool) {
+			for yielded = range total {
+				most = max(most, yielded-int(received.Load()))
+				if !yield(&api.ManifestEntry{Id: fmt.Sprintf("spark/app-1/rdd_7_%07d", yielded), Bytes: 1, Outcome: "moved", Peer: "host-b"}, nil) {
+					return
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		co.mu.Lock()
+		defer co.mu.Unlock()
+		if got := co.summary; got.GetNode() != "host-a" || got.GetIncarnation() != "inc-1" || got.GetIncident() != "inc-9" {
+			t.Errorf("got summary %v", got)
+		}
+		if len(co.entries) != total || !slices.IsSorted(co.entries) {
+			t.Errorf("got %d entries, want %d in order", len(co.entries), total)
+		}
+		if most > 20_000 {
+			t.Errorf("got %d entries between the sender and the receiver, want a few windows' worth", most)
+		}
+	})
+}
+
+func TestManifestThatCannotBeReadIsNotAWholeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		torn := fmt.Errorf("journal is torn: %w", io.EOF)
+		err := c.Goodbye(t.Context(), &api.ManifestSummary{}, func(yield func(*api.ManifestEntry, error) bool) {
+			for range 2 * batchItems {
+				if !yield(&api.ManifestEntry{Id: "x"}, nil) {
+					return
+				}
+			}
+			yield(nil, torn)
+		})
+		if !errors.Is(err, torn) {
+			t.Errorf("got %v, want what the manifest's reader said", err)
+		}
+		synctest.Wait()
+		if got := read(co, func() int { return co.cut }); got != 1 {
+			t.Errorf("got %d cut manifests at the coordinator, want 1", got)
+		}
+	})
+}
+
+func TestRefusedGoodbyeSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		co.onGoodbye = func(context.Context, *api.GoodbyeRequest) error {
+			return status.Error(codes.FailedPrecondition, "no such decommission")
+		}
+		n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		err := c.Goodbye(t.Context(), &api.ManifestSummary{}, entriesWithoutEnd)
+		if got := status.Code(err); got != codes.FailedPrecondition {
+			t.Errorf("got %v, want the coordinator's own word", err)
+		}
+	})
+}
+
+func TestSlowBeatDoesNotCutAGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		stop := start(t, c)
+		time.Sleep(time.Second)
+		co.set(func() { co.onBeat = hang })
+		err := c.Goodbye(t.Context(), &api.ManifestSummary{}, func(yield func(*api.ManifestEntry, error) bool) {
+			for range 60 {
+				time.Sleep(time.Second)
+				if !yield(&api.ManifestEntry{Id: "x"}, nil) {
+					return
+				}
+			}
+			stop() // nor does the end of Run
+		})
+		if err != nil {
+			t.Errorf("got %v from a goodbye beside beats that fail, want it to arrive", err)
+		}
+		if got := read(co, func() int { return len(co.entries) }); got != 60 {
+			t.Errorf("got %d entries, want 60", got)
+		}
+	})
+}
