@@ -1,0 +1,227 @@
+package migration
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// catalog is what has landed here, by id, on disk: a bbolt file, so that looking a block up costs no memory and the list
+// survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
+type catalog struct{ db *bbolt.DB }
+
+var (
+	bucketBlocks   = []byte("blocks")
+	bucketSegments = []byte("segments")
+)
+
+// record is one landed block.
+type record struct {
+	opening
+	From    string // the node that it was carried from
+	Landed  time.Time
+	Sum     Sum
+	Segment uint32 // in the vault; 0: the block lies in its place in a store
+	Offset  int64  // of the open frame in the segment
+	OpenLen int64  // of that frame
+	Length  int64  // of the whole record in the segment
+	Placed  []placed
+}
+
+// placed is where a member lies in a store, and the CRC-32C of each of its chunks.
+type placed struct {
+	Root    int
+	Path    string
+	ModTime int64
+	Chunks  []byte // four bytes each
+}
+
+func openCatalog(dir string) (*catalog, error) {
+	p := filepath.Join(dir, "catalog.db")
+	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming.
+	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	if err != nil {
+		return nil, fmt.Errorf("open catalog %s (is another agent using this data_dir?): %w", p, err)
+	}
+	err = db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(bucketBlocks)
+		if err != nil {
+			return err
+		}
+		_, err = tx.CreateBucketIfNotExists(bucketSegments)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open catalog %s: %w", p, err), db.Close())
+	}
+	return &catalog{db}, nil
+}
+
+func (c *catalog) close() error { return c.db.Close() }
+
+// get returns fs.ErrNotExist for what never landed.
+func (c *catalog) get(id BlockID) (r record, err error) {
+	err = c.db.View(func(tx *bbolt.Tx) error {
+		v := tx.Bucket(bucketBlocks).Get([]byte(id))
+		if v == nil {
+			return fs.ErrNotExist
+		}
+		r, err = parseRecord(v)
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("catalog: block %s: %w", id, err)
+	}
+	return r, err
+}
+
+// commit makes a batch durable: the records, and how far each segment is now valid.
+func (c *catalog) commit(records []record, ends map[uint32]int64) error {
+	err := c.db.Update(func(tx *bbolt.Tx) error {
+		blocks, segments := tx.Bucket(bucketBlocks), tx.Bucket(bucketSegments)
+		for _, r := range records {
+			if err := blocks.Put([]byte(r.ID), appendRecord(nil, r)); err != nil {
+				return err
+			}
+		}
+		for no, end := range ends {
+			var k, v [8]byte
+			binary.BigEndian.PutUint64(k[:], uint64(no))
+			binary.BigEndian.PutUint64(v[:], uint64(end))
+			if err := segments.Put(k[:], v[:]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write catalog: %w", err)
+	}
+	return nil
+}
+
+// forget drops records, so that what they name is served no more.
+func (c *catalog) forget(ids ...BlockID) error {
+	return c.db.Update(func(tx *bbolt.Tx) error {
+		for _, id := range ids {
+			if err := tx.Bucket(bucketBlocks).Delete([]byte(id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// segmentEnds tells how far each segment was committed.
+func (c *catalog) segmentEnds() (ends map[uint32]int64, err error) {
+	ends = map[uint32]int64{}
+	err = c.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
+			if len(k) == 8 && len(v) == 8 {
+				ends[uint32(binary.BigEndian.Uint64(k))] = int64(binary.BigEndian.Uint64(v))
+			}
+			return nil
+		})
+	})
+	return ends, err
+}
+
+// listBatch keeps read transactions short: a long one would make the catalog's file grow behind it.
+const listBatch = 512
+
+// all yields every record in the order of ids, a batch at a time, so it may be left open for long.
+func (c *catalog) all() iter.Seq2[record, error] {
+	return func(yield func(record, error) bool) {
+		var after []byte
+		for {
+			batch := make([]record, 0, listBatch)
+			var bad error
+			err := c.db.View(func(tx *bbolt.Tx) error {
+				cur := tx.Bucket(bucketBlocks).Cursor()
+				k, v := cur.First()
+				if after != nil {
+					if k, v = cur.Seek(after); k != nil && string(k) == string(after) {
+						k, v = cur.Next()
+					}
+				}
+				for ; k != nil && len(batch) < listBatch; k, v = cur.Next() {
+					after = append(after[:0], k...)
+					r, err := parseRecord(v)
+					if err != nil {
+						bad = errors.Join(bad, fmt.Errorf("catalog: block %s: %w", k, err))
+						continue
+					}
+					batch = append(batch, r)
+				}
+				return nil
+			})
+			for _, r := range batch {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if err = errors.Join(err, bad); err != nil && !yield(record{}, err) {
+				return
+			}
+			if len(batch) < listBatch && bad == nil {
+				return
+			}
+		}
+	}
+}
+
+func appendRecord(b []byte, r record) []byte {
+	b = r.opening.append(b)
+	b = append(appendString(b, r.From), r.Sum[:]...)
+	b = binary.AppendVarint(b, r.Landed.UnixNano())
+	b = binary.AppendUvarint(b, uint64(r.Segment))
+	b = binary.AppendVarint(binary.AppendVarint(binary.AppendVarint(b, r.Offset), r.OpenLen), r.Length)
+	b = binary.AppendUvarint(b, uint64(len(r.Placed)))
+	for _, p := range r.Placed {
+		b = appendString(binary.AppendVarint(b, int64(p.Root)), p.Path)
+		b = appendString(binary.AppendVarint(b, p.ModTime), string(p.Chunks))
+	}
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func parseRecord(v []byte) (r record, err error) {
+	if len(v) < 4 {
+		return r, errShort
+	}
+	body := v[:len(v)-4]
+	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(v[len(v)-4:]) {
+		return r, errCorrupt
+	}
+	d := decoder{p: body}
+	r.ID, r.Kind, r.Layout, r.ModTime = d.string(), d.string(), d.string(), d.varint()
+	for range min(d.uvarint(), maxMembers) {
+		r.Members = append(r.Members, memberSize{d.string(), d.varint()})
+	}
+	r.From = d.string()
+	for i := range r.Sum {
+		r.Sum[i] = d.byte()
+	}
+	r.Landed = time.Unix(0, d.varint())
+	r.Segment = uint32(d.uvarint())
+	r.Offset, r.OpenLen, r.Length = d.varint(), d.varint(), d.varint()
+	for range min(d.uvarint(), maxMembers) {
+		r.Placed = append(r.Placed, placed{int(d.varint()), d.string(), d.varint(), d.bytes()})
+	}
+	return r, d.end("record")
+}
+
+// removeIfThere removes a file that may be gone already.
+func removeIfThere(p string) error {
+	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

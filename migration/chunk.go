@@ -1,0 +1,107 @@
+package migration
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// chunkReader serves a landed member and lets no byte out before the chunk that it is part of has been verified. It is
+// an io.ReadSeeker for http.ServeContent and for a drain that carries the block on.
+type chunkReader struct {
+	f     *os.File
+	bytes int64
+	from  chunkSource
+
+	pos  int64
+	have int64 // number of the chunk in buf; -1: none
+	buf  []byte
+	body []byte
+}
+
+// chunkSource finds and checks one chunk of a file.
+type chunkSource interface {
+	// read reads the chunk of that number and size with one read into buf, verifies it, and returns its bytes.
+	read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error)
+}
+
+func newChunkReader(f *os.File, bytes int64, from chunkSource) *chunkReader {
+	return &chunkReader{f: f, bytes: bytes, from: from, have: -1}
+}
+
+func (r *chunkReader) Read(p []byte) (int, error) {
+	if r.pos >= r.bytes {
+		return 0, io.EOF
+	}
+	n := r.pos / ChunkBytes
+	if n != r.have {
+		if r.buf == nil {
+			r.buf = make([]byte, headerBytes+min(r.bytes, ChunkBytes))
+		}
+		body, err := r.from.read(r.f, n, int(min(ChunkBytes, r.bytes-n*ChunkBytes)), r.buf)
+		if err != nil {
+			r.have = -1
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = fmt.Errorf("%s is shorter than it was: %w", r.f.Name(), errCorrupt)
+			}
+			return 0, err
+		}
+		r.body, r.have = body, n
+	}
+	c := copy(p, r.body[r.pos-n*ChunkBytes:])
+	r.pos += int64(c)
+	return c, nil
+}
+
+func (r *chunkReader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.pos
+	case io.SeekEnd:
+		offset += r.bytes
+	}
+	if offset < 0 {
+		return 0, fmt.Errorf("seek to %d", offset)
+	}
+	r.pos = offset
+	return offset, nil
+}
+
+func (r *chunkReader) Close() error { return r.f.Close() }
+
+// framedChunks are data frames in a segment, one after the other from an offset.
+type framedChunks struct{ at int64 }
+
+func (c framedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
+	raw := buf[:headerBytes+bytes]
+	at := c.at + number*(headerBytes+ChunkBytes)
+	if _, err := f.ReadAt(raw, at); err != nil {
+		return nil, err
+	}
+	h, payload := raw[:headerBytes], raw[headerBytes:]
+	sum := crc32.Update(crc32.Checksum(payload, castagnoli), castagnoli, h[:12])
+	if frameType(h[0]) != frameData || binary.BigEndian.Uint32(h[4:]) != uint32(bytes) || sum != binary.BigEndian.Uint32(h[12:]) {
+		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), at, errCorrupt)
+	}
+	return payload, nil
+}
+
+// placedChunks are the bytes of a plain file whose checksums are in the catalog.
+type placedChunks struct{ sums []byte }
+
+func (c placedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
+	if int64(len(c.sums)) < (number+1)*4 {
+		return nil, fmt.Errorf("%s: no checksum for chunk %d: %w", f.Name(), number, errCorrupt)
+	}
+	p := buf[:bytes]
+	if _, err := f.ReadAt(p, number*ChunkBytes); err != nil {
+		return nil, err
+	}
+	if crc32.Checksum(p, castagnoli) != binary.BigEndian.Uint32(c.sums[number*4:]) {
+		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), number*ChunkBytes, errCorrupt)
+	}
+	return p, nil
+}

@@ -1,0 +1,78 @@
+package migration
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net"
+	"sync"
+)
+
+// Conn is a TLS connection that crosses into the kernel in large pieces. crypto/tls writes each 16 KiB record by itself
+// and reads about one at a time; gathering them to 256 KiB saved a tenth of the CPU (measured; docs/benchmarks.md).
+type Conn struct {
+	*tls.Conn
+	raw *gatheringConn
+}
+
+// gatherConnBytes is the size of the pieces.
+const gatherConnBytes = 256 << 10
+
+// Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for.
+func Client(raw net.Conn, cfg *tls.Config) *Conn {
+	g := newGatheringConn(raw)
+	return &Conn{tls.Client(g, cfg), g}
+}
+
+func Server(raw net.Conn, cfg *tls.Config) *Conn {
+	g := newGatheringConn(raw)
+	return &Conn{tls.Server(g, cfg), g}
+}
+
+// Write sends p in as few system calls as its size allows.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.raw.hold()
+	n, err := c.Conn.Write(p)
+	if flushErr := c.raw.flush(); err == nil {
+		err = flushErr
+	}
+	return n, err
+}
+
+// gatheringConn holds writes back while told to, and reads ahead.
+type gatheringConn struct {
+	net.Conn
+	r *bufio.Reader
+
+	mu      sync.Mutex // TLS may write an alert from the reading side
+	w       *bufio.Writer
+	holding bool
+}
+
+func newGatheringConn(c net.Conn) *gatheringConn {
+	return &gatheringConn{Conn: c, r: bufio.NewReaderSize(c, gatherConnBytes), w: bufio.NewWriterSize(c, gatherConnBytes)}
+}
+
+func (c *gatheringConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+func (c *gatheringConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.w.Write(p)
+	if err == nil && !c.holding {
+		err = c.w.Flush()
+	}
+	return n, err
+}
+
+func (c *gatheringConn) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holding = true
+}
+
+func (c *gatheringConn) flush() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holding = false
+	return c.w.Flush()
+}

@@ -1,0 +1,191 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Holder is a node that has a block, or may have it, and where its blocks are read.
+type Holder struct {
+	Node    string
+	Address string
+}
+
+// Location is what is known of a block's whereabouts.
+type Location struct {
+	State      LocationState
+	Holders    []Holder
+	Candidates []Holder // nodes whose stores could have it; only when State is LocationUnknown
+}
+
+// LocationState is the coordinator's knowledge of a block.
+type LocationState string
+
+const (
+	LocationHeld    LocationState = "held"
+	LocationLost    LocationState = "lost"
+	LocationUnknown LocationState = "unknown"
+)
+
+// Reading errors that callers branch on.
+var (
+	// ErrNeverKnown: every node that could have the block was asked and none has it (404).
+	ErrNeverKnown = errors.New("no node has it")
+	// ErrLost: the block is known to be lost; recompute it (410).
+	ErrLost = errors.New("it is lost: recompute it")
+	// ErrUnreachable: a node that may have it could not be asked (503): not the same as no.
+	ErrUnreachable = errors.New("a node that may have it cannot be reached now")
+)
+
+// hopHeader marks a request that an agent makes for a reader: its receiver answers from what it has and asks nobody else.
+const hopHeader = "Lifeboat-Hop"
+
+// maxProbes bounds how many candidates are asked at once.
+const maxProbes = 16
+
+// Fetcher reads blocks from the nodes that have them.
+type Fetcher struct {
+	// Locate asks the coordinator.
+	Locate func(ctx context.Context, id BlockID) (Location, error)
+	// Dial connects to a holder whose identity it has verified, speaking HTTP/1.1.
+	Dial func(ctx context.Context, h Holder) (net.Conn, error)
+
+	once   sync.Once
+	client *http.Client
+}
+
+type holderKey struct{}
+
+func (f *Fetcher) http() *http.Client {
+	f.once.Do(func() {
+		f.client = &http.Client{
+			Transport: &http.Transport{
+				DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return f.Dial(ctx, ctx.Value(holderKey{}).(Holder))
+				},
+				DisableCompression:    true,
+				IdleConnTimeout:       30 * time.Second,
+				MaxIdleConnsPerHost:   4,
+				ResponseHeaderTimeout: 10 * time.Second,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+	})
+	return f.client
+}
+
+// Close drops idle connections.
+func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
+
+// Resolve finds nodes that have a block: those that the coordinator knows of, else the candidate that says so itself.
+func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
+	loc, err := f.Locate(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("locate %s: %w: %w", id, ErrUnreachable, err)
+	}
+	switch {
+	case loc.State == LocationLost:
+		return nil, fmt.Errorf("locate %s: %w", id, ErrLost)
+	case len(loc.Holders) > 0:
+		return loc.Holders, nil
+	}
+	return f.probe(ctx, id, loc.Candidates)
+}
+
+var errFound = errors.New("found")
+
+func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([]Holder, error) {
+	g, probing := errgroup.WithContext(ctx)
+	g.SetLimit(maxProbes)
+	var mu sync.Mutex
+	var found []Holder
+	var unasked error
+	for _, h := range candidates {
+		g.Go(func() error {
+			if probing.Err() != nil {
+				return nil
+			}
+			resp, err := f.From(probing, h, http.MethodHead, id, nil)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil:
+				unasked = err
+			case resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusMultipleChoices:
+				resp.Body.Close()
+				found = append(found, h)
+				return errFound // one is enough
+			default:
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusNotFound {
+					unasked = fmt.Errorf("%s answered %s", h.Node, resp.Status)
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case unasked != nil:
+		return nil, fmt.Errorf("locate %s: %w: %w", id, ErrUnreachable, unasked)
+	}
+	return nil, fmt.Errorf("locate %s: %w", id, ErrNeverKnown)
+}
+
+// From asks one holder. The header's Range and conditions are passed on. The caller closes the body.
+func (f *Fetcher) From(ctx context.Context, h Holder, method string, id BlockID, header http.Header) (*http.Response, error) {
+	u := url.URL{Scheme: "https", Host: h.Address, Path: "/blocks/" + string(id)}
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), method, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range []string{"Range", "If-Range", "If-None-Match", "If-Match"} {
+		if v := header.Get(k); v != "" {
+			req.Header.Set(k, v)
+		}
+	}
+	req.Header.Set(hopHeader, "1")
+	resp, err := f.http().Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("read %s from %s: %w", id, h.Node, err)
+	}
+	return resp, nil
+}
+
+// Open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304 or 416.
+func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header http.Header) (*http.Response, Holder, error) {
+	holders, err := f.Resolve(ctx, id)
+	if err != nil {
+		return nil, Holder{}, err
+	}
+	var faults []error
+	for _, h := range holders {
+		resp, err := f.From(ctx, h, method, id, header)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		switch resp.StatusCode {
+		case http.StatusOK, http.StatusPartialContent, http.StatusMultipleChoices, http.StatusNotModified, http.StatusRequestedRangeNotSatisfiable:
+			return resp, h, nil
+		}
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
+		resp.Body.Close()
+		faults = append(faults, fmt.Errorf("read %s from %s: %s: %s", id, h.Node, resp.Status, strings.TrimSpace(string(why))))
+	}
+	return nil, Holder{}, fmt.Errorf("%w: %w", ErrUnreachable, errors.Join(faults...))
+}

@@ -1,0 +1,90 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// BlockID names a block, or one member of a block, in the whole fleet: STORE/SCOPE/NAME. The scope is the application's
+// id where the layout knows it, else the directory that stands for it, "-" where there is none. The name is the file's
+// path inside the scope.
+type BlockID string
+
+// maxIDBytes is Linux's PATH_MAX: no file could have a longer name anyway.
+const maxIDBytes = 4096
+
+// maxComponentBytes is NAME_MAX of every file system that the agent serves.
+const maxComponentBytes = 255
+
+// StoreName is what a store may be called: it is the first part of every block's id, and a word in every table.
+var StoreName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+
+// ErrBadID is wrapped by every error of ParseBlockID.
+var ErrBadID = errors.New("not a block id")
+
+// ParseBlockID checks an id that came from a person or from another machine. What it accepts names a file strictly
+// below its store: no empty, "." or ".." component, no NUL or control character, valid UTF-8, nothing longer than a file
+// system takes. Files are reached through os.Root besides; this check is for clear words, not for safety alone.
+func ParseBlockID(s string) (BlockID, error) {
+	bad := func(why string, args ...any) (BlockID, error) {
+		shown := s
+		if len(shown) > 80 {
+			shown = shown[:80] + "..."
+		}
+		return "", fmt.Errorf("%q: %w: %s", shown, ErrBadID, fmt.Sprintf(why, args...))
+	}
+	if len(s) > maxIDBytes {
+		return bad("%d bytes long, at most %d", len(s), maxIDBytes)
+	}
+	if !utf8.ValidString(s) {
+		return bad("not UTF-8")
+	}
+	for _, r := range s {
+		if r < 0x20 || r == 0x7f {
+			return bad("control character %U", r)
+		}
+	}
+	parts := strings.Split(s, "/")
+	if len(parts) < 3 {
+		return bad("want STORE/SCOPE/NAME")
+	}
+	for _, p := range parts {
+		switch {
+		case p == "":
+			return bad("empty component")
+		case p == "." || p == "..":
+			return bad("component %q", p)
+		case len(p) > maxComponentBytes:
+			return bad("a component of %d bytes, at most %d", len(p), maxComponentBytes)
+		}
+	}
+	if !StoreName.MatchString(parts[0]) {
+		return bad("store %q: want lower-case letters, digits, dots, dashes", parts[0])
+	}
+	return BlockID(s), nil
+}
+
+// Store, Scope and Name take a parsed id apart.
+func (id BlockID) Store() string { s, _, _ := strings.Cut(string(id), "/"); return s }
+
+// Scope is the second part of the id.
+func (id BlockID) Scope() string {
+	_, rest, _ := strings.Cut(string(id), "/")
+	s, _, _ := strings.Cut(rest, "/")
+	return s
+}
+
+// Name is the rest of the id: a slash-separated path inside the scope.
+func (id BlockID) Name() string {
+	_, rest, _ := strings.Cut(string(id), "/")
+	_, name, _ := strings.Cut(rest, "/")
+	return name
+}
+
+// sibling is the id of another name in the same scope.
+func (id BlockID) sibling(name string) BlockID {
+	return BlockID(id.Store() + "/" + id.Scope() + "/" + name)
+}

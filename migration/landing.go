@@ -1,0 +1,222 @@
+package migration
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"syscall"
+	"time"
+)
+
+// landing is one block on its way to rest. Its methods are called by one goroutine; after finish the committer owns it.
+type landing interface {
+	// data takes the next chunk, in the order of the members.
+	data(member int, f frame) error
+	// finish takes the closing frame. What it returns is complete but not yet durable.
+	finish(f frame, r record) (landed, error)
+	// abort forgets all of it.
+	abort()
+}
+
+// landed is a complete block waiting for the commit that makes it durable.
+type landed struct {
+	record
+	segment *segment     // to sync, for a block in the vault
+	files   []stagedFile // to sync and to publish, for a block in place
+	store   *Store
+	already bool // the same content was here before: only the receipt is missing
+
+	transfer uint32
+	reply    func(...verdict)
+}
+
+// vaultLanding appends the frames of a block to a segment as they are.
+type vaultLanding struct {
+	seg    *segment
+	offset int64
+	open   int64
+}
+
+func landInVault(seg *segment, f frame) (*vaultLanding, error) {
+	l := &vaultLanding{seg: seg, offset: seg.end, open: int64(len(f.raw))}
+	if err := seg.append(f.raw); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *vaultLanding) data(_ int, f frame) error { return l.seg.append(f.raw) }
+
+func (l *vaultLanding) finish(f frame, r record) (landed, error) {
+	if err := l.seg.append(f.raw); err != nil {
+		return landed{}, err
+	}
+	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
+	return landed{record: r, segment: l.seg}, nil
+}
+
+// abort gives the space back. When the segment takes no more bytes, its file is cut at least; the next append tells.
+func (l *vaultLanding) abort() {
+	if err := l.seg.cut(l.offset); err != nil {
+		_ = l.seg.f.Truncate(l.offset)
+	}
+}
+
+// stagedFile is a member under a temporary name beside its place.
+type stagedFile struct {
+	root     int
+	from, to string
+	publish  bool // after the others
+}
+
+// placeLanding writes the members of a block to temporary files in the store that it belongs to.
+type placeLanding struct {
+	store   *Store
+	opening opening
+	files   []stagedFile
+	placed  []placed
+	current *os.File
+	member  int
+}
+
+// errOccupied says that a file of that name is there and did not come from a peer: it is never overwritten.
+var errOccupied = errors.New("a file of that name is there already")
+
+// landInPlace prepares a block's landing in its store. replace allows files that an earlier landing put there.
+func landInPlace(s *Store, o opening, replace bool) (*placeLanding, error) {
+	l := &placeLanding{store: s, opening: o, member: -1}
+	id := BlockID(o.ID)
+	for _, m := range o.Members {
+		root, to := s.layout.place(s, id, m.Name)
+		if !replace {
+			if _, err := s.roots[root].Lstat(to); err == nil {
+				return nil, fmt.Errorf("%s: %w", path.Join(s.Paths[root], to), errOccupied)
+			}
+		}
+		l.files = append(l.files, stagedFile{root: root, from: path.Join(stagingDir, rand.Text()), to: to, publish: s.layout.last(m.Name)})
+		l.placed = append(l.placed, placed{Root: root, Path: to})
+	}
+	return l, nil
+}
+
+// reach makes the file of a member the current one, and those of empty members on the way.
+func (l *placeLanding) reach(member int) error {
+	for l.member < member {
+		if err := l.closeCurrent(); err != nil {
+			return err
+		}
+		l.member++
+		f := l.files[l.member]
+		if err := l.store.mkdir(f.root, stagingDir); err != nil {
+			return err
+		}
+		w, err := l.store.roots[f.root].OpenFile(f.from, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return err
+		}
+		l.current = w
+		if err := l.store.own(w, f.root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *placeLanding) closeCurrent() error {
+	if l.current == nil {
+		return nil
+	}
+	when := time.Unix(0, l.opening.ModTime)
+	err := errors.Join(l.current.Close(), l.store.roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when))
+	l.current = nil
+	return err
+}
+
+func (l *placeLanding) data(member int, f frame) error {
+	if err := l.reach(member); err != nil {
+		return err
+	}
+	l.placed[member].Chunks = binary.BigEndian.AppendUint32(l.placed[member].Chunks, f.sum)
+	_, err := l.current.Write(f.payload)
+	return err
+}
+
+func (l *placeLanding) finish(_ frame, r record) (landed, error) {
+	if err := errors.Join(l.reach(len(l.files)-1), l.closeCurrent()); err != nil {
+		return landed{}, err
+	}
+	for i := range l.placed {
+		l.placed[i].ModTime = l.opening.ModTime
+	}
+	r.Placed = l.placed
+	return landed{record: r, store: l.store, files: l.files}, nil
+}
+
+func (l *placeLanding) abort() {
+	if l.current != nil {
+		l.current.Close()
+	}
+	for _, f := range l.files[:l.member+1] {
+		_ = l.store.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
+	}
+}
+
+// mkdir makes directories below one of the store's, owned as that one is.
+func (s *Store) mkdir(root int, dir string) error {
+	if _, err := s.roots[root].Stat(dir); err == nil {
+		return nil
+	}
+	if parent := path.Dir(dir); parent != "." {
+		if err := s.mkdir(root, parent); err != nil {
+			return err
+		}
+	}
+	if err := s.roots[root].Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	uid, gid, ok := s.owner(root)
+	if !ok {
+		return nil
+	}
+	return s.roots[root].Chown(dir, uid, gid)
+}
+
+// own gives a landed file to the owner of the store's directory, so that the engine whose store it is may read and remove
+// it.
+func (s *Store) own(f *os.File, root int) error {
+	uid, gid, ok := s.owner(root)
+	if !ok {
+		return nil
+	}
+	return f.Chown(uid, gid)
+}
+
+func (s *Store) owner(root int) (uid, gid int, ok bool) {
+	if os.Geteuid() != 0 {
+		return 0, 0, false
+	}
+	info, err := s.roots[root].Stat(".")
+	if err != nil {
+		return 0, 0, false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return int(st.Uid), int(st.Gid), true
+}
+
+// sweep removes what landings that a crash interrupted have left behind.
+func (s *Store) sweep() error {
+	var errs []error
+	for _, r := range s.roots {
+		if err := r.RemoveAll(stagingDir); err != nil {
+			errs = append(errs, fmt.Errorf("store %s: clear %s: %w", s.Name, stagingDir, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,212 @@
+package migration
+
+import (
+	"bufio"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Outcome is what became of a block in a drain.
+type Outcome string
+
+const (
+	Moved   Outcome = "moved"   // durable at the peer named
+	Lost    Outcome = "lost"    // it was ours to carry and no peer has it
+	Skipped Outcome = "skipped" // it was not ours to carry: unfinished, not a block, or gone by itself
+)
+
+// Entry is one line of a manifest.
+type Entry struct {
+	ID      string  `json:"id"`
+	Bytes   int64   `json:"bytes"`
+	Outcome Outcome `json:"outcome"`
+	Peer    string  `json:"peer,omitempty"`
+	Reason  string  `json:"reason,omitempty"`
+
+	// Version stands for the content that was moved (sizes and modification times), so that a drain resumed after a
+	// crash sends what changed since and nothing else.
+	Version string `json:"version,omitempty"`
+}
+
+// Count is a number of blocks and their bytes.
+type Count struct {
+	Blocks int64 `json:"blocks"`
+	Bytes  int64 `json:"bytes"`
+}
+
+// Summary is a manifest without its entries.
+type Summary struct {
+	Started  time.Time
+	Finished time.Time
+	Moved    Count
+	Lost     Count
+	Skipped  Count
+}
+
+// Total counts every block that the drain met.
+func (s Summary) Total() Count {
+	return Count{s.Moved.Blocks + s.Lost.Blocks + s.Skipped.Blocks, s.Moved.Bytes + s.Lost.Bytes + s.Skipped.Bytes}
+}
+
+// ledger is the account of one drain: three files of JSON lines in its directory. What was moved is appended as the
+// receipts come, so a drain killed in the middle knows what it need not send again; what was skipped is written anew by
+// each scan; what was lost is known at the end. Nothing waits for the ledger's disk: the truth about a moved block is at
+// the peer, and after a crash of the whole machine there is nothing left to resume.
+type ledger struct {
+	dir string
+
+	mu      sync.Mutex
+	files   map[Outcome]*ledgerFile
+	summary Summary
+	err     error // the first write that failed: the account is then kept in numbers only
+}
+
+type ledgerFile struct {
+	f *os.File
+	w *bufio.Writer
+}
+
+func openLedger(dir string) (*ledger, error) {
+	l := &ledger{dir: dir, files: map[Outcome]*ledgerFile{}, summary: Summary{Started: time.Now()}}
+	for o, flag := range map[Outcome]int{Moved: os.O_APPEND, Skipped: os.O_TRUNC, Lost: os.O_TRUNC} {
+		f, err := os.OpenFile(ledgerPath(dir, o), os.O_WRONLY|os.O_CREATE|flag, 0o600)
+		if err != nil {
+			l.fail(err)
+			continue
+		}
+		l.files[o] = &ledgerFile{f, bufio.NewWriterSize(f, 32<<10)}
+	}
+	return l, l.err
+}
+
+func ledgerPath(dir string, o Outcome) string { return filepath.Join(dir, string(o)+".jsonl") }
+
+func (l *ledger) fail(err error) {
+	if l.err == nil {
+		l.err = fmt.Errorf("keep the manifest: %w", err)
+	}
+}
+
+// add records outcomes. It cannot fail: what could not be written is still counted, and close says so.
+func (l *ledger) add(entries ...Entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range entries {
+		l.count(e)
+		f := l.files[e.Outcome]
+		if f == nil {
+			continue
+		}
+		line, err := json.Marshal(e)
+		if err == nil {
+			_, err = f.w.Write(append(line, '\n'))
+		}
+		if err != nil {
+			l.fail(err)
+		}
+	}
+	if f := l.files[Moved]; f != nil { // a kill -9 now must not forget them
+		if err := f.w.Flush(); err != nil {
+			l.fail(err)
+		}
+	}
+}
+
+func (l *ledger) count(e Entry) {
+	c := map[Outcome]*Count{Moved: &l.summary.Moved, Lost: &l.summary.Lost, Skipped: &l.summary.Skipped}[e.Outcome]
+	c.Blocks++
+	c.Bytes += e.Bytes
+}
+
+func (l *ledger) counts() Summary {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.summary
+}
+
+// close writes everything out, durably.
+func (l *ledger) close() (Summary, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.summary.Finished = time.Now()
+	for _, f := range l.files {
+		if err := cmp.Or(f.w.Flush(), f.f.Sync(), f.f.Close()); err != nil {
+			l.fail(err)
+		}
+	}
+	return l.summary, l.err
+}
+
+// Entries reads the manifest of the drain kept in dir: the lost first, because that is what people look for.
+func Entries(dir string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for _, o := range []Outcome{Lost, Skipped, Moved} {
+			for e, err := range readLedger(ledgerPath(dir, o)) {
+				if !yield(e, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// readLedger yields the whole lines of a ledger file; a last line that a crash cut short is no entry.
+func readLedger(p string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		f, err := os.Open(p)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if err != nil {
+			yield(Entry{}, fmt.Errorf("read the manifest: %w", err))
+			return
+		}
+		defer f.Close()
+		r := bufio.NewReaderSize(f, 64<<10)
+		for {
+			line, err := r.ReadBytes('\n')
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					yield(Entry{}, fmt.Errorf("read the manifest: %w", err))
+				}
+				return
+			}
+			var e Entry
+			if err := json.Unmarshal(line, &e); err != nil {
+				yield(Entry{}, fmt.Errorf("read the manifest %s: %w", p, err))
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// version is a hash of a block's id and of the sizes and modification times of its members. 16 bytes: two blocks that
+// share one would make the second look moved, so chance must not matter.
+type version [16]byte
+
+func (b Block) version() (v version) {
+	h := sha256.New()
+	h.Write([]byte(b.ID))
+	for _, m := range b.Members {
+		var n [16]byte
+		binary.BigEndian.PutUint64(n[:8], uint64(m.Bytes))
+		binary.BigEndian.PutUint64(n[8:], uint64(m.ModTime.UnixNano()))
+		h.Write(n[:])
+	}
+	copy(v[:], h.Sum(nil))
+	return v
+}

@@ -1,0 +1,65 @@
+package migration
+
+import (
+	"io"
+	"sync"
+)
+
+// outbox sends a receiver's verdicts in the order in which they fall. put never blocks, so a sender that does not read
+// holds up nobody's commit.
+type outbox struct {
+	mu      sync.Mutex
+	queue   []verdict
+	closed  bool
+	changed chan struct{}
+}
+
+func newOutbox() *outbox { return &outbox{changed: make(chan struct{}, 1)} }
+
+func (o *outbox) put(v ...verdict) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue = append(o.queue, v...)
+	o.nudge()
+}
+
+func (o *outbox) nudge() {
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+// close lets run end once everything was sent.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.nudge()
+}
+
+// run writes verdicts until the outbox is closed, or until the other end takes no more.
+func (o *outbox) run(w io.Writer) error {
+	var buf []byte
+	for range o.changed {
+		o.mu.Lock()
+		queue, closed := o.queue, o.closed
+		o.queue = nil
+		o.mu.Unlock()
+		buf = buf[:0]
+		for len(queue) > 0 {
+			n := min(len(queue), verdictsPerFrame)
+			buf = appendFrame(buf, frameReceipts, 0, appendVerdicts(nil, queue[:n]))
+			queue = queue[n:]
+		}
+		if len(buf) > 0 {
+			if _, err := w.Write(buf); err != nil {
+				return err
+			}
+		}
+		if closed {
+			return nil
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package migration
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Reader serves GET and HEAD /blocks/{id} with ranges: from this node's stores and vault, else through from the node that
+// has the block.
+//
+//	200, 206   the bytes, with a strong ETag
+//	300        the id is a map output's: a JSON list of its members
+//	307        with ?redirect=true: where the holder serves it
+//	404        never known        410  known to be lost: recompute
+//	503        a node that may have it cannot be asked now; Retry-After says when to try again
+//
+// Who may read is decided before a request comes here.
+type Reader struct {
+	Stores []*Store
+	Vault  *Vault
+	Fetch  *Fetcher // nil: only what is here
+	Log    *slog.Logger
+}
+
+// content is an open member.
+type content struct {
+	io.ReadSeekCloser
+	etag     string
+	modified time.Time
+}
+
+// membersError is the answer to reading a block of several members as if it were a file.
+type membersError struct{ members []namedMember }
+
+type namedMember struct {
+	ID    string `json:"id"`
+	Bytes int64  `json:"bytes"`
+}
+
+func (e *membersError) Error() string { return fmt.Sprintf("a block of %d files", len(e.members)) }
+
+func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "blocks are read with GET or HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	id, err := ParseBlockID(strings.TrimPrefix(req.URL.Path, "/blocks/"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	c, err := rd.open(id)
+	if err == nil {
+		err = verifyStart(c)
+	}
+	switch members, several := errors.AsType[*membersError](err); {
+	case err == nil:
+		defer c.Close()
+		w.Header().Set("ETag", c.etag)
+		w.Header().Set("Content-Type", "application/octet-stream")
+		http.ServeContent(w, req, "", c.modified, c)
+		return
+	case several:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusMultipleChoices)
+		_ = json.NewEncoder(w).Encode(map[string]any{"members": members.members})
+		return
+	case errors.Is(err, errCorrupt):
+		rd.Log.Error("a block here is corrupt and is not served", "block", id, "err", err)
+	case !errors.Is(err, fs.ErrNotExist):
+		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
+	}
+	if rd.Fetch == nil || req.Header.Get(hopHeader) != "" {
+		if errors.Is(err, fs.ErrNotExist) {
+			http.Error(w, string(id)+" is not here", http.StatusNotFound)
+		} else {
+			http.Error(w, fmt.Sprintf("%s cannot be read here: %v", id, err), http.StatusInternalServerError)
+		}
+		return
+	}
+	rd.serveThrough(w, req, id)
+}
+
+// verifyStart reads the first chunk, so that the commonest corruption is answered with a status and not with a cut.
+func verifyStart(c *content) error {
+	var b [1]byte
+	if _, err := c.Read(b[:]); err != nil && !errors.Is(err, io.EOF) {
+		c.Close()
+		return err
+	}
+	_, err := c.Seek(0, io.SeekStart)
+	return err
+}
+
+func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID) {
+	if req.URL.Query().Get("redirect") == "true" {
+		holders, err := rd.Fetch.Resolve(req.Context(), id)
+		if err != nil {
+			refuseRead(w, id, err)
+			return
+		}
+		w.Header().Set("Location", "https://"+holders[0].Address+"/blocks/"+string(id))
+		w.Header().Set("Lifeboat-Node", holders[0].Node)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return
+	}
+	resp, holder, err := rd.Fetch.Open(req.Context(), req.Method, id, req.Header)
+	if err != nil {
+		refuseRead(w, id, err)
+		return
+	}
+	defer resp.Body.Close()
+	for _, k := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag", "Last-Modified"} {
+		if v := resp.Header.Get(k); v != "" {
+			w.Header().Set(k, v)
+		}
+	}
+	w.Header().Set("Lifeboat-Node", holder.Node)
+	w.WriteHeader(resp.StatusCode)
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		// The status is out; the only way left to say that the bytes are incomplete is to cut the connection.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func refuseRead(w http.ResponseWriter, id BlockID, err error) {
+	switch {
+	case errors.Is(err, ErrLost):
+		http.Error(w, string(id)+" is lost: recompute it", http.StatusGone)
+	case errors.Is(err, ErrNeverKnown):
+		http.Error(w, string(id)+" is not known to any node", http.StatusNotFound)
+	default:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// Has reports whether this node can serve a block by itself.
+func (rd *Reader) Has(id BlockID) bool {
+	c, err := rd.open(id)
+	if _, several := errors.AsType[*membersError](err); several {
+		return true
+	}
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// open finds a block's bytes on this node: what landed first, because its checksums are known.
+func (rd *Reader) open(id BlockID) (*content, error) {
+	for _, base := range []BlockID{id, sparkLayout{}.base(id)} {
+		r, err := rd.Vault.catalog.get(base)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		c, err := rd.openLanded(id, r)
+		if errors.Is(err, fs.ErrNotExist) {
+			break // an engine removed it from its place
+		}
+		return c, err
+	}
+	for _, s := range rd.Stores {
+		if s.Name == id.Store() {
+			return s.openOwn(id)
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (rd *Reader) openLanded(id BlockID, r record) (*content, error) {
+	if string(id) == r.ID && len(r.Members) > 1 {
+		e := &membersError{}
+		for _, m := range r.Members {
+			e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
+		}
+		return nil, e
+	}
+	for i, m := range r.Members {
+		if string(id) != r.ID && m.Name != id.Name() {
+			continue
+		}
+		c := &content{etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime)}
+		var err error
+		if r.Segment != 0 {
+			c.ReadSeekCloser, err = rd.Vault.reader(r, i)
+		} else {
+			c.ReadSeekCloser, err = nil, fs.ErrNotExist
+			for _, s := range rd.Stores {
+				if s.Name == id.Store() {
+					c.ReadSeekCloser, err = s.openPlaced(r, i)
+				}
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+// openPlaced opens a landed member that lies in the store. fs.ErrNotExist also says that the file is no longer the one
+// that landed: its engine has taken it over, and it is the store's own now.
+func (s *Store) openPlaced(r record, i int) (io.ReadSeekCloser, error) {
+	p := r.Placed[i]
+	if p.Root >= len(s.roots) {
+		return nil, fs.ErrNotExist
+	}
+	f, err := s.roots[p.Root].Open(p.Path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil || info.ModTime().UnixNano() != p.ModTime {
+		f.Close()
+		return nil, errors.Join(err, fs.ErrNotExist)
+	}
+	return newChunkReader(f, r.Members[i].Bytes, placedChunks{p.Chunks}), nil
+}
+
+// openOwn opens a block of the node's own, as its engine wrote it. Nothing vouches for its bytes but the file system.
+func (s *Store) openOwn(id BlockID) (*content, error) {
+	b, err := s.Find(id)
+	if err != nil {
+		return nil, err
+	}
+	if b.ID == id && len(b.Members) > 1 {
+		e := &membersError{}
+		for _, m := range b.Members {
+			e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
+		}
+		return nil, e
+	}
+	for _, m := range b.Members {
+		if b.ID != id && m.Name != id.Name() {
+			continue
+		}
+		f, err := s.open(m)
+		if err != nil {
+			return nil, err
+		}
+		return &content{f, fmt.Sprintf(`"file-%x-%x-%x"`, m.Bytes, m.ModTime.UnixNano(), m.ctim), m.ModTime}, nil
+	}
+	return nil, fs.ErrNotExist
+}

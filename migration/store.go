@@ -1,0 +1,247 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Kinds of stores, layouts and landings, in the words of the configuration.
+const (
+	KindCache   = "cache"
+	KindShuffle = "shuffle"
+
+	LayoutFiles = "files"
+	LayoutSpark = "spark"
+
+	LandPlace = "place"
+	LandVault = "vault"
+)
+
+// StoreConfig names directories whose files the agent may carry.
+type StoreConfig struct {
+	Name   string
+	Kind   string
+	Layout string
+	Land   string
+	Paths  []string // ordered: Spark's placement depends on the order
+}
+
+// Store is a set of directories with a layout that says which files belong together.
+type Store struct {
+	StoreConfig
+
+	roots  []*os.Root
+	layout layout
+}
+
+// layout is how a store's files form blocks.
+type layout interface {
+	// scan yields every block below the store's directories, and every file that is left alone with the reason.
+	scan(ctx context.Context, s *Store, yield func(Item, error) bool)
+	// find returns the block that an id names, or the block that the named file is a member of. fs.ErrNotExist if there
+	// is none.
+	find(s *Store, id BlockID) (Block, error)
+	// place says where a member of a landing block belongs: the directory's number and the path inside it.
+	place(s *Store, id BlockID, member string) (root int, path string)
+	// base is the id of the block that a member's id belongs to; the same id where blocks have one member.
+	base(id BlockID) BlockID
+	// last reports whether a member makes the others visible to the engine and so is published after them.
+	last(member string) bool
+}
+
+// Block is the unit that moves whole.
+type Block struct {
+	ID      BlockID
+	Kind    string
+	Layout  string
+	Members []Member
+}
+
+// Member is one file of a block. Name is relative to the block's scope; for a block of one file it is the id's name.
+type Member struct {
+	Name    string
+	Bytes   int64
+	ModTime time.Time
+
+	root int    // of the store's directories; -1: the bytes are in the vault
+	path string // below that directory
+	ctim int64  // change time, Unix nanoseconds: rises when a file is renamed into place
+}
+
+// Bytes is the size of all members together.
+func (b Block) Bytes() (n int64) {
+	for _, m := range b.Members {
+		n += m.Bytes
+	}
+	return n
+}
+
+func (b Block) changed() (ctim int64) {
+	for _, m := range b.Members {
+		ctim = max(ctim, m.ctim)
+	}
+	return ctim
+}
+
+func (b Block) modified() (t time.Time) {
+	for _, m := range b.Members {
+		if m.ModTime.After(t) {
+			t = m.ModTime
+		}
+	}
+	return t
+}
+
+// Item is what a scan meets: a block to carry, or (Skip set) something that is left alone, and why.
+type Item struct {
+	Block
+	Skip string
+}
+
+// OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later.
+func OpenStore(cfg StoreConfig) (*Store, error) {
+	s := &Store{StoreConfig: cfg}
+	switch cfg.Layout {
+	case LayoutFiles:
+		s.layout = filesLayout{}
+	case LayoutSpark:
+		s.layout = sparkLayout{}
+	default:
+		return nil, fmt.Errorf("store %s: unknown layout %q", cfg.Name, cfg.Layout)
+	}
+	for _, p := range cfg.Paths {
+		if err := os.MkdirAll(p, 0o755); err != nil {
+			return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())
+		}
+		root, err := os.OpenRoot(p)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())
+		}
+		s.roots = append(s.roots, root)
+	}
+	return s, nil
+}
+
+// Close closes the store's directories.
+func (s *Store) Close() error {
+	var errs []error
+	for _, r := range s.roots {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Scan yields what a drain would carry, and what it would leave alone with the reason. An error names what could not be
+// read; the scan goes on after it unless ctx has ended.
+func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) { s.layout.scan(ctx, s, yield) }
+}
+
+// Find returns the block that an id names, or that the named member belongs to.
+func (s *Store) Find(id BlockID) (Block, error) { return s.layout.find(s, id) }
+
+func (s *Store) open(m Member) (*os.File, error) { return s.roots[m.root].Open(m.path) }
+
+func (s *Store) id(scope, name string) (BlockID, error) {
+	return ParseBlockID(s.Name + "/" + scope + "/" + name)
+}
+
+func (s *Store) block(id BlockID, members ...Member) Block {
+	return Block{ID: id, Kind: s.Kind, Layout: s.Layout, Members: members}
+}
+
+// member describes a regular file; anything else is fs.ErrInvalid.
+func (s *Store) member(root int, p, name string) (Member, error) {
+	info, err := s.roots[root].Lstat(p)
+	if err != nil {
+		return Member{}, err
+	}
+	return memberOf(root, p, name, info)
+}
+
+func memberOf(root int, p, name string, info fs.FileInfo) (Member, error) {
+	if !info.Mode().IsRegular() {
+		return Member{}, &fs.PathError{Op: "carry", Path: p, Err: fs.ErrInvalid}
+	}
+	m := Member{Name: name, Bytes: info.Size(), ModTime: info.ModTime(), root: root, path: p}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		m.ctim = st.Ctim.Nano()
+	}
+	return m, nil
+}
+
+// stagingDir holds files on their way to their place, in each directory of a store that blocks land in. Scans pass it by.
+const stagingDir = ".lifeboat-staging"
+
+// walkBatch is how many names are read from a directory at once: a flat directory of a million files costs no more
+// memory than this.
+const walkBatch = 256
+
+// walk calls visit for every entry below dir that is not a directory, and enter for every directory, which it leaves out
+// when enter says false. It reads directories piecemeal and in the file system's own order. Entries that vanish while it
+// looks are passed by. It returns false when visit did.
+func walk(ctx context.Context, root *os.Root, dir string, enter func(dir string) bool, visit func(p string, e fs.DirEntry) bool, fault func(error) bool) bool {
+	f, err := root.Open(dir)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) || fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err))
+	}
+	defer f.Close()
+	var dirs []string
+	for {
+		if ctx.Err() != nil {
+			return false
+		}
+		entries, err := f.ReadDir(walkBatch)
+		for _, e := range entries {
+			p := path.Join(dir, e.Name())
+			if e.IsDir() {
+				if enter(p) {
+					dirs = append(dirs, e.Name())
+				}
+				continue
+			}
+			if !visit(p, e) {
+				return false
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			if !fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err)) {
+				return false
+			}
+			break
+		}
+	}
+	for _, d := range dirs {
+		if !walk(ctx, root, path.Join(dir, d), enter, visit, fault) {
+			return false
+		}
+	}
+	return true
+}
+
+// skip makes the item for a file that is left alone. The id is made of what can be shown of its name.
+func (s *Store) skip(scope, p, why string, bytes int64) Item {
+	name := strings.ToValidUTF8(p, "?")
+	return Item{Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes}}}, Skip: why}
+}
+
+// size is for the account of what was skipped; a file that vanished meanwhile weighs nothing.
+func size(e fs.DirEntry) int64 {
+	info, err := e.Info()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
+	return info.Size()
+}
