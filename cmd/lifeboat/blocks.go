@@ -1,0 +1,124 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func blocksCommand() *cobra.Command {
+	var to reach
+	var out format
+	var node string
+	cmd := &cobra.Command{
+		Use:   "blocks",
+		Short: "List blocks: those that nodes hold for others, or on a node those that a drain would carry now",
+		Long: `Asks the coordinator which blocks landed where, and which are known to be lost. Without a coordinator it asks the agent of
+this machine which blocks a drain would carry now.`,
+		Example: `  lifeboat blocks --node host-b
+  lifeboat blocks --socket /run/lifeboat/agent.sock
+  lifeboat blocks -o json | jq -r '.[] | select(.state == "lost") | .id'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			local, err := to.local()
+			if err != nil {
+				return err
+			}
+			var stream grpc.ServerStreamingClient[api.ListBlocksReply]
+			var l *link
+			req := &api.ListBlocksRequest{Node: node}
+			if local {
+				if node != "" {
+					return usagef("blocks: --node needs the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR")
+				}
+				agent, link, err := to.agent()
+				if err != nil {
+					return err
+				}
+				defer link.Close()
+				l = link
+				if stream, err = agent.ListBlocks(cmd.Context(), req); err != nil {
+					return l.rpcError("list blocks", err)
+				}
+			} else {
+				operator, link, err := to.operator()
+				if err != nil {
+					return err
+				}
+				defer link.Close()
+				l = link
+				if stream, err = operator.ListBlocks(cmd.Context(), req); err != nil {
+					return l.rpcError("list blocks", err)
+				}
+			}
+			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}}
+			for {
+				reply, err := stream.Recv()
+				switch {
+				case errors.Is(err, io.EOF):
+					if err := p.end(); err != nil {
+						return err
+					}
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s, %s\n", count(p.blocks, "block"), size(p.bytes))
+					return nil
+				case err != nil:
+					return l.rpcError("list blocks", err)
+				}
+				for _, b := range reply.GetBlocks() {
+					if err := p.add(b); err != nil {
+						return err
+					}
+				}
+			}
+		},
+	}
+	to.coordinatorFlags(cmd)
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().StringVar(&node, "node", "", "only those that `NODE` holds")
+	_ = cmd.RegisterFlagCompletionFunc("node", to.completeNodes)
+	return cmd
+}
+
+// blockPrinter prints blocks as they come: a fleet may hold millions.
+type blockPrinter struct {
+	w             io.Writer
+	out           format
+	list          jsonList
+	blocks, bytes int64
+}
+
+func (p *blockPrinter) add(b *api.BlockInfo) error {
+	const line = "%10s  %-5s  %-24s  %s\n"
+	if p.blocks == 0 && p.out != formatJSON {
+		if _, err := fmt.Fprintf(p.w, line, "SIZE", "STATE", "HOLDERS", "BLOCK"); err != nil {
+			return err
+		}
+	}
+	p.blocks++
+	p.bytes += b.GetBytes()
+	if p.out == formatJSON {
+		return p.list.add(blockToJSON(b))
+	}
+	holders := cmp.Or(strings.Join(b.GetHolders(), ","), "-")
+	_, err := fmt.Fprintf(p.w, line, size(b.GetBytes()), plain(dash(b.GetState())), plain(holders), plain(b.GetId()))
+	return err
+}
+
+func (p *blockPrinter) end() error {
+	if p.out != formatJSON {
+		return nil
+	}
+	if err := p.list.end(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(p.w, "\n")
+	return err
+}

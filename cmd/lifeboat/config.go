@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/coordinator"
+)
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "config",
+		Short:   "Check the settings of an agent or a coordinator",
+		Example: `  lifeboat config check /etc/lifeboat/agent.yaml`,
+		Args:    cobra.ArbitraryArgs,
+		RunE:    needsVerb,
+	}
+	cmd.AddCommand(configCheckCommand())
+	return cmd
+}
+
+func configCheckCommand() *cobra.Command {
+	var isAgent, isCoordinator bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say all that is wrong with a file of settings and the conf.d beside it, each with its line and remedy",
+		Long: `Says all that is wrong with a file of settings and the conf.d beside it, and exits 2 if anything is. Whose file it is, an
+agent's or a coordinator's, shows in its keys unless a flag says it.`,
+		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
+  lifeboat config check --coordinator /etc/lifeboat/coordinator.yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := args[0]
+			if !isAgent && !isCoordinator {
+				data, err := os.ReadFile(file)
+				if err != nil {
+					return usagef("config check: %w", err)
+				}
+				isCoordinator = ofCoordinator(data)
+			}
+			kind, err := "agent", error(nil)
+			if isCoordinator {
+				kind = "coordinator"
+				_, err = coordinator.Load(file)
+			} else {
+				_, err = agent.Load(file)
+			}
+			if err != nil {
+				return usagef("config check %s: not fit for %s:\n%w", file, article(kind), err)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&isAgent, "agent", false, "it is an agent's file")
+	cmd.Flags().BoolVar(&isCoordinator, "coordinator", false, "it is a coordinator's file")
+	cmd.MarkFlagsMutuallyExclusive("agent", "coordinator")
+	return cmd
+}
+
+// ofCoordinator guesses from the keys whose file it is. What cannot be read is an agent's: there are more of those, and
+// the check says what is wrong with it.
+func ofCoordinator(data []byte) bool {
+	var keys map[string]any
+	if yaml.Unmarshal(data, &keys) != nil {
+		return false
+	}
+	has := func(in map[string]any, names ...string) (n int) {
+		for _, k := range names {
+			if _, ok := in[k]; ok {
+				n++
+			}
+		}
+		return n
+	}
+	listen, _ := keys["listen"].(map[string]any) // of another form, it says nothing
+	ours := has(keys, "name", "peers", "hosts", "heartbeat", "lease", "decommission_timeout") + has(listen, "grpc")
+	theirs := has(keys, "node", "coordinators", "cloud", "stores", "workloads", "drain", "receive") + has(listen, "peer", "socket", "advertise")
+	return ours > theirs
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func decommissionCommand() *cobra.Command {
+	var d decommission
+	cmd := &cobra.Command{
+		Use:   "decommission [--self | NODE...]",
+		Short: "Let nodes leave: carry their blocks to peers, then let the machines go",
+		Long: `Lets nodes leave: their workloads are told, their blocks are carried to peers, and what is left at the deadline is named
+as lost. All nodes named together leave together: no block is carried to a node that leaves as well.
+
+With --self the agent of this machine hears it on its socket, and needs no coordinator for it.`,
+		Example: `  lifeboat decommission host-a host-b --timeout 10m --wait
+  lifeboat decommission --self --timeout 90s --reason "kernel update"
+  lifeboat decommission host-a --timeout none`,
+		ValidArgsFunction: d.to.completeNodes,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case d.self && len(args) > 0:
+				return usagef("decommission: --self means this machine: name no nodes beside it")
+			case !d.self && len(args) == 0:
+				return usagef("decommission: name the nodes, or say --self")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d.cmd = cmd
+			if d.self {
+				return d.leave(cmd.Context())
+			}
+			return d.send(cmd.Context(), args)
+		},
+	}
+	d.to.coordinatorFlags(cmd)
+	d.to.socketFlags(cmd)
+	d.out.flag(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&d.self, "self", false, "this machine, by its agent's socket")
+	f.Var(&d.timeout, "timeout", "`TIME` after which what is left is given up, as 90s or 10m; none: never (default: the coordinator's, or none with --self)")
+	f.StringVar(&d.reason, "reason", "", "`TEXT` kept with the decommission and shown to those who ask")
+	f.BoolVar(&d.wait, "wait", false, "stay until the nodes are decommissioned; exit 4 when something was lost or timed out")
+	return cmd
+}
+
+type decommission struct {
+	cmd     *cobra.Command
+	to      reach
+	out     format
+	self    bool
+	timeout timeout
+	reason  string
+	wait    bool
+}
+
+// send asks the coordinator to let nodes leave.
+func (d *decommission) send(ctx context.Context, nodes []string) error {
+	operator, l, err := d.to.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	names := strings.Join(nodes, ", ")
+	reply, err := operator.Decommission(ask, &api.DecommissionRequest{Nodes: nodes, Timeout: d.timeout.remaining(), Reason: d.reason})
+	if err != nil {
+		return l.rpcError("decommission "+names, err)
+	}
+	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
+	if !d.wait {
+		return printNodes(stdout, d.out, reply.GetNodes())
+	}
+	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
+	w := newWaiter(stderr, names, "lifeboat recommission "+strings.Join(nodes, " "))
+	ended, err := w.run(ctx, fleet.look)
+	if err != nil {
+		return err
+	}
+	if err := printNodes(stdout, d.out, fleet.last); err != nil {
+		return err
+	}
+	return verdict(ended)
+}
+
+// leave tells the agent of this machine what a shell script would tell it.
+func (d *decommission) leave(ctx context.Context) error {
+	agent, l, err := d.to.agent()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req := &api.DecommissionSelfRequest{Reason: d.reason}
+	if !d.timeout.none {
+		req.Timeout = d.timeout.remaining()
+	}
+	reply, err := agent.DecommissionSelf(ask, req)
+	if err != nil {
+		return l.rpcError("decommission this machine", err)
+	}
+	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
+	if !d.wait {
+		if d.out == formatJSON {
+			return writeJSON(stdout, struct {
+				Incident  string   `json:"incident"`
+				Remaining *float64 `json:"remaining_seconds"`
+			}{reply.GetIncident(), seconds(reply.GetRemaining())})
+		}
+		_, err := fmt.Fprintf(stdout, "%s: deadline %s\n", reply.GetIncident(), left(reply.GetRemaining()))
+		return err
+	}
+	self := &leavingSelf{agent: agent, link: l, incident: reply.GetIncident()}
+	w := newWaiter(stderr, "this machine", "lifeboat cancel")
+	w.patience = selfPatience
+	ended, err := w.run(ctx, self.look)
+	if err != nil {
+		return err
+	}
+	m := manifestToJSON(self.last.GetManifest())
+	if d.out == formatJSON {
+		err = writeJSON(stdout, m)
+	} else if m != nil {
+		_, err = fmt.Fprintf(stdout, "%s: %s\n", self.last.GetNode(), summary(self.last.GetManifest()))
+	}
+	if err != nil {
+		return err
+	}
+	return verdict(ended)
+}
+
+// verdict is what the waiting came to: the worst that befell a node.
+func verdict(ended []leaving) error {
+	var bad []string
+	code := exitDone
+	for _, e := range ended {
+		if e.verdict != exitDone {
+			bad = append(bad, e.node+": "+e.why)
+			code = max(code, e.verdict)
+		}
+	}
+	if code == exitDone {
+		return nil
+	}
+	return &exitError{code, fmt.Errorf("decommission: %s", strings.Join(bad, "; "))}
+}
+
+func recommissionCommand() *cobra.Command {
+	var to reach
+	var out format
+	var self bool
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "recommission [--self | NODE...]",
+		Short: "Take back a decommission: the nodes stay and take blocks again",
+		Example: `  lifeboat recommission host-a host-b
+  lifeboat recommission --self`,
+		ValidArgsFunction: to.completeNodes,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case self && len(args) > 0:
+				return usagef("recommission: --self means this machine: name no nodes beside it")
+			case !self && len(args) == 0:
+				return usagef("recommission: name the nodes, or say --self")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if self {
+				return cancelSelf(cmd, &to, out, reason)
+			}
+			operator, l, err := to.operator()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+			defer cancel()
+			reply, err := operator.Recommission(ctx, &api.RecommissionRequest{Nodes: args})
+			if err != nil {
+				return l.rpcError("recommission "+strings.Join(args, ", "), err)
+			}
+			return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
+		},
+	}
+	to.coordinatorFlags(cmd)
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().BoolVar(&self, "self", false, "this machine, by its agent's socket: the same as cancel")
+	cmd.Flags().StringVar(&reason, "reason", "", "with --self: `TEXT` for the agent's log")
+	return cmd
+}
+
+func cancelCommand() *cobra.Command {
+	var to reach
+	var out format
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "cancel",
+		Short: "Withdraw this machine's own decommission; a cloud's notice stays",
+		Long: `Withdraws what decommission --self (or the decommission-self script) said on this machine. Exits 3 when there is nothing
+to withdraw, and 1 when something else still makes the machine leave, such as the cloud's own notice.`,
+		Example: `  lifeboat cancel
+  lifeboat cancel --reason "the update was called off"`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cancelSelf(cmd, &to, out, reason) },
+	}
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` for the agent's log")
+	return cmd
+}
+
+func cancelSelf(cmd *cobra.Command, to *reach, out format, reason string) error {
+	agent, l, err := to.agent()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+	defer cancel()
+	reply, err := agent.Cancel(ctx, &api.CancelRequest{Reason: reason})
+	if err != nil {
+		return l.rpcError("cancel", err)
+	}
+	if out == formatJSON {
+		err = writeJSON(cmd.OutOrStdout(), struct {
+			Cancelled bool   `json:"cancelled"`
+			Still     string `json:"still"`
+		}{reply.GetCancelled(), reply.GetStill()})
+	} else if reply.GetCancelled() {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "withdrawn")
+	}
+	switch {
+	case err != nil:
+		return err
+	case reply.GetStill() != "":
+		return fmt.Errorf("cancel: the machine still leaves: %s", plain(reply.GetStill()))
+	case !reply.GetCancelled():
+		return notFoundf("cancel: nothing to withdraw: no decommission was said on this machine")
+	}
+	return nil
+}
+
+// timeout is --timeout: a time, "none", or not given.
+type timeout struct {
+	given, none bool
+	after       time.Duration
+}
+
+func (t *timeout) Type() string { return "TIME" }
+
+func (t *timeout) String() string {
+	switch {
+	case !t.given:
+		return ""
+	case t.none:
+		return "none"
+	}
+	return t.after.String()
+}
+
+func (t *timeout) Set(s string) error {
+	if s == "none" {
+		*t = timeout{given: true, none: true}
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return fmt.Errorf("want a time such as 90s or 10m, or none")
+	}
+	*t = timeout{given: true, after: d}
+	return nil
+}
+
+// remaining is the wire's form: absent leaves it to the coordinator, negative is without limit.
+func (t *timeout) remaining() *durationpb.Duration {
+	switch {
+	case !t.given:
+		return nil
+	case t.none:
+		return durationpb.New(-time.Second)
+	}
+	return durationpb.New(t.after)
+}

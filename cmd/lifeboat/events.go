@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func eventsCommand() *cobra.Command {
+	var to reach
+	var out format
+	var follow bool
+	var after uint64
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Print what happened to the fleet, one event a line",
+		Example: `  lifeboat events --follow
+  lifeboat events --after 1200 -o json
+  lifeboat events --follow -o json | jq -c 'select(.type == "NodeLost")'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			operator, l, err := to.operator()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			f := follower{operator: operator, link: l, w: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), out: out, after: after}
+			return f.run(cmd.Context(), follow)
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().BoolVar(&follow, "follow", false, "stay, and print what happens until interrupted")
+	cmd.Flags().Uint64Var(&after, "after", 0, "only events with a greater `INDEX`")
+	return cmd
+}
+
+type follower struct {
+	operator  api.OperatorClient
+	link      *link
+	w, stderr io.Writer
+	out       format
+	after     uint64
+}
+
+// run prints events. When it follows, it outlives the coordinator's absence: the index says where to go on, so that no
+// event is missed and none printed twice. Only the first answer may fail.
+func (f *follower) run(ctx context.Context, follow bool) error {
+	answered, streak := false, false
+	for {
+		err := f.read(ctx, follow, func() { answered, streak = true, false })
+		_, away := errors.AsType[errAway](err)
+		switch {
+		case follow && ctx.Err() != nil:
+			return nil
+		case !follow, err != nil && !(away && answered):
+			return err
+		case err != nil && !streak:
+			streak = true
+			fmt.Fprintf(f.stderr, "lifeboat: %s\n", err)
+		}
+		if !sleep(ctx, watchPace) {
+			return nil
+		}
+	}
+}
+
+func (f *follower) read(ctx context.Context, follow bool, answered func()) error {
+	stream, err := f.operator.Events(ctx, &api.EventsRequest{After: f.after, Follow: follow})
+	if err != nil {
+		return f.link.away("events", err)
+	}
+	answered() // a stream is only made on a connection that has shaken hands
+	for {
+		e, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return f.link.away("events", err)
+		}
+		f.after = e.GetIndex()
+		if err := f.print(e); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *follower) print(e *api.Event) error {
+	if f.out == formatJSON {
+		line, err := compact(eventToJSON(e))
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(f.w, line)
+		return err
+	}
+	var data strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(e.GetData())) {
+		fmt.Fprintf(&data, "  %s=%s", k, e.GetData()[k])
+	}
+	at := "-"
+	if t := instant(e.GetTime()); t != nil {
+		at = t.Format(time.RFC3339)
+	}
+	_, err := fmt.Fprintf(f.w, "%6d  %s  %-20s  %s%s\n", e.GetIndex(), at, plain(e.GetType()), plain(dash(e.GetNode())), plain(data.String()))
+	return err
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// The exit codes are a contract: scripts branch on them.
+const (
+	exitDone       = 0
+	exitFailed     = 1
+	exitUsage      = 2
+	exitNotFound   = 3
+	exitIncomplete = 4 // done, but something was lost or timed out
+)
+
+// exitError is an error that knows what the process should say of it to its caller.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+func notFoundf(format string, args ...any) error {
+	return &exitError{exitNotFound, fmt.Errorf(format, args...)}
+}
+
+func incompletef(format string, args ...any) error {
+	return &exitError{exitIncomplete, fmt.Errorf(format, args...)}
+}
+
+func exitCode(err error, started bool) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if !started {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// rpcError says what was asked of whom, and turns the answer's code into ours.
+func (l *link) rpcError(asked string, err error) error {
+	s := status.Convert(err)
+	err = fmt.Errorf("%s: %s: %s", asked, l.whom, s.Message())
+	switch s.Code() {
+	case codes.NotFound:
+		return &exitError{exitNotFound, err}
+	case codes.InvalidArgument:
+		return &exitError{exitUsage, err}
+	case codes.Unavailable:
+		// gRPC's own words bury the reason under three layers of its plumbing.
+		if dial := l.dialError(); dial != nil {
+			return fmt.Errorf("%s: %s does not answer: %w", asked, l.whom, dial)
+		}
+	}
+	return err
+}

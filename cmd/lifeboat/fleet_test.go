@@ -1,0 +1,370 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// fleet is a pretend coordinator, agent and two peers that answer what files in a directory say:
+//
+//	nodes.json, status.json, locate.json, blocks.json, manifest.json, events.json   the coordinator
+//	agent.json, and the same blocks.json and manifest.json                         the agent on its socket
+//	NODE/ID                                                                        a block at a peer, or "agent"
+//	NODE/ID.status                                                                 a status answered instead
+//	asked.json                                                                     written: the last change asked for
+type fleet struct {
+	api.UnimplementedOperatorServer
+	dir         string
+	tls         string
+	coordinator string
+	socket      string
+	peers       map[string]string // address by node
+}
+
+// startFleet makes a PKI and starts everybody, with well-known identities when dev.
+func startFleet(dir string, dev bool, cleanup func(func())) (*fleet, error) {
+	f := &fleet{dir: dir, tls: filepath.Join(dir, "tls"), peers: map[string]string{}}
+	if err := certs.InitCA(f.tls); err != nil {
+		return nil, err
+	}
+	identity := func(n certs.Name) (*certs.Identity, error) {
+		if dev {
+			return certs.Dev(n), nil
+		}
+		cert, key, err := certs.Issue(f.tls, n, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		return certs.Load(filepath.Join(f.tls, "ca.pem"), cert, key)
+	}
+	var err error
+	if f.coordinator, err = f.startCoordinator(identity, cleanup); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"host-b", "host-c"} {
+		if f.peers[name], err = f.startPeer(name, identity, cleanup); err != nil {
+			return nil, err
+		}
+	}
+	f.socket, err = f.startAgent(cleanup)
+	return f, err
+}
+
+type identities func(certs.Name) (*certs.Identity, error)
+
+func (f *fleet) startCoordinator(identity identities, cleanup func(func())) (string, error) {
+	id, err := identity(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
+	if err != nil {
+		return "", err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(id.Server([]string{"h2"}, certs.RoleOperator))))
+	api.RegisterOperatorServer(s, f)
+	background(cleanup, s.Stop, func() { _ = s.Serve(ln) })
+	return ln.Addr().String(), nil
+}
+
+func (f *fleet) startPeer(name string, identity identities, cleanup func(func())) (string, error) {
+	id, err := identity(certs.Name{Role: certs.RoleNode, Name: name})
+	if err != nil {
+		return "", err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	s := &http.Server{Handler: f.blocks(name), TLSConfig: id.Server([]string{"http/1.1"}, certs.RoleOperator)}
+	background(cleanup, func() { s.Close() }, func() { _ = s.ServeTLS(ln, "", "") })
+	return ln.Addr().String(), nil
+}
+
+// startAgent serves gRPC and HTTP on one socket. Its path is short, for it has 108 bytes at most (unix(7)).
+func (f *fleet) startAgent(cleanup func(func())) (string, error) {
+	short, err := os.MkdirTemp("", "lb")
+	if err != nil {
+		return "", err
+	}
+	cleanup(func() { os.RemoveAll(short) })
+	socket := filepath.Join(short, "agent.sock")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		return "", err
+	}
+	g := grpc.NewServer()
+	api.RegisterLocalServer(g, &fakeAgent{fleet: f})
+	web := f.blocks("agent")
+	s := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 2 {
+			g.ServeHTTP(w, r)
+			return
+		}
+		web.ServeHTTP(w, r)
+	})}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	background(cleanup, func() { s.Close() }, func() { _ = s.Serve(ln) })
+	return socket, nil
+}
+
+// background runs serve until cleanup, which stops it and waits. What serve returns is that it was stopped.
+func background(cleanup func(func()), stop, serve func()) {
+	var wg sync.WaitGroup
+	wg.Go(serve)
+	cleanup(func() {
+		stop()
+		wg.Wait()
+	})
+}
+
+func newFleet(t *testing.T, dev bool) *fleet {
+	f, err := startFleet(t.TempDir(), dev, t.Cleanup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *fleet) put(t *testing.T, file, content string) {
+	t.Helper()
+	file = filepath.Join(f.dir, file)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lifeboat runs a verb in this process.
+func lifeboat(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// blocks serves a directory as an agent serves blocks.
+func (f *fleet) blocks(node string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, ok := strings.CutPrefix(r.URL.Path, "/blocks/")
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		file := filepath.Join(f.dir, node, id)
+		if text, err := os.ReadFile(file + ".status"); err == nil {
+			code, rest, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+			n, err := strconv.Atoi(code)
+			if err != nil {
+				panic(err)
+			}
+			for name, address := range f.peers {
+				rest = strings.ReplaceAll(rest, name, address)
+			}
+			switch n {
+			case http.StatusTemporaryRedirect:
+				w.Header().Set("Location", rest)
+			case http.StatusServiceUnavailable:
+				w.Header().Set("Retry-After", "1")
+				_ = os.Remove(file + ".status") // in flight once
+			}
+			w.WriteHeader(n)
+			if n == http.StatusMultipleChoices {
+				fmt.Fprint(w, rest)
+			}
+			return
+		}
+		http.ServeFile(w, r, file)
+	})
+}
+
+func (f *fleet) read(file string, into proto.Message) error {
+	data, err := os.ReadFile(filepath.Join(f.dir, file))
+	if errors.Is(err, fs.ErrNotExist) {
+		return status.Error(codes.NotFound, "no "+strings.TrimSuffix(file, ".json"))
+	} else if err != nil {
+		return err
+	}
+	return protojson.Unmarshal(data, into)
+}
+
+// asked keeps what was asked for. protojson's spacing is random on purpose, so it is made plain.
+func (f *fleet) asked(m proto.Message) error {
+	data, err := protojson.Marshal(m)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := json.Compact(&b, data); err != nil {
+		return err
+	}
+	b.WriteString("\n")
+	return os.WriteFile(filepath.Join(f.dir, "asked.json"), b.Bytes(), 0o644)
+}
+
+func (f *fleet) ListNodes(context.Context, *api.ListNodesRequest) (*api.ListNodesReply, error) {
+	var r api.ListNodesReply
+	return &r, f.read("nodes.json", &r)
+}
+
+func (f *fleet) GetNode(ctx context.Context, req *api.GetNodeRequest) (*api.Node, error) {
+	nodes, err := f.named([]string{req.GetNode()})
+	if err != nil {
+		return nil, err
+	}
+	return nodes[0], nil
+}
+
+func (f *fleet) named(names []string) ([]*api.Node, error) {
+	var all api.ListNodesReply
+	if err := f.read("nodes.json", &all); err != nil {
+		return nil, err
+	}
+	var out []*api.Node
+	for _, name := range names {
+		for _, n := range all.GetNodes() {
+			if n.GetName() == name {
+				out = append(out, n)
+			}
+		}
+	}
+	if len(out) < len(names) {
+		return nil, status.Errorf(codes.NotFound, "no such node among %q", names)
+	}
+	return out, nil
+}
+
+func (f *fleet) Decommission(_ context.Context, req *api.DecommissionRequest) (*api.DecommissionReply, error) {
+	nodes, err := f.named(req.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	return &api.DecommissionReply{Nodes: nodes}, f.asked(req)
+}
+
+func (f *fleet) Recommission(_ context.Context, req *api.RecommissionRequest) (*api.RecommissionReply, error) {
+	nodes, err := f.named(req.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	return &api.RecommissionReply{Nodes: nodes}, f.asked(req)
+}
+
+func (f *fleet) ListBlocks(req *api.ListBlocksRequest, s grpc.ServerStreamingServer[api.ListBlocksReply]) error {
+	var r api.ListBlocksReply
+	if err := f.read("blocks.json", &r); err != nil {
+		return err
+	}
+	for _, b := range r.GetBlocks() { // one a message: clients must join them
+		if req.GetNode() != "" && !strings.Contains(strings.Join(b.GetHolders(), " "), req.GetNode()) {
+			continue
+		}
+		if err := s.Send(&api.ListBlocksReply{Blocks: []*api.BlockInfo{b}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) Locate(context.Context, *api.LocateRequest) (*api.LocateReply, error) {
+	var r api.LocateReply
+	if err := f.read("locate.json", &r); err != nil {
+		return nil, err
+	}
+	for _, h := range append(r.GetHolders(), r.GetCandidates()...) {
+		if h.Address = f.peers[h.GetNode()]; h.Address == "" {
+			h.Address = "127.0.0.1:1" // nobody listens there
+		}
+	}
+	return &r, nil
+}
+
+func (f *fleet) GetManifest(_ *api.GetManifestRequest, s grpc.ServerStreamingServer[api.GoodbyeRequest]) error {
+	var whole api.GoodbyeRequest
+	if err := f.read("manifest.json", &whole); err != nil {
+		return err
+	}
+	if err := s.Send(&api.GoodbyeRequest{Summary: whole.GetSummary()}); err != nil {
+		return err
+	}
+	return s.Send(&api.GoodbyeRequest{Entries: whole.GetEntries()})
+}
+
+func (f *fleet) Events(req *api.EventsRequest, s grpc.ServerStreamingServer[api.Event]) error {
+	data, err := os.ReadFile(filepath.Join(f.dir, "events.json"))
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		var e api.Event
+		if err := protojson.Unmarshal([]byte(line), &e); err != nil {
+			return err
+		}
+		if e.GetIndex() <= req.GetAfter() {
+			continue
+		}
+		if err := s.Send(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fleet) GetStatus(context.Context, *api.GetStatusRequest) (*api.CoordinatorStatus, error) {
+	var r api.CoordinatorStatus
+	return &r, f.read("status.json", &r)
+}
+
+type fakeAgent struct {
+	api.UnimplementedLocalServer
+	fleet *fleet
+}
+
+const fakeIncident = "inc-0123456789ab"
+
+func (a *fakeAgent) DecommissionSelf(_ context.Context, req *api.DecommissionSelfRequest) (*api.DecommissionSelfReply, error) {
+	return &api.DecommissionSelfReply{Incident: fakeIncident, Remaining: req.GetTimeout()}, a.fleet.asked(req)
+}
+
+func (a *fakeAgent) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.AgentStatus, error) {
+	var r api.AgentStatus
+	return &r, a.fleet.read("agent.json", &r)
+}
+
+func (a *fakeAgent) Cancel(_ context.Context, req *api.CancelRequest) (*api.CancelReply, error) {
+	var r api.CancelReply
+	return &r, errors.Join(a.fleet.read("cancel.json", &r), a.fleet.asked(req))
+}
+
+func (a *fakeAgent) ListBlocks(req *api.ListBlocksRequest, s grpc.ServerStreamingServer[api.ListBlocksReply]) error {
+	return a.fleet.ListBlocks(req, s)
+}
+
+func (a *fakeAgent) GetManifest(req *api.GetManifestRequest, s grpc.ServerStreamingServer[api.GoodbyeRequest]) error {
+	return a.fleet.GetManifest(req, s)
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func getCommand() *cobra.Command {
+	var g getter
+	var into string
+	cmd := &cobra.Command{
+		Use:   "get ID",
+		Short: "Read a block from whichever node has it",
+		Long: `Reads a block from whichever node has it, to standard output or into a file, which appears whole or not at all. A map
+output of several members is written into a directory; without one its members are named and the exit code is 2.
+Without a coordinator the agent of this machine is asked, and fetches the block from where it is.
+Exits 3 when nobody has the block and 4 when it is known to be lost.`,
+		Example: `  lifeboat get cache/-/model-7.bin -o model-7.bin
+  lifeboat get cache/-/model-7.bin --range 0-1023 | xxd
+  lifeboat get spark/app-20261121/shuffle_3_14_0 -o outputs/`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if g.span != "" && !rangeForm.MatchString(g.span) {
+				return usagef("get: --range %s: want A-B, A- or -LAST", g.span)
+			}
+			g.stderr = cmd.ErrOrStderr()
+			to, err := newTarget(into, cmd.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			defer to.Close()
+			return g.get(cmd.Context(), args[0], to)
+		},
+	}
+	g.to.coordinatorFlags(cmd)
+	g.to.socketFlags(cmd)
+	f := cmd.Flags()
+	f.StringVarP(&into, "output", "o", "-", "`FILE` to write, or an existing directory; -: standard output")
+	f.StringVar(&g.span, "range", "", "only the bytes `A-B`, both included and counted from 0")
+	return cmd
+}
+
+var rangeForm = regexp.MustCompile(`^([0-9]+-[0-9]*|-[0-9]+)$`)
+
+type getter struct {
+	to     reach
+	span   string
+	stderr io.Writer
+}
+
+const (
+	inFlight   = time.Minute      // how long to wait for a block that is being carried
+	longestNap = 5 * time.Second  // between two tries of it
+	stall      = 30 * time.Second // without a byte: the holder is gone
+)
+
+// get finds who has the block and asks them in turn.
+func (g *getter) get(ctx context.Context, id string, to *target) error {
+	local, err := g.to.local()
+	if err != nil {
+		return err
+	}
+	var from []*holder
+	var doubt error
+	if local {
+		from = []*holder{g.to.self()}
+	} else {
+		var state string
+		if state, from, doubt, err = g.to.find(ctx, id, 1); err != nil {
+			return err
+		}
+		if state == "lost" {
+			return incompletef("get %s: %w", id, errLost)
+		}
+	}
+	return g.fromAny(ctx, id, from, doubt, to)
+}
+
+// fromAny tries each holder. A holder that fails is no reason to give up while another may have the block.
+func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt error, to *target) error {
+	var troubles []error
+	if doubt != nil {
+		troubles = append(troubles, doubt)
+	}
+	for _, h := range from {
+		err := g.patiently(ctx, id, h, to)
+		many, isMany := errors.AsType[*membersError](err)
+		final, isFinal := errors.AsType[*finalError](err)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("get %s: %w", id, context.Cause(ctx))
+		case isMany:
+			return g.members(ctx, id, h, many, to)
+		case isFinal:
+			return fmt.Errorf("get %s from %s: %w", id, h, final)
+		case errors.Is(err, errLost):
+			return incompletef("get %s: %w", id, err)
+		case !errors.Is(err, errUnknown):
+			troubles = append(troubles, fmt.Errorf("from %s: %w", h, err))
+		}
+	}
+	if len(troubles) > 0 {
+		return fmt.Errorf("get %s: %w", id, joinErrors(troubles))
+	}
+	return notFoundf("get %s: nobody has it", id)
+}
+
+// members writes each member of a map output, or names them when they have nowhere to go.
+func (g *getter) members(ctx context.Context, id string, h *holder, many *membersError, to *target) error {
+	if to.dir == nil || to.name != "" {
+		var b strings.Builder
+		fmt.Fprintf(&b, "get %s: it has several members; get one of them, or give a directory with -o:", id)
+		for _, m := range many.Members {
+			fmt.Fprintf(&b, "\n  %s (%s)", plain(m.ID), size(m.Bytes))
+		}
+		return usagef("%s", b.String())
+	}
+	if g.span != "" {
+		return usagef("get %s: --range is of one member, and this has several", id)
+	}
+	for _, m := range many.Members {
+		err := g.patiently(ctx, m.ID, h, to)
+		switch {
+		case errors.Is(err, errUnknown):
+			return notFoundf("get %s: %s has no member %s", id, h, m.ID)
+		case errors.Is(err, errLost):
+			return incompletef("get %s: member %s: %w", id, m.ID, err)
+		case err != nil:
+			return fmt.Errorf("get %s: member %s from %s: %w", id, m.ID, h, err)
+		}
+	}
+	return nil
+}
+
+// patiently asks one holder, again and again while the block is in flight.
+func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target) error {
+	until, said := time.Now().Add(inFlight), false
+	for {
+		err := g.once(ctx, id, h, to)
+		flight, ok := errors.AsType[*flightError](err)
+		if !ok || time.Now().Add(flight.retry).After(until) {
+			return err
+		}
+		if !said {
+			said = true
+			fmt.Fprintf(g.stderr, "%s is in flight: asking again for %s\n", plain(id), span(inFlight))
+		}
+		if !sleep(ctx, flight.retry) {
+			return err
+		}
+	}
+}
+
+// once asks one holder, and writes what it answers.
+func (g *getter) once(ctx context.Context, id string, h *holder, to *target) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url(id), nil)
+	if err != nil {
+		return err
+	}
+	want := http.StatusOK
+	if g.span != "" {
+		req.Header.Set("Range", "bytes="+g.span)
+		want = http.StatusPartialContent
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return bare(err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case want:
+		body := &stallReader{r: resp.Body, quiet: time.AfterFunc(stall, func() { cancel(fmt.Errorf("no byte for %s", span(stall))) })}
+		defer body.quiet.Stop()
+		err := to.write(id, body, resp.ContentLength)
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			return fmt.Errorf("%w: %w", err, cause)
+		}
+		return err
+	case http.StatusMultipleChoices:
+		return readMembers(resp.Body)
+	case http.StatusNotFound:
+		return errUnknown
+	case http.StatusGone:
+		return errLost
+	case http.StatusServiceUnavailable:
+		return &flightError{retryAfter(resp.Header.Get("Retry-After"))}
+	case http.StatusRequestedRangeNotSatisfiable:
+		return &finalError{usagef("--range %s: the block has no such bytes (%s)", g.span, resp.Header.Get("Content-Range"))}
+	case http.StatusOK:
+		return errors.New("it answered the whole block where a range was asked for")
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // a few words, if there are any
+	return fmt.Errorf("it %s %s", statusWords(resp.StatusCode), plain(strings.TrimSpace(string(text))))
+}
+
+// flightError says that the block is being carried just now.
+type flightError struct{ retry time.Duration }
+
+func (e *flightError) Error() string { return "in flight: it is being carried just now" }
+
+// finalError is one that no other holder would answer better.
+type finalError struct{ error }
+
+func (e *finalError) Unwrap() error { return e.error }
+
+func retryAfter(header string) time.Duration {
+	s, err := strconv.Atoi(header) // the other form, a date, is not what agents say
+	if err != nil || s < 1 {
+		return time.Second
+	}
+	return min(time.Duration(min(s, 3600))*time.Second, longestNap)
+}
+
+// membersError is the answer 300: the id is of a map output, and its members have ids of their own.
+type membersError struct {
+	Members []struct {
+		ID    string `json:"id"`
+		Bytes int64  `json:"bytes"`
+	} `json:"members"`
+}
+
+func (e *membersError) Error() string { return "it has several members" }
+
+func readMembers(body io.Reader) error {
+	const most = 1 << 20 // a map output has three members, not thousands
+	var m membersError
+	if err := json.NewDecoder(io.LimitReader(body, most)).Decode(&m); err != nil {
+		return fmt.Errorf("read the list of members: %w", err)
+	}
+	if len(m.Members) == 0 {
+		return errors.New("it says that there are members, and names none")
+	}
+	return &m
+}
+
+// stallReader puts off the end of patience with each byte.
+type stallReader struct {
+	r     io.Reader
+	quiet *time.Timer
+}
+
+func (s *stallReader) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if n > 0 {
+		s.quiet.Reset(stall)
+	}
+	return n, err
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func pretend(name string, answer roundTrip) *holder {
+	return &holder{node: name, address: name, client: &http.Client{Transport: answer}}
+}
+
+// saying answers a body, and promises a length.
+func saying(body string, length int64) roundTrip {
+	return func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body)), ContentLength: length}, nil
+	}
+}
+
+func getInto(t *testing.T, into string, stdout io.Writer, from ...*holder) error {
+	t.Helper()
+	to, err := newTarget(into, stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.Close()
+	g := getter{stderr: io.Discard}
+	return g.fromAny(t.Context(), "cache/-/a", from, nil, to)
+}
+
+func files(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+func TestGetOfTooFewBytesLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	err := getInto(t, filepath.Join(dir, "out"), nil, pretend("host-b", saying("short", 9)))
+	if err == nil || !strings.Contains(err.Error(), "got 5 bytes, want 9") {
+		t.Errorf("got %v", err)
+	}
+	if got := files(t, dir); got != "" {
+		t.Errorf("left behind: %s", got)
+	}
+}
+
+func TestGetIntoFileTriesTheNextHolder(t *testing.T) {
+	dir := t.TempDir()
+	err := getInto(t, filepath.Join(dir, "out"), nil, pretend("host-b", saying("short", 9)), pretend("host-c", saying("whole", 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "out"))
+	if err != nil || string(got) != "whole" || files(t, dir) != "out" {
+		t.Errorf("got %q, %v, and the files %s", got, err, files(t, dir))
+	}
+}
+
+func TestGetToStreamDoesNotStartTwice(t *testing.T) {
+	var out strings.Builder
+	err := getInto(t, "-", &out, pretend("host-b", saying("short", 9)), pretend("host-c", saying("whole", 5)))
+	if err == nil || out.String() != "short" {
+		t.Errorf("got %q, %v, want what the first holder sent and an error", out.String(), err)
+	}
+}
+
+func TestGetLeavesAHolderThatStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stalls := pretend("host-b", func(r *http.Request) (*http.Response, error) {
+			body, in := io.Pipe()
+			context.AfterFunc(r.Context(), func() { in.CloseWithError(r.Context().Err()) })
+			return &http.Response{StatusCode: http.StatusOK, Body: body, ContentLength: 5}, nil
+		})
+		var out strings.Builder
+		start := time.Now()
+		err := getInto(t, "-", &out, stalls, pretend("host-c", saying("whole", 5)))
+		if err != nil || out.String() != "whole" || time.Since(start) != stall {
+			t.Errorf("got %q, %v after %s, want %q after %s", out.String(), err, time.Since(start), "whole", stall)
+		}
+	})
+}
+
+func TestGetWaitsForABlockInFlightAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flying := pretend("host-b", func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"7200"}}, Body: http.NoBody}, nil
+		})
+		start := time.Now()
+		err := getInto(t, "-", io.Discard, flying)
+		if took := time.Since(start); err == nil || took > inFlight || took < inFlight-longestNap {
+			t.Errorf("got %v after %s, want an error after about %s", err, took, inFlight)
+		}
+	})
+}
+
+func TestGetRefusesAnotherNode(t *testing.T) {
+	f := newFleet(t, true)
+	f.put(t, "host-c/cache/-/a", "block")
+	f.put(t, "locate.json", `{"state": "held", "holders": [{"node": "host-b"}]}`)
+	args := []string{"get", "cache/-/a", "--coordinator", f.coordinator, "--dev-insecure"}
+	f.put(t, "host-b/cache/-/a", "block")
+	if code, stdout, stderr := lifeboat(t, args...); code != exitDone || stdout != "block" {
+		t.Fatalf("got code %d, %q, %s", code, stdout, stderr)
+	}
+	f.peers["host-b"] = f.peers["host-c"]
+	code, stdout, stderr := lifeboat(t, args...)
+	if code != exitFailed || stdout != "" || !strings.Contains(stderr, `"node host-c", want "node host-b"`) {
+		t.Errorf("got code %d, %q, %s", code, stdout, stderr)
+	}
+}
+
+func TestProbeIsBoundedAndStopsWhenEnoughIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var candidates []*holder
+		var mu sync.Mutex
+		busy, most := 0, 0 // guarded by mu
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			busy += n
+			most = max(most, busy)
+		}
+		for i := range 1000 {
+			candidates = append(candidates, pretend("host", func(r *http.Request) (*http.Response, error) {
+				count(1)
+				defer count(-1)
+				if i == 20 {
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				}
+				select {
+				case <-time.After(time.Second):
+					return nil, errors.New("no route to host")
+				case <-r.Context().Done():
+					return nil, r.Context().Err()
+				}
+			}))
+		}
+		start := time.Now()
+		have, lost, _ := probe(t.Context(), "cache/-/a", candidates, 1)
+		if len(have) != 1 || have[0] != candidates[20] || lost {
+			t.Errorf("got %d holders, lost %t", len(have), lost)
+		}
+		if took := time.Since(start); took > 2*time.Second || busy != 0 || most > probes {
+			t.Errorf("took %s, with %d left running and %d at once", took, busy, most)
+		}
+	})
+}
+
+// FuzzMemberName: whatever a holder calls a block, its file lands in the directory asked for.
+func FuzzMemberName(f *testing.F) {
+	for _, id := range []string{"spark/app/shuffle_0_1_0.data", "..", "a/..", "/", "", ".", "a/b/", `a\..\b`, "a\x00b", strings.Repeat("x", 300), "a/\n"} {
+		f.Add(id)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		outer := t.TempDir()
+		dir := filepath.Join(outer, "in")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		to, err := newTarget(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		err = to.write(id, strings.NewReader("x"), 1)
+		if got := files(t, outer); got != "in" {
+			t.Errorf("%q: outside of the directory: %s", id, got)
+		}
+		entries, err2 := os.ReadDir(dir)
+		if err2 != nil {
+			t.Fatal(err2)
+		}
+		if want := map[bool]int{true: 1, false: 0}[err == nil]; len(entries) != want {
+			t.Errorf("%q: got %d files and %v", id, len(entries), err)
+		}
+	})
+}
+
+func FuzzMembers(f *testing.F) {
+	f.Add(`{"members":[{"id":"spark/app/shuffle_0_1_0.data","bytes":3}]}`)
+	f.Add(`{"members":[]}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, body string) {
+		err := readMembers(strings.NewReader(body))
+		if m, ok := errors.AsType[*membersError](err); ok && len(m.Members) == 0 {
+			t.Errorf("%q: a list of members without any", body)
+		}
+		if err == nil {
+			t.Errorf("%q: no error and no members", body)
+		}
+	})
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+const (
+	probes       = 16               // at once: enough for a rack in one round trip, and no burst for the coordinator's sake
+	probeTimeout = 5 * time.Second  // a node that is going may be silent
+	firstByte    = 30 * time.Second // an agent may have to fetch the block from its holder first
+)
+
+// holder is a node, or the agent of this machine, that may be asked for a block.
+type holder struct {
+	node, address string
+	client        *http.Client
+}
+
+func (h *holder) String() string {
+	if h.address == "" {
+		return "the agent of this machine"
+	}
+	return fmt.Sprintf("%s (%s)", h.node, h.address)
+}
+
+func (h *holder) url(id string) string {
+	u := url.URL{Scheme: "https", Host: h.address, Path: "/blocks/" + id}
+	if h.address == "" {
+		u.Scheme, u.Host = "http", "agent"
+	}
+	return u.String()
+}
+
+// nodes makes holders of what the coordinator named. Each must prove to be the node of that name.
+func (r *reach) nodes(named []*api.Holder) ([]*holder, error) {
+	id, err := r.identity()
+	if err != nil {
+		return nil, err
+	}
+	var out []*holder
+	for _, n := range named {
+		if err := r.permit(n.GetAddress()); err != nil {
+			return nil, err
+		}
+		tls := id.Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleNode, Name: n.GetNode()})
+		out = append(out, &holder{node: n.GetNode(), address: n.GetAddress(), client: blockClient(&http.Transport{
+			TLSClientConfig: tls,
+			DialContext:     (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		})})
+	}
+	return out, nil
+}
+
+// self is the agent of this machine, which fetches through from wherever the block is.
+func (r *reach) self() *holder {
+	path := r.socketPath()
+	return &holder{client: blockClient(&http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", path)
+		},
+	})}
+}
+
+// blockClient hands back what was answered: no proxy of the web's, no redirects, no unpacking on the way.
+func blockClient(t *http.Transport) *http.Client {
+	t.DisableCompression = true
+	t.DisableKeepAlives = true
+	t.ResponseHeaderTimeout = firstByte
+	t.TLSHandshakeTimeout = dialTimeout
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// errors of a block, whoever was asked
+var (
+	errUnknown = errors.New("not known")
+	errLost    = errors.New("lost: recompute it")
+)
+
+// probe asks many nodes for a block and returns those that have it, in the order asked; once `enough` have it, the rest
+// is let be. Nodes that gave no answer count neither way: silent says who they were.
+func probe(ctx context.Context, id string, candidates []*holder, enough int) (have []*holder, lost bool, silent error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		asked  bool
+		status int
+		err    error
+	}
+	answers := make([]answer, len(candidates))
+	found := make(chan struct{}, len(candidates))
+	var g, watch errgroup.Group
+	g.SetLimit(probes)
+	watch.Go(func() error {
+		for range enough {
+			select {
+			case <-found:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		cancel()
+		return nil
+	})
+	for i, c := range candidates {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			status, err := c.head(ctx, id)
+			if ctx.Err() != nil && err != nil {
+				return nil // let be
+			}
+			answers[i] = answer{true, status, err}
+			if has(status) {
+				found <- struct{}{}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the answers carry their errors
+	cancel()
+	_ = watch.Wait()
+
+	var quiet []error
+	for i, a := range answers {
+		switch {
+		case !a.asked:
+		case a.err != nil:
+			quiet = append(quiet, fmt.Errorf("ask %s: %w", candidates[i], a.err))
+		case has(a.status):
+			have = append(have, candidates[i])
+		case a.status == http.StatusGone:
+			lost = true
+		case a.status != http.StatusNotFound:
+			quiet = append(quiet, fmt.Errorf("ask %s: %s", candidates[i], statusWords(a.status)))
+		}
+	}
+	return have, lost, joinErrors(quiet)
+}
+
+// has tells whether a status says that the block is there. 300 is a map output of several members; 503 is one in flight.
+func has(status int) bool {
+	return status == http.StatusOK || status == http.StatusMultipleChoices || status == http.StatusServiceUnavailable
+}
+
+func (h *holder) head(ctx context.Context, id string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, h.url(id), nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return 0, bare(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+// bare takes off the method and address that net/http puts before an error: whoever prints it has said them.
+func bare(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
+
+func statusWords(status int) string {
+	return strings.ToLower(fmt.Sprintf("answered %d %s", status, http.StatusText(status)))
+}
+
+// maxNamed is how many of a list of troubles are told one by one.
+const maxNamed = 5
+
+// joinErrors makes one line of many errors.
+func joinErrors(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	var b bytes.Buffer
+	for i, err := range errs {
+		if i == maxNamed {
+			fmt.Fprintf(&b, "; and %d more", len(errs)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(err.Error())
+	}
+	return errors.New(b.String())
+}

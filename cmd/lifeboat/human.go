@@ -1,0 +1,91 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// size is bytes as people say them; programs get the number.
+func size(bytes int64) string {
+	if bytes < 1024 {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	f, unit := float64(bytes)/1024, "KiB"
+	for _, next := range []string{"MiB", "GiB", "TiB", "PiB"} {
+		if f < 1023.5 { // what would round to 1024 belongs to the next unit
+			break
+		}
+		f, unit = f/1024, next
+	}
+	if f >= 99.95 {
+		return fmt.Sprintf("%.0f %s", f, unit)
+	}
+	return fmt.Sprintf("%.1f %s", f, unit)
+}
+
+// span is a length of time with the two units that matter: 0.4s, 12s, 1m20s, 5h3m, 2d4h.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + span(-d)
+	case d < 9950*time.Millisecond:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < time.Minute-time.Second/2:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	}
+	s := int64(d.Round(time.Second) / time.Second)
+	pair := func(big int64, bigUnit string, small int64, smallUnit string) string {
+		return fmt.Sprintf("%d%s%d%s", big, bigUnit, small, smallUnit)
+	}
+	switch {
+	case s < 3600:
+		return pair(s/60, "m", s%60, "s")
+	case s < 24*3600:
+		return pair(s/3600, "h", s%3600/60, "m")
+	default:
+		return pair(s/86400, "d", s%86400/3600, "h")
+	}
+}
+
+// left is a remaining time as a table shows it. Absent is not zero: no deadline is known.
+func left(remaining *durationpb.Duration) string {
+	switch {
+	case remaining == nil:
+		return "-"
+	case remaining.AsDuration() <= 0:
+		return "now"
+	default:
+		return "in " + span(remaining.AsDuration())
+	}
+}
+
+func age(d *durationpb.Duration) string {
+	if d == nil {
+		return "never"
+	}
+	return span(max(0, d.AsDuration()))
+}
+
+// dash stands for what is empty, so that columns stay columns for awk as well.
+func dash(s string) string { return cmp.Or(s, "-") }
+
+func count(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// plain makes text that came off the wire fit for a terminal: one line, no control characters.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}

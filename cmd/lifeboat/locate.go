@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func locateCommand() *cobra.Command {
+	var to reach
+	var out format
+	cmd := &cobra.Command{
+		Use:   "locate ID",
+		Short: "Say which nodes have a block",
+		Long: `Says which nodes have a block: those that took it from a leaving node, or those that are found to have it in a store of
+theirs. Without a coordinator it asks the agent of this machine. Exits 3 when nobody has it and 4 when it is known to be lost.`,
+		Example: `  lifeboat locate cache/-/model-7.bin
+  lifeboat locate spark/app-20261121/shuffle_3_14_0 -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			local, err := to.local()
+			if err != nil {
+				return err
+			}
+			find := to.locate
+			if local {
+				find = to.locateHere
+			}
+			at, doubt, err := find(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if err := printLocation(cmd, out, at); err != nil {
+				return err
+			}
+			switch {
+			case at.State == "lost":
+				return incompletef("locate %s: %w", at.ID, errLost)
+			case len(at.Holders) > 0:
+				return nil
+			case doubt != nil: // silence is not a no
+				return fmt.Errorf("locate %s: nobody who answered has it: %w", at.ID, doubt)
+			}
+			return notFoundf("locate %s: nobody has it", at.ID)
+		},
+	}
+	to.coordinatorFlags(cmd)
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	return cmd
+}
+
+func printLocation(cmd *cobra.Command, out format, at locationJSON) error {
+	if out == formatJSON {
+		return writeJSON(cmd.OutOrStdout(), at)
+	}
+	if len(at.Holders) == 0 {
+		return nil
+	}
+	var t table
+	t.row("NODE", "ADDRESS")
+	for _, h := range at.Holders {
+		t.row(dash(h.Node), dash(h.Address))
+	}
+	return t.print(cmd.OutOrStdout())
+}
+
+// find asks the coordinator for the nodes that have a block, and where it knows none, its candidates; at least until
+// `enough` have it. doubt says who gave no answer.
+func (r *reach) find(ctx context.Context, id string, enough int) (state string, have []*holder, doubt error, err error) {
+	operator, l, err := r.operator()
+	if err != nil {
+		return "", nil, nil, err
+	}
+	defer l.Close()
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	reply, err := operator.Locate(ask, &api.LocateRequest{Id: id})
+	if err != nil {
+		return "", nil, nil, l.rpcError("locate "+id, err)
+	}
+	switch reply.GetState() {
+	case "held":
+		have, err = r.nodes(reply.GetHolders())
+		return "held", have, nil, err
+	case "lost":
+		return "lost", nil, nil, nil
+	}
+	candidates, err := r.nodes(reply.GetCandidates())
+	if err != nil {
+		return "", nil, nil, err
+	}
+	have, lost, doubt := probe(ctx, id, candidates, min(enough, len(candidates)))
+	switch {
+	case len(have) > 0:
+		return "held", have, doubt, nil
+	case lost:
+		return "lost", nil, doubt, nil
+	}
+	return "unknown", nil, doubt, nil
+}
+
+func (r *reach) locate(ctx context.Context, id string) (locationJSON, error, error) {
+	const all = 1 << 30
+	state, have, doubt, err := r.find(ctx, id, all)
+	at := locationJSON{ID: id, Holders: []holderJSON{}, State: state}
+	for _, h := range have {
+		at.Holders = append(at.Holders, holderJSON{h.node, h.address})
+	}
+	return at, doubt, err
+}
+
+// locateHere asks the agent of this machine, which answers where a reader should go: itself, or by redirect a peer.
+func (r *reach) locateHere(ctx context.Context, id string) (at locationJSON, doubt, err error) {
+	agent, l, err := r.agent()
+	if err != nil {
+		return at, nil, err
+	}
+	defer l.Close()
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	status, err := agent.GetStatus(ask, &api.GetAgentStatusRequest{})
+	if err != nil {
+		return at, nil, l.rpcError("locate "+id, err)
+	}
+	self := r.self()
+	req, err := http.NewRequestWithContext(ask, http.MethodHead, self.url(id)+"?redirect=true", nil)
+	if err != nil {
+		return at, nil, fmt.Errorf("locate %s: %w", id, err)
+	}
+	resp, err := self.client.Do(req)
+	if err != nil {
+		return at, nil, fmt.Errorf("locate %s: ask %s: %w", id, self, bare(err))
+	}
+	resp.Body.Close()
+	at = locationJSON{ID: id, Holders: []holderJSON{}, State: "held"}
+	switch {
+	case resp.StatusCode == http.StatusTemporaryRedirect:
+		where, err := url.Parse(resp.Header.Get("Location"))
+		if err != nil || where.Host == "" {
+			return at, nil, fmt.Errorf("locate %s: %s sent us nowhere: Location %q", id, self, resp.Header.Get("Location"))
+		}
+		at.Holders = append(at.Holders, holderJSON{nodeAt(status, where.Host), where.Host})
+	case has(resp.StatusCode):
+		at.Holders = append(at.Holders, holderJSON{Node: status.GetNode()})
+	case resp.StatusCode == http.StatusGone:
+		at.State = "lost"
+	case resp.StatusCode == http.StatusNotFound:
+		at.State = "unknown"
+	default:
+		return at, nil, fmt.Errorf("locate %s: %s %s", id, self, statusWords(resp.StatusCode))
+	}
+	return at, nil, nil
+}
+
+// nodeAt is the name of the peer with that address.
+func nodeAt(s *api.AgentStatus, address string) string {
+	for _, p := range s.GetPeers() {
+		if p.GetAddress() == address {
+			return p.GetNode()
+		}
+	}
+	return ""
+}

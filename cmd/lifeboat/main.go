@@ -1,0 +1,20 @@
+// Command lifeboat is the whole of Lifeboat in one binary: the agent of every host, the thin coordinator, a fleet on
+// loopback for trying it out, and the verbs of people who run fleets.
+//
+// The verbs only ask and print. What they know they learn from the coordinator (package api, service Operator) or from
+// the agent of this machine (service Local, on its socket); they keep nothing, decide nothing and move no block but the
+// one that `get` was asked for. Data goes to stdout and progress to stderr, so that a pipe sees only what it asked for.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the first signal asks us to end; a second one ends us as it would any program
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func manifestCommand() *cobra.Command {
+	var to reach
+	var out format
+	var self, all bool
+	cmd := &cobra.Command{
+		Use:   "manifest [--self | NODE]",
+		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
+		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
+were moved; JSON has them all.`,
+		Example: `  lifeboat manifest host-a
+  lifeboat manifest --self --all
+  lifeboat manifest host-a -o json | jq -r '.entries[] | select(.outcome == "lost") | .id'`,
+		ValidArgsFunction: to.completeNode,
+		Args: func(_ *cobra.Command, args []string) error {
+			if self == (len(args) == 1) || len(args) > 1 {
+				return usagef("manifest: name one node, or say --self")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			asked := "manifest of this machine"
+			var stream grpc.ServerStreamingClient[api.GoodbyeRequest]
+			var l *link
+			if self {
+				agent, link, err := to.agent()
+				if err != nil {
+					return err
+				}
+				defer link.Close()
+				l = link
+				if stream, err = agent.GetManifest(cmd.Context(), &api.GetManifestRequest{}); err != nil {
+					return l.rpcError(asked, err)
+				}
+			} else {
+				operator, link, err := to.operator()
+				if err != nil {
+					return err
+				}
+				defer link.Close()
+				l, asked = link, "manifest of "+args[0]
+				if stream, err = operator.GetManifest(cmd.Context(), &api.GetManifestRequest{Node: args[0]}); err != nil {
+					return l.rpcError(asked, err)
+				}
+			}
+			p := manifestPrinter{w: cmd.OutOrStdout(), out: out, all: all}
+			for {
+				msg, err := stream.Recv()
+				switch {
+				case errors.Is(err, io.EOF):
+					return p.end(asked)
+				case err != nil:
+					return l.rpcError(asked, err)
+				}
+				if err := p.add(msg); err != nil {
+					return err
+				}
+			}
+		},
+	}
+	to.coordinatorFlags(cmd)
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().BoolVar(&self, "self", false, "this machine, by its agent's socket")
+	cmd.Flags().BoolVar(&all, "all", false, "in the table, name the moved blocks as well")
+	return cmd
+}
+
+// manifestPrinter prints a manifest as it comes: the summary first, then the entries.
+type manifestPrinter struct {
+	w       io.Writer
+	out     format
+	all     bool
+	begun   bool
+	headed  bool
+	entries jsonList
+}
+
+func (p *manifestPrinter) add(msg *api.GoodbyeRequest) error {
+	if !p.begun {
+		p.begun = true
+		if err := p.begin(msg.GetSummary()); err != nil {
+			return err
+		}
+	}
+	for _, e := range msg.GetEntries() {
+		if err := p.entry(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
+	if m == nil {
+		return errors.New("the manifest came without its summary")
+	}
+	if p.out == formatJSON {
+		p.entries.w = p.w
+		head, err := compact(manifestToJSON(m))
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(p.w, strings.TrimSuffix(head, "}")+`,"entries":`)
+		return err
+	}
+	var t table
+	t.row("node", m.GetNode())
+	incident := fmt.Sprintf("%s: %s from %s", dash(m.GetIncident()), dash(m.GetKind()), dash(m.GetSource()))
+	if at := instant(m.GetNoticedAt()); at != nil {
+		incident += ", noticed at " + at.Format(time.RFC3339)
+	}
+	t.row("incident", incident)
+	t.row("deadline", since(instant(m.GetDeadline())))
+	t.row("drain", summary(m))
+	return t.print(p.w)
+}
+
+func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
+	if p.out == formatJSON {
+		return p.entries.add(entryJSON{e.GetId(), e.GetBytes(), e.GetOutcome(), e.GetPeer(), e.GetReason()})
+	}
+	if e.GetOutcome() == "moved" && !p.all {
+		return nil
+	}
+	// Fixed columns: entries are printed as they come. The id is never cut, it is what people copy.
+	const line = "%-8s  %10s  %-16s  %s%s\n"
+	if !p.headed {
+		p.headed = true
+		if _, err := fmt.Fprintf(p.w, "\n"+line, "OUTCOME", "SIZE", "PEER", "BLOCK", ""); err != nil {
+			return err
+		}
+	}
+	reason := ""
+	if e.GetReason() != "" {
+		reason = ": " + e.GetReason()
+	}
+	_, err := fmt.Fprintf(p.w, line, plain(e.GetOutcome()), size(e.GetBytes()), plain(dash(e.GetPeer())), plain(e.GetId()), plain(reason))
+	return err
+}
+
+func (p *manifestPrinter) end(asked string) error {
+	if !p.begun {
+		return notFoundf("%s: there is none", asked)
+	}
+	if p.out != formatJSON {
+		return nil
+	}
+	p.entries.w = p.w
+	if err := p.entries.end(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(p.w, "}\n")
+	return err
+}
+
+// summary is a manifest in one line, fit to be pasted.
+func summary(m *api.ManifestSummary) string {
+	part := func(c *api.Count) string { return fmt.Sprintf("%d (%s)", c.GetBlocks(), size(c.GetBytes())) }
+	line := fmt.Sprintf("%s of %s moved, %s lost, %s skipped",
+		part(m.GetMoved()), count(m.GetTotal().GetBlocks(), "block"), part(m.GetLost()), part(m.GetSkipped()))
+	from, to := instant(m.GetStartedAt()), instant(m.GetFinishedAt())
+	if from == nil || to == nil {
+		return line
+	}
+	line += ", took " + span(to.Sub(*from))
+	switch deadline := instant(m.GetDeadline()); {
+	case deadline == nil:
+	case deadline.Before(*to):
+		line += ", " + span(to.Sub(*deadline)) + " after the deadline"
+	default:
+		line += ", " + span(deadline.Sub(*to)) + " to spare"
+	}
+	return line
+}

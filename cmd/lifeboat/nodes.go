@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func nodesCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "nodes",
+		Short: "List the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room",
+		Example: `  lifeboat nodes
+  lifeboat nodes --watch
+  lifeboat nodes -o json | jq -r '.[] | select(.state == "LOST") | .name'`,
+		Args: cobra.NoArgs,
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		operator, l, err := to.operator()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
+			if err != nil {
+				return l.rpcError("list nodes", err)
+			}
+			return printNodes(w, out, reply.GetNodes())
+		})
+	}
+	return cmd
+}
+
+func nodeCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "node NAME",
+		Short: "Show all that the coordinator knows of one node",
+		Example: `  lifeboat node host-a
+  lifeboat node host-a --watch
+  lifeboat node host-a -o json | jq .drain`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: to.completeNode,
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		operator, l, err := to.operator()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: args[0]})
+			if err != nil {
+				return l.rpcError("show node "+args[0], err)
+			}
+			if out == formatJSON {
+				return writeJSON(w, nodeToJSON(n, time.Now()))
+			}
+			return printNode(w, n)
+		})
+	}
+	return cmd
+}
+
+func watchFlag(cmd *cobra.Command, watch *bool) {
+	cmd.Flags().BoolVar(watch, "watch", false, "look again each second until interrupted")
+}
+
+// completeNodes offers the names of nodes to the shell. It is a convenience: what goes wrong offers nothing.
+func (r *reach) completeNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	operator, l, err := r.operator()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // a person waits with a finger on the key
+	defer cancel()
+	reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []cobra.Completion
+	for _, n := range reply.GetNodes() {
+		if !slices.Contains(args, n.GetName()) {
+			names = append(names, cobra.CompletionWithDesc(n.GetName(), nodeState(n)))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (r *reach) completeNode(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return r.completeNodes(cmd, args, prefix)
+}
+
+// nodeState is the state with what qualifies it: the sub-state of one that leaves, or why one that is active takes
+// nothing.
+func nodeState(n *api.Node) string {
+	facts := []string{n.GetState()}
+	if n.GetSubState() != "" {
+		facts[0] += "/" + n.GetSubState()
+	}
+	if n.GetDeactivated() {
+		facts = append(facts, "deactivated")
+	}
+	if n.GetExcluded() {
+		facts = append(facts, "excluded")
+	}
+	if m := n.GetMaintenance(); m != "" && m != "UP" {
+		facts = append(facts, strings.ToLower(m))
+	}
+	return strings.Join(facts, ",")
+}
+
+func printNodes(w io.Writer, out format, nodes []*api.Node) error {
+	if out == formatJSON {
+		return writeJSON(w, nodesToJSON(nodes, time.Now()))
+	}
+	t := table{narrow: true}
+	t.row("NAME", "STATE", "NOTICE", "DEADLINE", "BLOCKS", "HELD", "ROOM", "BEAT")
+	for _, n := range nodes {
+		st := n.GetStatus()
+		remaining := n.GetRemaining()
+		if remaining == nil {
+			remaining = st.GetNotice().GetRemaining()
+		}
+		blocks, held, room := "-", "-", "-"
+		if d := st.GetDrain(); d != nil {
+			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
+		} else if m := n.GetManifest(); m != nil {
+			blocks = fmt.Sprintf("%d/%d", m.GetMoved().GetBlocks(), m.GetTotal().GetBlocks())
+		}
+		if st != nil {
+			held, room = size(st.GetHeldBytes()), size(st.GetRoomBytes())
+		}
+		t.row(n.GetName(), nodeState(n), dash(st.GetNotice().GetKind()), left(remaining), blocks, held, room, age(n.GetLastHeartbeat()))
+	}
+	return t.print(w)
+}
+
+func printNode(w io.Writer, n *api.Node) error {
+	st := n.GetStatus()
+	var t table
+	t.row("name", n.GetName())
+	t.row("id", dash(n.GetId()))
+	t.row("state", nodeState(n))
+	t.row("schedulable", yesNo(n.GetSchedulable()))
+	if n.GetDecommission() != "" {
+		what := n.GetDecommission()
+		if n.GetRemaining() != nil {
+			what += ", deadline " + left(n.GetRemaining())
+		}
+		if n.GetReason() != "" {
+			what += ": " + n.GetReason()
+		}
+		t.row("decommission", what)
+	}
+	t.row("address", dash(n.GetPeerAddress()))
+	t.row("incarnation", dash(n.GetIncarnation()))
+	t.row("zone", dash(n.GetZone()))
+	t.row("pool", dash(n.GetPool()))
+	t.row("version", dash(n.GetVersion()))
+	t.row("last beat", age(n.GetLastHeartbeat()))
+	statusRows(&t, st, n.GetManifest())
+	if err := t.print(w); err != nil {
+		return err
+	}
+	return printParts(w, st)
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// format is -o: a table for people or JSON for programs.
+type format string
+
+const (
+	formatTable format = "table"
+	formatJSON  format = "json"
+)
+
+func (f *format) String() string { return string(*f) }
+func (f *format) Type() string   { return "FORMAT" }
+
+func (f *format) Set(s string) error {
+	switch v := format(s); v {
+	case formatTable, formatJSON:
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("want table or json")
+}
+
+func (f *format) flag(cmd *cobra.Command) {
+	*f = formatTable
+	cmd.Flags().VarP(f, "output", "o", "table or json")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// writeJSON prints one document.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// compact is v on one line.
+func compact(v any) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+// jsonList prints a JSON array an item a line, as the items come: a node may carry a million blocks.
+type jsonList struct {
+	w     io.Writer
+	items int
+}
+
+func (l *jsonList) add(v any) error {
+	line, err := compact(v)
+	if err != nil {
+		return err
+	}
+	before := ",\n"
+	if l.items == 0 {
+		before = "[\n"
+	}
+	l.items++
+	_, err = io.WriteString(l.w, before+line)
+	return err
+}
+
+// end closes the array. What follows it on the line is the caller's.
+func (l *jsonList) end() error {
+	after := "\n]"
+	if l.items == 0 {
+		after = "[]"
+	}
+	_, err := io.WriteString(l.w, after)
+	return err
+}
+
+// tableWidth is what fits on a terminal beside other things, and into a mail.
+const tableWidth = 100
+
+// table lines up columns. When a line would be wider than tableWidth, the first column of a narrow table gives way;
+// programs that need the whole of it read JSON.
+type table struct {
+	narrow bool
+	rows   [][]string
+}
+
+func (t *table) row(cells ...string) {
+	for i, c := range cells {
+		cells[i] = plain(c)
+	}
+	t.rows = append(t.rows, cells)
+}
+
+const minFirstColumn = 8
+
+func (t *table) print(w io.Writer) error {
+	var widths []int
+	for _, row := range t.rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	total := 2 * (len(widths) - 1)
+	for _, n := range widths {
+		total += n
+	}
+	if over := total - tableWidth; t.narrow && over > 0 {
+		widths[0] = max(min(widths[0], minFirstColumn), widths[0]-over)
+	}
+	var b strings.Builder
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, c := range row {
+			if i == 0 {
+				c = cut(c, widths[0])
+			} else {
+				line.WriteString("  ")
+			}
+			line.WriteString(c + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)))
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func cut(s string, width int) string {
+	if r := []rune(s); len(r) > width {
+		return string(r[:width-1]) + "…"
+	}
+	return s
+}
+
+// isTerminal tells whether a person looks at w.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// terminalWidth is how many columns w shows, 0 when it is no terminal.
+func terminalWidth(w io.Writer) int {
+	if !isTerminal(w) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil || width < 1 {
+		return 80 // what a terminal that does not say has had since the VT100
+	}
+	return width
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// rootCommand lists every verb there is.
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lifeboat",
+		Short: "Gets a machine's work and data off it before the cloud takes the machine away",
+		Long: `Lifeboat gets a machine's work and data off it before the cloud takes the machine away.
+
+Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something was lost or timed out.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	group := func(title string, verbs ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+		for _, v := range verbs {
+			v.GroupID = title
+			root.AddCommand(v)
+		}
+	}
+	group("Nodes",
+		nodesCommand(),
+		nodeCommand(),
+		decommissionCommand(),
+		recommissionCommand(),
+		cancelCommand(),
+		statusCommand(),
+		eventsCommand(),
+	)
+	group("Blocks",
+		blocksCommand(),
+		locateCommand(),
+		getCommand(),
+		manifestCommand(),
+	)
+	group("Setting up",
+		tlsCommand(),
+		configCommand(),
+		versionCommand(),
+	)
+	return root
+}
+
+// run is the program: it returns the exit code and leaves the exiting to main.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(append([]string{}, args...)) // never nil: cobra reads os.Args instead of a nil list
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	started := false
+	onStart(root, func() { started = true })
+
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	fmt.Fprintf(stderr, "lifeboat: %s\n", strings.TrimSpace(err.Error()))
+	code := exitCode(err, started)
+	if code == exitUsage {
+		fmt.Fprintf(stderr, "see: %s --help\n", cmd.CommandPath())
+	}
+	return code
+}
+
+// onStart calls began before any verb runs: what cobra refuses earlier (a flag, an argument, a verb that is none) is
+// the caller's mistake, what fails later need not be.
+func onStart(cmd *cobra.Command, began func()) {
+	for _, c := range cmd.Commands() {
+		onStart(c, began)
+	}
+	if inner := cmd.RunE; inner != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			began()
+			return inner(cmd, args)
+		}
+	}
+}
+
+// needsVerb is what a verb that only groups others does when it is called alone.
+func needsVerb(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	if len(args) > 0 {
+		return usagef("%s has no %q: it has %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+	}
+	return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
+}

@@ -1,0 +1,281 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func statusCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show how the agent of this machine is, or else the coordinator",
+		Long: `Shows how the agent of this machine is when there is one, or --socket names one; otherwise how the coordinator is.
+--coordinator asks the coordinator in any case.`,
+		Example: `  lifeboat status
+  lifeboat status --watch
+  lifeboat status --coordinator 10.0.0.1 -o json`,
+		Args: cobra.NoArgs,
+	}
+	to.coordinatorFlags(cmd)
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		local, err := to.local()
+		if err != nil {
+			return err
+		}
+		if !local && to.coordinator == "" { // a coordinator by environment alone: an agent on the spot is nearer
+			info, err := os.Stat(to.socketPath())
+			local = err == nil && info.Mode().Type() == os.ModeSocket
+		}
+		draw := to.drawCoordinator
+		if local {
+			draw = to.drawAgent
+		}
+		ask, l, err := draw(out)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			return ask(ctx, w)
+		})
+	}
+	return cmd
+}
+
+type drawing func(ctx context.Context, w io.Writer) error
+
+func (r *reach) drawAgent(out format) (drawing, *link, error) {
+	agent, l, err := r.agent()
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, w io.Writer) error {
+		s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+		if err != nil {
+			return l.rpcError("status", err)
+		}
+		if out == formatJSON {
+			return writeJSON(w, agentToJSON(s, time.Now()))
+		}
+		return printAgent(w, s)
+	}, l, nil
+}
+
+func (r *reach) drawCoordinator(out format) (drawing, *link, error) {
+	operator, l, err := r.operator()
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, w io.Writer) error {
+		s, err := operator.GetStatus(ctx, &api.GetStatusRequest{})
+		if err != nil {
+			return l.rpcError("status", err)
+		}
+		if out == formatJSON {
+			return writeJSON(w, coordinatorToJSON(s))
+		}
+		return printCoordinator(w, s)
+	}, l, nil
+}
+
+func printAgent(w io.Writer, s *api.AgentStatus) error {
+	var t table
+	t.row("node", s.GetNode())
+	t.row("version", dash(s.GetVersion()))
+	t.row("since", since(instant(s.GetStartedAt())))
+	coordinator := cmp.Or(s.GetCoordinator(), "none") + ", answered "
+	if s.GetLastHeartbeat() == nil {
+		coordinator += "never"
+	} else {
+		coordinator += age(s.GetLastHeartbeat()) + " ago"
+	}
+	if s.GetCoordinatorTrouble() != "" {
+		coordinator += ": " + s.GetCoordinatorTrouble()
+	}
+	t.row("coordinator", coordinator)
+	statusRows(&t, s.GetStatus(), s.GetManifest())
+	if err := t.print(w); err != nil {
+		return err
+	}
+	if err := printParts(w, s.GetStatus()); err != nil {
+		return err
+	}
+	peers := table{}
+	peers.row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
+	for _, p := range s.GetPeers() {
+		peers.row(p.GetNode(), dash(p.GetAddress()), dash(p.GetZone()), dash(p.GetPool()), size(p.GetRoomBytes()))
+	}
+	return printSection(w, &peers)
+}
+
+// statusRows says what an agent says of itself: it reads the same through the coordinator and on the spot.
+func statusRows(t *table, s *api.Status, m *api.ManifestSummary) {
+	if s == nil {
+		t.row("status", "not heard since the coordinator started")
+		return
+	}
+	notice := "none"
+	if n := s.GetNotice(); n != nil {
+		notice = fmt.Sprintf("%s from %s, %s", n.GetKind(), n.GetSource(), cmp.Or(n.GetStance(), "watch"))
+		if n.GetRemaining() != nil {
+			notice += ", deadline " + left(n.GetRemaining())
+		}
+		if n.GetReason() != "" {
+			notice += ": " + n.GetReason()
+		}
+	}
+	t.row("notice", notice)
+	if d := s.GetDrain(); d != nil {
+		t.row("drain", fmt.Sprintf("%s: %d of %s moved (%s of %s, %s/s), %d lost, %d skipped",
+			d.GetPhase(), d.GetBlocksMoved(), count(d.GetBlocksTotal(), "block"),
+			size(d.GetBytesMoved()), size(d.GetBytesTotal()), size(d.GetBytesPerSecond()), d.GetBlocksLost(), d.GetBlocksSkipped()))
+	}
+	if m != nil {
+		t.row("last drain", summary(m))
+	}
+	t.row("held", fmt.Sprintf("%s, %s, for others", count(s.GetHeldBlocks(), "block"), size(s.GetHeldBytes())))
+	t.row("room", size(s.GetRoomBytes()))
+}
+
+// printParts prints a table for each kind of part that a node has.
+func printParts(w io.Writer, s *api.Status) error {
+	disks, stores, peers := table{}, table{}, table{}
+	disks.row("DISK", "HEALTH", "TOTAL", "USABLE")
+	for _, d := range s.GetDisks() {
+		disks.row(d.GetPath(), dash(d.GetHealth()), size(d.GetTotalBytes()), size(d.GetUsableBytes()))
+	}
+	stores.row("STORE", "KIND", "LAYOUT", "LAND")
+	for _, st := range s.GetStores() {
+		stores.row(st.GetName(), dash(st.GetKind()), dash(st.GetLayout()), dash(st.GetLand()))
+	}
+	peers.row("SENT TO", "BLOCKS", "BYTES", "TROUBLE")
+	for _, p := range s.GetDrain().GetPeers() {
+		peers.row(p.GetNode(), fmt.Sprint(p.GetBlocks()), size(p.GetBytes()), dash(p.GetTrouble()))
+	}
+	for _, t := range []*table{&disks, &stores, &peers} {
+		if err := printSection(w, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printSection prints a table after a blank line, and nothing when it has only a heading.
+func printSection(w io.Writer, t *table) error {
+	if len(t.rows) < 2 {
+		return nil
+	}
+	if _, err := io.WriteString(w, "\n"); err != nil {
+		return err
+	}
+	return t.print(w)
+}
+
+func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
+	var t table
+	t.row("coordinator", s.GetName())
+	t.row("version", dash(s.GetVersion()))
+	t.row("leader", yesNo(s.GetLeader()))
+	t.row("since", since(instant(s.GetStartedAt())))
+	var nodes []string
+	for _, state := range slices.Sorted(maps.Keys(s.GetNodes())) {
+		nodes = append(nodes, fmt.Sprintf("%d %s", s.GetNodes()[state], state))
+	}
+	t.row("nodes", cmp.Or(strings.Join(nodes, ", "), "none"))
+	t.row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
+	t.row("last event", fmt.Sprint(s.GetLastIndex()))
+	return t.print(w)
+}
+
+func since(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.Format(time.RFC3339)
+}
+
+type agentJSON struct {
+	Role        string          `json:"role"` // tells the two kinds of status apart
+	Node        string          `json:"node"`
+	Version     string          `json:"version"`
+	Incarnation string          `json:"incarnation"`
+	StartedAt   *time.Time      `json:"started_at"`
+	Notice      *noticeJSON     `json:"notice"`
+	Drain       *drainJSON      `json:"drain"`
+	Manifest    *manifestJSON   `json:"manifest"`
+	Disks       []diskJSON      `json:"disks"`
+	RoomBytes   int64           `json:"room_bytes"`
+	HeldBlocks  int64           `json:"held_blocks"`
+	HeldBytes   int64           `json:"held_bytes"`
+	Coordinator coordinatorLink `json:"coordinator"`
+	Peers       []peerJSON      `json:"peers"`
+}
+
+type coordinatorLink struct {
+	Address       string   `json:"address"`
+	LastHeartbeat *float64 `json:"last_heartbeat_seconds"`
+	Trouble       string   `json:"trouble"`
+}
+
+type peerJSON struct {
+	Node      string `json:"node"`
+	Address   string `json:"address"`
+	Zone      string `json:"zone"`
+	Pool      string `json:"pool"`
+	RoomBytes int64  `json:"room_bytes"`
+}
+
+func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
+	st := s.GetStatus()
+	peers := make([]peerJSON, 0, len(s.GetPeers()))
+	for _, p := range s.GetPeers() {
+		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes()})
+	}
+	return agentJSON{
+		Role: "agent", Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: instant(s.GetStartedAt()),
+		Notice: noticeToJSON(st.GetNotice(), now), Drain: drainToJSON(st.GetDrain()), Manifest: manifestToJSON(s.GetManifest()),
+		Disks: disksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
+		Coordinator: coordinatorLink{s.GetCoordinator(), seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
+		Peers:       peers,
+	}
+}
+
+type coordinatorJSON struct {
+	Role          string           `json:"role"`
+	Name          string           `json:"name"`
+	Version       string           `json:"version"`
+	Leader        bool             `json:"leader"`
+	StartedAt     *time.Time       `json:"started_at"`
+	Nodes         map[string]int64 `json:"nodes"`
+	BlocksLocated int64            `json:"blocks_located"`
+	BlocksLost    int64            `json:"blocks_lost"`
+	LastIndex     uint64           `json:"last_index"`
+}
+
+func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
+	nodes := s.GetNodes()
+	if nodes == nil {
+		nodes = map[string]int64{}
+	}
+	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), instant(s.GetStartedAt()), nodes,
+		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex()}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// target is where a block that was read goes: standard output, a file, or a directory in which a file takes the last
+// part of the block's name. A file appears whole or not at all, and what came off the wire names nothing outside of dir.
+type target struct {
+	stream io.Writer
+	dir    *os.Root
+	name   string // of the file in dir; empty: by the block
+	opened *os.File
+}
+
+func newTarget(into string, stdout io.Writer) (*target, error) {
+	if into == "" || into == "-" {
+		return &target{stream: stdout}, nil
+	}
+	info, err := os.Stat(into)
+	switch {
+	case err == nil && info.IsDir():
+		return rooted(into, "")
+	case err == nil && !info.Mode().IsRegular(): // a pipe or a device is written to, not replaced
+		f, err := os.OpenFile(into, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, fmt.Errorf("get: %w", err)
+		}
+		return &target{stream: f, opened: f}, nil
+	case err == nil:
+		if into, err = filepath.EvalSymlinks(into); err != nil { // the link stays, its file is replaced
+			return nil, fmt.Errorf("get: %w", err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("get: %w", err)
+	}
+	dir, name := filepath.Split(into)
+	if name == "" {
+		return nil, usagef("get: -o %s: there is no such directory", into)
+	}
+	if dir == "" {
+		dir = "."
+	}
+	return rooted(dir, name)
+}
+
+func rooted(dir, name string) (*target, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("get: %w", err)
+	}
+	return &target{dir: root, name: name}, nil
+}
+
+func (t *target) Close() error {
+	switch {
+	case t.dir != nil:
+		return t.dir.Close()
+	case t.opened != nil:
+		return t.opened.Close()
+	}
+	return nil
+}
+
+// write puts a block in its place. length is what the holder promised, negative when it promised none.
+func (t *target) write(id string, body io.Reader, length int64) error {
+	if t.stream != nil {
+		n, err := io.Copy(t.stream, body)
+		if err = whole(n, length, err); err != nil && n > 0 {
+			return &finalError{err} // part of it is out: another holder cannot unsay that
+		}
+		return err
+	}
+	name := t.name
+	if name == "" {
+		name = path.Base(id)
+	}
+	if !filepath.IsLocal(name) || name == "." {
+		return &finalError{fmt.Errorf("%q is no name for a file", name)}
+	}
+	return t.writeFile(name, body, length)
+}
+
+func (t *target) writeFile(name string, body io.Reader, length int64) (err error) {
+	temp := "." + name + "." + rand.Text()[:8]
+	f, err := t.dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // less the umask, as any file one makes
+	if err != nil {
+		return &finalError{err}
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close() // the first error is the one to tell
+			_ = t.dir.Remove(temp)
+		}
+	}()
+	n, err := io.Copy(f, body)
+	if err := whole(n, length, err); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return &finalError{err}
+	}
+	if err := f.Close(); err != nil {
+		return &finalError{err}
+	}
+	if err := t.dir.Rename(temp, name); err != nil {
+		return &finalError{err}
+	}
+	d, err := t.dir.Open(".")
+	if err != nil {
+		return &finalError{err}
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return &finalError{err}
+	}
+	return nil
+}
+
+func whole(n, length int64, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("after %d bytes: %w", n, err)
+	case length >= 0 && n != length:
+		return fmt.Errorf("got %d bytes, want %d", n, length)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func TestEveryVerbExplainsItself(t *testing.T) {
+	root := rootCommand()
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		path := c.CommandPath()
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: Short is %q, want words without a full stop", path, c.Short)
+		}
+		if c != root && !strings.Contains(c.Example, "  lifeboat "+strings.TrimPrefix(path, "lifeboat ")) {
+			t.Errorf("%s: Example does not show it: %q", path, c.Example)
+		}
+		if c.RunE == nil && c != root {
+			t.Errorf("%s: no RunE: its errors would have no exit code", path)
+		}
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root)
+}
+
+func TestWhichRoad(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		coordinator, socket string // flags
+		environment         string
+		local, refused      bool
+	}{
+		{name: "nothing said", local: true},
+		{name: "coordinator by environment", environment: "c1"},
+		{name: "coordinator by flag", coordinator: "c1"},
+		{name: "a flag beats the environment", socket: "/s", environment: "c1", local: true},
+		{name: "both flags", socket: "/s", coordinator: "c1", refused: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("LIFEBOAT_COORDINATOR", c.environment)
+			local, err := (&reach{coordinator: c.coordinator, socket: c.socket}).local()
+			if local != c.local || (err != nil) != c.refused {
+				t.Errorf("got %t, %v, want %t", local, err, c.local)
+			}
+		})
+	}
+}
+
+func TestCoordinatorAddress(t *testing.T) {
+	for given, want := range map[string]string{"": "", "c1": "c1:7411", "c1:1": "c1:1", "10.0.0.1": "10.0.0.1:7411", "::1": "[::1]:7411", "[::1]:5": "[::1]:5"} {
+		if got := (&reach{coordinator: given}).coordinatorAddr(); got != want {
+			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
+	}
+}
+
+// An agent on the spot is nearer than a coordinator that only the environment names.
+func TestStatusByEnvironment(t *testing.T) {
+	f := newFleet(t, false)
+	f.put(t, "agent.json", `{"node": "host-a"}`)
+	f.put(t, "status.json", `{"name": "c1"}`)
+	t.Setenv("LIFEBOAT_COORDINATOR", f.coordinator)
+	t.Setenv("LIFEBOAT_TLS_DIR", f.tls)
+	for _, c := range []struct {
+		socket, want string
+		args         []string
+	}{
+		{f.socket, `"role": "agent"`, nil},
+		{filepath.Join(f.dir, "none.sock"), `"role": "coordinator"`, nil},
+		{f.socket, `"role": "coordinator"`, []string{"--coordinator", f.coordinator}},
+	} {
+		t.Setenv("LIFEBOAT_SOCKET", c.socket)
+		code, stdout, stderr := lifeboat(t, append([]string{"status", "-o", "json"}, c.args...)...)
+		if code != exitDone || !strings.Contains(stdout, c.want) {
+			t.Errorf("%+v: got code %d, %s%s", c, code, stdout, stderr)
+		}
+	}
+}
+
+func TestWatchLooksEachSecondAndOutlivesTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		defer cancel()
+		var stdout, stderr bytes.Buffer
+		looks := 0
+		err := show(ctx, true, &stdout, &stderr, func(_ context.Context, w io.Writer) error {
+			if looks++; looks == 2 {
+				fmt.Fprintln(w, "half a picture")
+				return errors.New("away")
+			}
+			fmt.Fprintln(w, looks)
+			return nil
+		})
+		if err != nil || stdout.String() != "1\n3\n4\n" || stderr.String() != "lifeboat: away\n" {
+			t.Errorf("got %q, %q, %v", stdout.String(), stderr.String(), err)
+		}
+	})
+}
+
+func TestWatchFailsWhenTheFirstLookDoes(t *testing.T) {
+	away := errors.New("away")
+	err := show(t.Context(), true, io.Discard, io.Discard, func(context.Context, io.Writer) error { return away })
+	if err != away {
+		t.Errorf("got %v, want %v", err, away)
+	}
+}
+
+// eventStreams is a coordinator whose every stream gives the events after the index, and then breaks.
+type eventStreams struct {
+	api.OperatorClient
+	streams []stream
+	asked   []uint64
+}
+
+type stream struct {
+	grpc.ServerStreamingClient[api.Event]
+	events []*api.Event
+	err    error
+}
+
+func (s *stream) Recv() (*api.Event, error) {
+	if len(s.events) == 0 {
+		return nil, s.err
+	}
+	e := s.events[0]
+	s.events = s.events[1:]
+	return e, nil
+}
+
+func (e *eventStreams) Events(_ context.Context, req *api.EventsRequest, _ ...grpc.CallOption) (grpc.ServerStreamingClient[api.Event], error) {
+	e.asked = append(e.asked, req.GetAfter())
+	s := e.streams[0]
+	e.streams = e.streams[1:]
+	if s.events == nil && s.err != nil {
+		return nil, s.err
+	}
+	return &s, nil
+}
+
+func TestFollowGoesOnWhereItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		away := status.Error(codes.Unavailable, "restarting")
+		refused := status.Error(codes.PermissionDenied, "no longer yours")
+		operator := &eventStreams{streams: []stream{
+			{events: []*api.Event{{Index: 1, Type: "NodeLost"}, {Index: 2, Type: "NodeReturned"}}, err: away},
+			{err: away},
+			{err: away},
+			{events: []*api.Event{{Index: 3, Type: "NodeLost"}}, err: io.EOF},
+			{err: refused},
+		}}
+		var stdout, stderr bytes.Buffer
+		f := follower{operator: operator, link: &link{whom: "coordinator c1"}, w: &stdout, stderr: &stderr, out: formatJSON}
+		err := f.run(t.Context(), true)
+		if err == nil || !strings.Contains(err.Error(), "no longer yours") {
+			t.Errorf("got %v, want the refusal", err)
+		}
+		if got, want := strings.Count(stdout.String(), "\n"), 3; got != want {
+			t.Errorf("got %d events, want %d: %s", got, want, stdout.String())
+		}
+		if got, want := fmt.Sprint(operator.asked), "[0 2 2 2 3]"; got != want {
+			t.Errorf("asked after %s, want %s", got, want)
+		}
+		if got := strings.Count(stderr.String(), "restarting"); got != 1 {
+			t.Errorf("said %d times that the coordinator is away, want once: %s", got, stderr.String())
+		}
+	})
+}
+
+func TestFollowFailsWhenNobodyIsThere(t *testing.T) {
+	away := status.Error(codes.Unavailable, "connection refused")
+	f := follower{operator: &eventStreams{streams: []stream{{err: away}}}, link: &link{whom: "coordinator c1"}, w: io.Discard, stderr: io.Discard}
+	if err := f.run(t.Context(), true); err == nil {
+		t.Error("got nil, want an error")
+	}
+}
+
+func TestSize(t *testing.T) {
+	for bytes, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 1<<20 - 1: "1.0 MiB", 102300: "99.9 KiB", 102400: "100 KiB",
+		1288490188: "1.2 GiB", 1 << 40: "1.0 TiB", 1 << 50: "1.0 PiB", 1<<63 - 1: "8192 PiB",
+	} {
+		if got := size(bytes); got != want {
+			t.Errorf("%d: got %q, want %q", bytes, got, want)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for given, want := range map[string]string{
+		"0": "0.0s", "400ms": "0.4s", "9.94s": "9.9s", "9.96s": "10s", "59.4s": "59s", "59.6s": "1m0s", "80s": "1m20s", "59m59.9s": "1h0m",
+		"5h3m": "5h3m", "52h": "2d4h", "-80s": "-1m20s",
+	} {
+		d, err := time.ParseDuration(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := span(d); got != want {
+			t.Errorf("%s: got %q, want %q", given, got, want)
+		}
+	}
+}
+
+func TestBuildName(t *testing.T) {
+	for want, b := range map[string]build{
+		"v1.2.3":                      {Version: "v1.2.3", Revision: "0123456789abcdef"},
+		"devel":                       {Version: "devel"},
+		"devel+0123456789ab":          {Version: "devel", Revision: "0123456789abcdef"},
+		"devel+0123456789ab-modified": {Version: "devel", Revision: "0123456789abcdef", Modified: true},
+	} {
+		if got := b.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// Long names give way, and what came off the wire does not move the cursor.
+func TestTableGivesWay(t *testing.T) {
+	table := table{narrow: true}
+	table.row("NAME", "B", "C")
+	table.row(strings.Repeat("ä", 120), "b", strings.Repeat("c", 80))
+	table.row("short", "b\x1b[2J", "c")
+	var out strings.Builder
+	if err := table.print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > tableWidth {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+	if strings.Contains(out.String(), "\x1b") || !strings.Contains(out.String(), "…") {
+		t.Errorf("got %q", out.String())
+	}
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func versionCommand() *cobra.Command {
+	var out format
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Say which build this is",
+		Example: `  lifeboat version
+  lifeboat version -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b := thisBuild()
+			if out == formatJSON {
+				return writeJSON(cmd.OutOrStdout(), b)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "lifeboat %s (%s, %s)\n", b, b.Go, b.Platform)
+			return err
+		},
+	}
+	out.flag(cmd)
+	return cmd
+}
+
+type build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision"`
+	Modified bool   `json:"modified"`
+	Time     string `json:"time"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// String is what a node says of itself: the version, and for a build of no version the commit.
+func (b build) String() string {
+	if b.Version != "devel" || b.Revision == "" {
+		return b.Version
+	}
+	s := "devel+" + b.Revision[:min(12, len(b.Revision))]
+	if b.Modified {
+		s += "-modified"
+	}
+	return s
+}
+
+// thisBuild reads what the Go linker wrote into the binary.
+func thisBuild() build {
+	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if v := info.Main.Version; v != "(devel)" {
+		b.Version = cmp.Or(v, "devel")
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func TestWaitShowsEachLookUntilAllHaveEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr bytes.Buffer
+		w := newWaiter(&stderr, "host-a, host-b", "lifeboat recommission host-a host-b")
+		start, looks := time.Now(), 0
+		ended, err := w.run(t.Context(), func(context.Context) ([]leaving, error) {
+			looks++
+			return []leaving{{node: "host-a", line: "x", ended: looks >= 2}, {node: "host-b", line: "y", ended: looks >= 4, verdict: exitIncomplete, why: "1 block lost"}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := time.Since(start), 3*time.Second; got != want {
+			t.Errorf("took %s, want %s", got, want)
+		}
+		if got, want := stderr.String(), strings.Repeat("host-a  x\nhost-b  y\n", 4); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		err = verdict(ended)
+		if got := exitCode(err, true); got != exitIncomplete || !strings.Contains(err.Error(), "host-b: 1 block lost") {
+			t.Errorf("got code %d, %v", got, err)
+		}
+	})
+}
+
+func TestWaitDrawsOverItselfOnATerminal(t *testing.T) {
+	var stderr bytes.Buffer
+	w := newWaiter(&stderr, "host-a", "")
+	w.width = func() int { return 10 }
+	w.draw([]leaving{{node: "host-a", line: "too long a line"}, {node: "b", line: "x"}})
+	w.draw([]leaving{{node: "host-a", line: "y"}})
+	if got, want := stderr.String(), "host-a  t…\nb  x\n\x1b[2A\x1b[Jhost-a  y\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWaitOutlivesTheCoordinatorsAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stderr bytes.Buffer
+		w := newWaiter(&stderr, "host-a", "")
+		looks := 0
+		_, err := w.run(t.Context(), func(context.Context) ([]leaving, error) {
+			if looks++; looks < 3600 {
+				return nil, errAway{errors.New("the coordinator does not answer")}
+			}
+			return []leaving{{node: "host-a", line: "x", ended: true}}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := stderr.String(), "waiting on: the coordinator does not answer\nhost-a  x\n"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func TestWaitGivesUpOnAnAgentThatHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiter(&bytes.Buffer{}, "this machine", "")
+		w.patience = selfPatience
+		start := time.Now()
+		_, err := w.run(t.Context(), func(context.Context) ([]leaving, error) { return nil, errAway{errors.New("gone")} })
+		if err == nil || time.Since(start) != selfPatience {
+			t.Errorf("got %v after %s, want an error after %s", err, time.Since(start), selfPatience)
+		}
+	})
+}
+
+func TestWaitEndsWithARefusal(t *testing.T) {
+	w := newWaiter(&bytes.Buffer{}, "host-a", "")
+	refused := notFoundf("no such node")
+	if _, err := w.run(t.Context(), func(context.Context) ([]leaving, error) { return nil, refused }); err != refused {
+		t.Errorf("got %v, want %v", err, refused)
+	}
+}
+
+func TestWaitDetachesWhenInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		w := newWaiter(&bytes.Buffer{}, "host-a", "lifeboat recommission host-a")
+		_, err := w.run(ctx, func(context.Context) ([]leaving, error) { return []leaving{{node: "host-a"}}, nil })
+		const want = "detached: the decommission of host-a goes on; `lifeboat recommission host-a` would take it back"
+		if err == nil || err.Error() != want || exitCode(err, true) != exitFailed {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	})
+}
+
+func TestLeavingNode(t *testing.T) {
+	manifest := func(lost int64) *api.ManifestSummary {
+		return &api.ManifestSummary{Lost: &api.Count{Blocks: lost, Bytes: lost * 1024}}
+	}
+	for _, c := range []struct {
+		name     string
+		node     *api.Node
+		timedOut bool
+		ended    bool
+		verdict  int
+		line     string
+	}{
+		{name: "on its way", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  1.0 MiB/s  done in 3.0s  1 lost  deadline in 1m20s  waits for its blocks",
+			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Remaining: durationpb.New(80 * time.Second), Status: &api.Status{Drain: &api.DrainProgress{
+				BlocksTotal: 12, BlocksMoved: 3, BlocksLost: 1, BytesTotal: 4 << 20, BytesMoved: 1 << 20, BytesPerSecond: 1 << 20}}}},
+		{name: "held up", line: "DECOMMISSIONING/WAIT_APP  waits for its apps", node: &api.Node{State: "DECOMMISSIONING", SubState: "WAIT_APP"}},
+		{name: "done", line: "DECOMMISSIONED", ended: true, node: &api.Node{State: "DECOMMISSIONED", Manifest: manifest(0)}},
+		{name: "lost some", line: "DECOMMISSIONED  1 block (1.0 KiB) lost", ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED", Manifest: manifest(1)}},
+		{name: "timed out before", line: "DECOMMISSIONED  timed out", timedOut: true, ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED", Manifest: manifest(0)}},
+		{name: "no account", line: "DECOMMISSIONED  ended without a manifest: what became of its blocks is not known", ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED"}},
+		{name: "silent", line: "LOST  it fell silent before it was done: state LOST", ended: true, verdict: exitIncomplete, node: &api.Node{State: "LOST"}},
+		{name: "taken back", line: "ACTIVE  it is ACTIVE again: the decommission was taken back", ended: true, verdict: exitFailed, node: &api.Node{State: "ACTIVE"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := leavingNode(c.node, c.timedOut)
+			if got.ended != c.ended || got.verdict != c.verdict || got.line != c.line {
+				t.Errorf("got ended %t, verdict %d, line %q\nwant ended %t, verdict %d, line %q", got.ended, got.verdict, got.line, c.ended, c.verdict, c.line)
+			}
+		})
+	}
+}
+
+func TestLeavingAgent(t *testing.T) {
+	const ours = "inc-2"
+	at := func(phase, incident, account string, lost int64) *api.AgentStatus {
+		s := &api.AgentStatus{Node: "host-a", Status: &api.Status{Drain: &api.DrainProgress{Phase: phase, BlocksLost: lost}}}
+		if incident != "" {
+			s.Status.Notice = &api.Notice{Incident: incident}
+		}
+		if account != "" {
+			s.Manifest = &api.ManifestSummary{Incident: account, Lost: &api.Count{Blocks: lost}}
+		}
+		return s
+	}
+	for _, c := range []struct {
+		name    string
+		status  *api.AgentStatus
+		ended   bool
+		verdict int
+	}{
+		{"not begun", &api.AgentStatus{Node: "host-a"}, false, exitDone},
+		{"scanning", at("scanning", ours, "", 0), false, exitDone},
+		{"sending", at("sending", ours, "", 0), false, exitDone},
+		{"the end of an earlier drain", at("drained", ours, "inc-1", 3), false, exitDone},
+		{"drained", at("drained", ours, ours, 0), true, exitDone},
+		{"drained, account to come", at("drained", ours, "", 0), true, exitDone},
+		{"drained with losses", at("drained", ours, ours, 3), true, exitIncomplete},
+		{"an earlier one was taken back", at("cancelled", ours, "", 0), false, exitDone},
+		{"taken back", at("cancelled", "", "", 0), true, exitFailed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := leavingAgent(c.status, ours)
+			if got.ended != c.ended || got.verdict != c.verdict {
+				t.Errorf("got ended %t, verdict %d, want %t, %d", got.ended, got.verdict, c.ended, c.verdict)
+			}
+		})
+	}
+}
+
+func TestTimeoutIsRemembered(t *testing.T) {
+	f := newFleet(t, true)
+	to := reach{coordinator: f.coordinator, devInsecure: true}
+	operator, l, err := to.operator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fleet := &leavingNodes{operator: operator, link: l, names: []string{"host-a"}}
+	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONING", "subState": "TIMEOUT"}]}`)
+	if seen, err := fleet.look(t.Context()); err != nil || seen[0].ended {
+		t.Fatalf("got %+v, %v, want a node on its way", seen, err)
+	}
+	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONED", "manifest": {}}]}`)
+	seen, err := fleet.look(t.Context())
+	if err != nil || seen[0].verdict != exitIncomplete {
+		t.Errorf("got %+v, %v, want a node that timed out", seen, err)
+	}
+}

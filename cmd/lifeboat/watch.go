@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// watchPace is how often a watched thing is looked at: heartbeats come each second, so nothing is newer.
+const watchPace = time.Second
+
+// show prints what draw draws: once, or each second until ctx ends. A terminal is redrawn in place, anything else gets
+// one picture after the other. Only the first look may fail; later a coordinator that is away is a thing to wait out.
+func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(ctx context.Context, w io.Writer) error) error {
+	tty := isTerminal(stdout)
+	for first := true; ; first = false {
+		var picture bytes.Buffer
+		err := draw(ctx, &picture)
+		switch {
+		case watch && !first && ctx.Err() != nil:
+			return nil
+		case err != nil && (first || !watch):
+			return err
+		case err != nil:
+			fmt.Fprintf(stderr, "lifeboat: %s\n", err)
+		default:
+			out := picture.String()
+			if watch && tty {
+				out = redraw(out)
+			}
+			if _, err := io.WriteString(stdout, out); err != nil {
+				return err
+			}
+		}
+		if !watch || !sleep(ctx, watchPace) {
+			return nil
+		}
+	}
+}
+
+// redraw puts a picture over the last one without the flicker of clearing first (ECMA-48: CUP home, EL, ED).
+func redraw(picture string) string {
+	return "\x1b[H" + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
+}
+
+// sleep waits, and tells whether ctx let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
