@@ -157,6 +157,12 @@ func (c *Client) Health() (address string, lastAnswered time.Time, trouble strin
 // Peers returns the nodes that may take blocks, as last heard from a coordinator by this process or the one before it.
 func (c *Client) Peers() []*api.Peer { return c.peers.list() }
 
+// Believe says which decommission a journal remembers from before a restart: NextDirective then returns nil when the
+// coordinator no longer wishes it. Call it before Run.
+func (c *Client) Believe(decommission string) {
+	c.wishes.believe(&api.Directive{Decommission: decommission})
+}
+
 // NextDirective blocks until the coordinator's wish for this node differs from what NextDirective last returned: another
 // decommission, the same one with its remaining time moved by more than two seconds, or nil when it is no longer wished.
 // The remaining time is as of the return. Several callers share what is returned: each change goes to one of them.

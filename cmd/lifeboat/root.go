@@ -27,6 +27,10 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 			root.AddCommand(v)
 		}
 	}
+	group("Daemons",
+		agentCommand(),
+		coordinatorCommand(),
+	)
 	group("Nodes",
 		nodesCommand(),
 		nodeCommand(),

@@ -1,0 +1,279 @@
+package agent
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io/fs"
+	stdlog "log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// handshakeTimeout bounds what a stranger's connection may cost.
+	handshakeTimeout = 10 * time.Second
+	// acceptPause keeps a process that is out of file descriptors from spinning.
+	acceptPause = 100 * time.Millisecond
+	// farewellTimeout is how long requests under way may take when the agent stops.
+	farewellTimeout = 2 * time.Second
+)
+
+const httpProtocol = "http/1.1"
+
+// listeners are the agent's three doors: peers and readers with certificates, the loopback page, the machine's own socket.
+type listeners struct{ peer, http, socket net.Listener }
+
+func (l listeners) close() {
+	for _, each := range []net.Listener{l.peer, l.http, l.socket} {
+		if each != nil {
+			each.Close()
+		}
+	}
+}
+
+func (a *Agent) listen() (err error) {
+	if a.at.peer, err = a.deps.Listen("tcp", a.cfg.Listen.Peer); err != nil {
+		return fmt.Errorf("listen.peer: %w", err)
+	}
+	if a.at.http, err = a.deps.Listen("tcp", a.cfg.Listen.HTTP); err != nil {
+		return fmt.Errorf("listen.http: %w", err)
+	}
+	if a.at.socket, err = a.listenSocket(a.cfg.Listen.Socket); err != nil {
+		return fmt.Errorf("listen.socket: %w", err)
+	}
+	return nil
+}
+
+// listenSocket makes the socket for root, the agent's user and the socket's group. A socket that a killed agent left
+// behind is replaced; one that answers is another agent's.
+func (a *Agent) listenSocket(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if conn, err := a.deps.Dial(context.Background(), "unix", path); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s is another agent's, and it answers: stop it, or give this one another socket", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := a.deps.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := l.(*net.UnixListener); !ok {
+		return l, nil
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// serve answers on all three until ctx ends.
+func (a *Agent) serve(ctx context.Context) error {
+	blocks := &http.Server{Handler: a.peerHandler(), ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
+	page, err := a.pageHandler()
+	if err != nil {
+		return err
+	}
+	local := &http.Server{Handler: page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
+	socket := a.socketServer()
+	readers := newHandedListener(a.at.peer.Addr())
+
+	g, ctx := errgroup.WithContext(ctx)
+	serve := func(s *http.Server, l net.Listener) {
+		g.Go(func() error {
+			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	serve(blocks, readers)
+	serve(local, a.at.http)
+	serve(socket, a.at.socket)
+	g.Go(func() error { return a.acceptPeers(ctx, readers) })
+	g.Go(func() error {
+		<-ctx.Done()
+		a.at.peer.Close()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewellTimeout)
+		defer cancel()
+		for _, s := range []*http.Server{blocks, local, socket} {
+			if s.Shutdown(last) != nil {
+				s.Close()
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+func (a *Agent) quiet() *stdlog.Logger { return slog.NewLogLogger(a.log.Handler(), slog.LevelDebug) }
+
+// acceptPeers tells streams of blocks from readers by what the TLS handshake agreed on.
+func (a *Agent) acceptPeers(ctx context.Context, readers *handedListener) error {
+	defer readers.Close()
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	tls := a.deps.Identity.Server([]string{migration.Protocol, httpProtocol}, certs.RoleNode, certs.RoleOperator, certs.RoleApp)
+	for {
+		raw, err := a.at.peer.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				raw.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			a.log.Warn("cannot accept a peer", "err", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		conns.Go(func() { a.welcome(ctx, migration.Server(raw, tls), readers) })
+	}
+}
+
+func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *handedListener) {
+	hello, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	err := conn.HandshakeContext(hello)
+	cancel()
+	if err != nil {
+		a.log.Debug("a stranger was refused", "peer", conn.RemoteAddr(), "err", err)
+		conn.Close()
+		return
+	}
+	state := conn.ConnectionState()
+	if state.NegotiatedProtocol != migration.Protocol {
+		readers.hand(conn)
+		return
+	}
+	who, err := certs.PeerName(state)
+	if err != nil || who.Role != certs.RoleNode {
+		a.log.Warn("only nodes may send blocks", "peer", who, "err", err)
+		conn.Close()
+		return
+	}
+	if err := a.receiver.Serve(ctx, conn, who.Name); err != nil {
+		a.log.Warn("a stream of blocks broke off", "node", who.Name, "err", err)
+	}
+}
+
+// peerHandler serves readers whose certificate was checked.
+func (a *Agent) peerHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/blocks/", a.reader)
+	mux.HandleFunc("GET /healthz", healthy)
+	return mux
+}
+
+func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
+
+// pageHandler serves the loopback address: figures for everybody, blocks for those who hold the token.
+func (a *Agent) pageHandler() (http.Handler, error) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", healthy)
+	mux.Handle("GET /metrics", a.metrics())
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "blocks are read here only with the bearer token of listen.read_token_file; without one, read them on the socket or, "+
+			"with a certificate, on the peer address", http.StatusUnauthorized)
+	})
+	if a.cfg.Listen.ReadTokenFile == "" {
+		mux.Handle("/blocks/", refuse)
+		return mux, nil
+	}
+	b, err := os.ReadFile(a.cfg.Listen.ReadTokenFile)
+	token := strings.TrimSpace(string(b))
+	if err != nil {
+		return nil, fmt.Errorf("listen.read_token_file: %w", err)
+	}
+	if len(token) < 16 {
+		return nil, fmt.Errorf("listen.read_token_file %s: a token of %d characters, want at least 16", a.cfg.Listen.ReadTokenFile, len(token))
+	}
+	mux.HandleFunc("/blocks/", func(w http.ResponseWriter, r *http.Request) {
+		got, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || subtle.ConstantTimeCompare([]byte(got), []byte(token)) != 1 {
+			refuse(w, r)
+			return
+		}
+		a.reader.ServeHTTP(w, r)
+	})
+	return mux, nil
+}
+
+// dialPeer opens a stream for blocks; dialHolder one for reading.
+func (a *Agent) dialPeer(ctx context.Context, p migration.Peer) (net.Conn, error) {
+	return a.dialNode(ctx, p.Node, p.Address, migration.Protocol)
+}
+
+func (a *Agent) dialHolder(ctx context.Context, h migration.Holder) (net.Conn, error) {
+	return a.dialNode(ctx, h.Node, h.Address, httpProtocol)
+}
+
+func (a *Agent) dialNode(ctx context.Context, node, address, protocol string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	raw, err := a.deps.Dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", node, err)
+	}
+	conn := migration.Client(raw, a.deps.Identity.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: node}))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("connect to %s at %s: %w", node, address, err)
+	}
+	return conn, nil
+}
+
+// handedListener gives an HTTP server connections that somebody else accepted.
+type handedListener struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newHandedListener(addr net.Addr) *handedListener {
+	return &handedListener{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *handedListener) hand(c net.Conn) {
+	select {
+	case l.conns <- c:
+	case <-l.closed:
+		c.Close()
+	}
+}
+
+func (l *handedListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *handedListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *handedListener) Addr() net.Addr { return l.addr }

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics serves the agent's figures. They are read off the same status that the heartbeat carries, when asked.
+func (a *Agent) metrics() http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a})
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+}
+
+type figures struct{ agent *Agent }
+
+var (
+	noticeDesc    = prometheus.NewDesc("lifeboat_notice", "1 while the node is under notice, by kind and source.", []string{"kind", "source", "stance"}, nil)
+	deadlineDesc  = prometheus.NewDesc("lifeboat_deadline_remaining_seconds", "Time until the machine goes; absent where no deadline is known.", nil, nil)
+	drainDesc     = prometheus.NewDesc("lifeboat_drain_blocks", "Blocks of the last drain, by what became of them.", []string{"outcome"}, nil)
+	drainByteDesc = prometheus.NewDesc("lifeboat_drain_bytes", "Bytes of the last drain, found and moved.", []string{"outcome"}, nil)
+	rateDesc      = prometheus.NewDesc("lifeboat_drain_bytes_per_second", "Rate of the running drain over the last seconds.", nil, nil)
+	heldDesc      = prometheus.NewDesc("lifeboat_held_blocks", "Blocks that landed here from other nodes.", nil, nil)
+	heldByteDesc  = prometheus.NewDesc("lifeboat_held_bytes", "Bytes that landed here from other nodes.", nil, nil)
+	roomDesc      = prometheus.NewDesc("lifeboat_room_bytes", "What this node would take from a leaving peer now.", nil, nil)
+	beatDesc      = prometheus.NewDesc("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", nil, nil)
+	pollDesc      = prometheus.NewDesc("lifeboat_last_good_poll_age_seconds", "Time since a source of notices last got a definite answer.", []string{"source"}, nil)
+)
+
+func (f figures) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(f, ch) }
+
+func (f figures) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s := f.agent.status()
+	if n := s.Notice; n != nil {
+		gauge(noticeDesc, 1, n.Kind, n.Source, n.Stance)
+		if n.Remaining != nil {
+			gauge(deadlineDesc, n.Remaining.AsDuration().Seconds())
+		}
+	}
+	if d := s.Drain; d != nil {
+		gauge(drainDesc, float64(d.BlocksTotal), "found")
+		gauge(drainDesc, float64(d.BlocksMoved), "moved")
+		gauge(drainDesc, float64(d.BlocksLost), "lost")
+		gauge(drainDesc, float64(d.BlocksSkipped), "skipped")
+		gauge(drainByteDesc, float64(d.BytesTotal), "found")
+		gauge(drainByteDesc, float64(d.BytesMoved), "moved")
+		gauge(rateDesc, float64(d.BytesPerSecond))
+	}
+	gauge(heldDesc, float64(s.HeldBlocks))
+	gauge(heldByteDesc, float64(s.HeldBytes))
+	gauge(roomDesc, float64(s.RoomBytes))
+	if _, at, _ := f.agent.beat.Health(); !at.IsZero() {
+		gauge(beatDesc, time.Since(at).Seconds())
+	}
+	if f.agent.ec2 != nil {
+		if good, _ := f.agent.ec2.Health(); !good.IsZero() {
+			gauge(pollDesc, time.Since(good).Seconds(), "ec2")
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/heartbeat"
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// New opens what the agent keeps on disk and its listeners. It starts nothing: what comes in before Run waits. An error
+// leaves nothing open.
+func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	if deps.Listen == nil {
+		deps.Listen = net.Listen
+	}
+	if deps.Dial == nil {
+		deps.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	if got := deps.Identity.Name(); got.Role != certs.RoleNode || got.Name != cfg.Node.Name {
+		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
+	}
+	a := &Agent{cfg: cfg, deps: deps, log: deps.Log, started: time.Now(), manual: preemption.NewManual(), meter: disks.NewMeter(roomEvery)}
+	a.news.init()
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if err := os.MkdirAll(cfg.DataDir, 0o750); err != nil {
+		return nil, fmt.Errorf("data_dir: %w", err)
+	}
+	if err := a.openStores(); err != nil {
+		return nil, err
+	}
+	if err := a.listen(); err != nil {
+		return nil, err
+	}
+	if err := a.openNotices(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.openHeartbeat(); err != nil {
+		return nil, err
+	}
+	if a.receiver, err = migration.NewReceiver(migration.ReceiverConfig{
+		Stores: a.stores, Vault: a.vault, Room: a.roomAt, Admit: a.admit, Landed: a.landed,
+		MaxStreams: cfg.Receive.MaxStreams, Log: a.log,
+	}); err != nil {
+		return nil, err
+	}
+	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Log: a.log, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
+	if err := a.resume(); err != nil {
+		return nil, err
+	}
+	if len(cfg.Workloads) > 0 {
+		a.log.Warn("workloads are not told of a drain by this version", "workloads", len(cfg.Workloads))
+	}
+	return a, nil
+}
+
+func (a *Agent) openStores() (err error) {
+	for _, s := range a.cfg.Stores {
+		store, err := migration.OpenStore(migration.StoreConfig{Name: s.Name, Kind: s.Kind, Layout: s.Layout, Land: s.Land, Paths: s.Paths})
+		if err != nil {
+			return err
+		}
+		a.stores = append(a.stores, store)
+	}
+	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir)); err != nil {
+		return err
+	}
+	a.journal, err = openJournal(a.cfg.DataDir)
+	return err
+}
+
+// cloudTimeout is how long the start may wait for a cloud to say which zone and machine type this is.
+const cloudTimeout = 2 * time.Second
+
+func (a *Agent) openNotices(ctx context.Context) (err error) {
+	a.directives = &directives{next: func(ctx context.Context) (*api.Directive, error) { return a.beat.NextDirective(ctx) }}
+	sources := []preemption.Source{a.manual, a.directives}
+	provider := a.cfg.Cloud.Provider
+	if provider == "auto" {
+		if provider = preemption.Detect("/"); provider == "" && a.cfg.Cloud.Endpoint != "" {
+			provider = "ec2" // an endpoint was given: somebody pretends
+		}
+	}
+	switch provider {
+	case "ec2":
+		if a.ec2, err = preemption.NewEC2(preemption.EC2Config{Endpoint: a.cfg.Cloud.Endpoint, Poll: a.cfg.Cloud.Poll, Log: a.log, Dial: a.deps.Dial}); err != nil {
+			return err
+		}
+		sources = append(sources, a.ec2)
+		a.askCloud(ctx)
+	case "gce", "azure":
+		a.log.Warn("this version does not hear this cloud's notices: only the socket, SIGPWR and the coordinator are heard", "provider", provider)
+	default:
+		a.log.Info("no cloud's notices are listened for: only the socket, SIGPWR and the coordinator are heard", "provider", provider)
+	}
+	a.notices = preemption.NewWatcher(a.log, sources...)
+	return nil
+}
+
+// askCloud fills in the zone and the capacity pool that the configuration leaves out. Without an answer they stay empty.
+func (a *Agent) askCloud(ctx context.Context) {
+	if a.cfg.Node.Zone != "" && a.cfg.Node.Pool != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
+	defer cancel()
+	i, err := a.ec2.Instance(ctx)
+	if err != nil {
+		a.log.Warn("the cloud does not say which zone and machine type this is", "err", err)
+		return
+	}
+	if a.cfg.Node.Zone == "" {
+		a.cfg.Node.Zone = i.Zone
+	}
+	if a.cfg.Node.Pool == "" && i.Type != "" {
+		a.cfg.Node.Pool = i.Type + "-" + i.LifeCycle // what is reclaimed together: a type in a zone, spot or not
+	}
+}
+
+func (a *Agent) openHeartbeat() error {
+	incarnation, err := incarnation(a.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	address, err := a.advertised()
+	if err != nil {
+		return err
+	}
+	a.beat, err = heartbeat.New(heartbeat.Config{
+		Node: a.cfg.Node.Name, Incarnation: incarnation, PeerAddress: address, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool,
+		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
+		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), Status: a.status, Held: a.held, Log: a.log,
+	})
+	return err
+}
+
+// incarnation is made once for a data directory: a machine that comes back without it is another machine.
+func incarnation(dataDir string) (string, error) {
+	p := filepath.Join(dataDir, "incarnation")
+	b, err := os.ReadFile(p)
+	if err == nil {
+		return strings.TrimSpace(string(b)), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read incarnation: %w", err)
+	}
+	var id [16]byte
+	rand.Read(id[:])
+	s := hex.EncodeToString(id[:])
+	if err := writeDurably(p, []byte(s+"\n")); err != nil {
+		return "", fmt.Errorf("write incarnation: %w", err)
+	}
+	return s, nil
+}
+
+// advertised is the address that peers are told.
+func (a *Agent) advertised() (string, error) {
+	if a.cfg.Listen.Advertise != "" {
+		return a.cfg.Listen.Advertise, nil
+	}
+	bound := a.at.peer.Addr().String()
+	host, port, err := net.SplitHostPort(bound)
+	if err != nil {
+		return bound, nil // a test's network has its own kind of address
+	}
+	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+		return bound, nil
+	}
+	// A UDP socket sends nothing when it connects: the kernel only picks the route.
+	for _, c := range a.cfg.Coordinators {
+		if conn, err := net.Dial("udp", c); err == nil {
+			defer conn.Close()
+			local, _, err := net.SplitHostPort(conn.LocalAddr().String())
+			if err == nil {
+				return net.JoinHostPort(local, port), nil
+			}
+		}
+	}
+	return "", errNoAddress
+}
+
+// resume takes up what an earlier process left: the open incident, and what the sources had been heard to say.
+func (a *Agent) resume() error {
+	p, ok, err := a.journal.read()
+	if err != nil || !ok {
+		return err
+	}
+	if p.Incident.Withdrawn() {
+		return a.journal.close(p)
+	}
+	a.manual.Believe(p.Incident.Notices...)
+	if a.ec2 != nil {
+		a.ec2.Believe(p.Incident.Notices...)
+	}
+	for _, n := range p.Incident.Notices {
+		if n.Source == preemption.SourceOperator && !n.Withdrawn {
+			a.beat.Believe(n.ID)
+			a.directives.last = n.ID
+		}
+	}
+	a.news.update(true, p)
+	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Drained != nil, "left", left(p.Incident.Deadline()))
+	return nil
+}
+
+// held yields what landed here from others.
+func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
+	return func(yield func(*api.HeldBlock, error) bool) {
+		for h, err := range a.vault.Held() {
+			if err != nil {
+				a.log.Error("a record of what landed here is unreadable", "err", err)
+				continue // the rest is worth reporting
+			}
+			if !yield(apiHeld(h), nil) {
+				return
+			}
+		}
+	}
+}
+
+func (a *Agent) landed(blocks []migration.Held) {
+	words := make([]*api.HeldBlock, len(blocks))
+	for i, h := range blocks {
+		words[i] = apiHeld(h)
+	}
+	a.room.held(blocks)
+	a.beat.Landed(words...)
+}
+
+// close releases what New opened. Whoever used it has ended.
+func (a *Agent) close() {
+	a.at.close()
+	if a.reader != nil {
+		a.reader.Fetch.Close()
+	}
+	if a.vault != nil {
+		if err := a.vault.Close(); err != nil {
+			a.log.Warn("close the vault", "err", err)
+		}
+	}
+	for _, s := range a.stores {
+		if err := s.Close(); err != nil {
+			a.log.Warn("close a store", "err", err)
+		}
+	}
+}

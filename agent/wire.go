@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// status is what the heartbeat carries and what the socket shows. It never waits.
+func (a *Agent) status() *api.Status {
+	s := &api.Status{Notice: a.apiNotice()}
+	if p, ok := a.news.progress(); ok {
+		s.Drain = apiProgress(p)
+	} else if p, open := a.news.read(); open && p.Drained != nil { // drained before a restart
+		s.Drain = &api.DrainProgress{
+			Phase: string(migration.PhaseDrained), BlocksTotal: p.Drained.Moved.Blocks + p.Drained.Lost.Blocks,
+			BlocksMoved: p.Drained.Moved.Blocks, BlocksLost: p.Drained.Lost.Blocks, BlocksSkipped: p.Drained.Skipped.Blocks,
+			BytesTotal: p.Drained.Moved.Bytes + p.Drained.Lost.Bytes, BytesMoved: p.Drained.Moved.Bytes,
+		}
+	}
+	for _, st := range a.cfg.Stores {
+		s.Stores = append(s.Stores, &api.StoreInfo{Name: st.Name, Kind: st.Kind, Layout: st.Layout, Land: st.Land})
+	}
+	a.room.mu.Lock()
+	defer a.room.mu.Unlock()
+	s.Disks, s.RoomBytes, s.HeldBlocks, s.HeldBytes = a.room.disks, a.room.room, a.room.blocks, a.room.bytes
+	if s.Notice != nil {
+		s.RoomBytes = 0 // nothing is taken under notice
+	}
+	return s
+}
+
+// apiNotice is the open incident, nil when there is none.
+func (a *Agent) apiNotice() *api.Notice {
+	i, open := a.news.incident()
+	if !open || i.Withdrawn() {
+		return nil
+	}
+	return &api.Notice{
+		Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(i.Stance()), Remaining: remaining(i.Deadline()), Reason: i.Reason(),
+	}
+}
+
+func apiProgress(p migration.Progress) *api.DrainProgress {
+	d := &api.DrainProgress{
+		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
+		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,
+	}
+	for _, e := range p.Peers {
+		d.Peers = append(d.Peers, &api.PeerProgress{Node: e.Node, Blocks: e.Moved.Blocks, Bytes: e.Moved.Bytes, Trouble: e.Trouble})
+	}
+	return d
+}
+
+// summary is an incident's manifest without its entries.
+func (a *Agent) summary(p page) *api.ManifestSummary {
+	s := &api.ManifestSummary{
+		Node: a.cfg.Node.Name, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
+		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(p.Drained.Started), FinishedAt: timestamppb.New(p.Drained.Finished),
+		Total: apiCount(p.Drained.Total()), Moved: apiCount(p.Drained.Moved), Lost: apiCount(p.Drained.Lost), Skipped: apiCount(p.Drained.Skipped),
+	}
+	s.Incarnation, _ = incarnation(a.cfg.DataDir)
+	if d := p.Incident.Deadline(); !d.IsZero() {
+		s.Deadline = timestamppb.New(d)
+	}
+	return s
+}
+
+func apiCount(c migration.Count) *api.Count { return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes} }
+
+func apiEntry(e migration.Entry) *api.ManifestEntry {
+	return &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: e.Reason}
+}
+
+func apiHeld(h migration.Held) *api.HeldBlock {
+	return &api.HeldBlock{Id: string(h.ID), Bytes: h.Bytes, From: h.From}
+}
+
+// peers are the nodes that may take blocks, as the coordinator last said.
+func (a *Agent) peers() []migration.Peer {
+	var all []migration.Peer
+	for _, p := range a.beat.Peers() {
+		all = append(all, migration.Peer{Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes})
+	}
+	return all
+}
+
+// locateTimeout bounds a reader's wait for the coordinator.
+const locateTimeout = 5 * time.Second
+
+func (a *Agent) locate(ctx context.Context, id migration.BlockID) (migration.Location, error) {
+	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	defer cancel()
+	r, err := a.beat.Locate(ctx, string(id))
+	if err != nil {
+		return migration.Location{}, err
+	}
+	return migration.Location{State: migration.LocationState(r.State), Holders: a.others(r.Holders), Candidates: a.others(r.Candidates)}, nil
+}
+
+// others leaves this node out: what it has it was asked for already.
+func (a *Agent) others(holders []*api.Holder) (rest []migration.Holder) {
+	for _, h := range holders {
+		if h.Node != a.cfg.Node.Name {
+			rest = append(rest, migration.Holder{Node: h.Node, Address: h.Address})
+		}
+	}
+	return rest
+}
+
+// ready tells the service manager, and whoever started the agent.
+func (a *Agent) ready() {
+	a.log.Info("agent serves", "node", a.cfg.Node.Name, "peer", a.at.peer.Addr().String(), "http", a.at.http.Addr().String(), "socket", a.cfg.Listen.Socket)
+	if err := systemd.Ready(); err != nil {
+		a.log.Warn("the service manager was not told", "err", err)
+	}
+	if a.deps.Ready != nil {
+		a.deps.Ready()
+	}
+}

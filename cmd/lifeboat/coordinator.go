@@ -1,0 +1,47 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/coordinator"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+func coordinatorCommand() *cobra.Command {
+	var f daemonFlags
+	cmd := &cobra.Command{
+		Use:   "coordinator",
+		Short: "Run the fleet's coordinator",
+		Long: `Run the fleet's coordinator: it knows who lives, who is leaving and where the blocks went.
+
+A fleet drains without it too, to the peers last heard of; what it decided survives any restart.`,
+		Example: `  lifeboat coordinator --config /etc/lifeboat/coordinator.yaml`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := f.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			cfg, err := coordinator.Load(f.config)
+			if err != nil {
+				return badConfig(err)
+			}
+			id, err := cfg.Identity()
+			if err != nil {
+				return err
+			}
+			c, err := coordinator.New(cfg, coordinator.Deps{Log: log, Identity: id, Version: thisBuild().String(), Ready: func() {
+				if err := systemd.Ready(); err != nil {
+					log.Warn("the service manager was not told", "err", err)
+				}
+			}})
+			if err != nil {
+				return err
+			}
+			defer systemd.Stopping() // systemd stops waiting for nothing if it misses this
+			return c.Run(cmd.Context())
+		},
+	}
+	f.register(cmd, "/etc/lifeboat/coordinator.yaml")
+	return cmd
+}
