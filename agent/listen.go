@@ -98,10 +98,10 @@ func (a *Agent) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	serve := func(s *http.Server, l net.Listener) {
 		g.Go(func() error {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.Serve(l); ctx.Err() == nil {
 				return err
 			}
-			return nil
+			return nil // it ended because it was told to
 		})
 	}
 	serve(blocks, readers)

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/dev"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// screen shows lines that stay and a few that are drawn over. Where there is no terminal, those come now and then.
+type screen struct {
+	w     io.Writer
+	width int // 0: not a terminal
+	drawn int
+	last  time.Time
+}
+
+func newScreen(w io.Writer) *screen { return &screen{w: w, width: terminalWidth(w)} }
+
+func (s *screen) say(format string, args ...any) {
+	s.keep()
+	fmt.Fprintf(s.w, format+"\n", args...)
+}
+
+// keep leaves what was drawn last where it is.
+func (s *screen) keep() { s.drawn, s.last = 0, time.Time{} }
+
+// quietPace is how often a log file, where nothing can be drawn over, gets the lines.
+const quietPace = 2 * time.Second
+
+// progress draws over what it drew before.
+func (s *screen) progress(format string, args ...any) {
+	if s.width == 0 && time.Since(s.last) < quietPace || time.Since(s.last) < 50*time.Millisecond {
+		return
+	}
+	s.last = time.Now()
+	lines := strings.Split(fmt.Sprintf(format, args...), "\n")
+	if s.drawn > 0 && s.width > 0 {
+		fmt.Fprintf(s.w, "\x1b[%dA\x1b[J", s.drawn) // ECMA-48: CUU, ED
+	}
+	for _, l := range lines {
+		if s.width > 0 {
+			l = cut(l, s.width)
+		}
+		fmt.Fprintln(s.w, l)
+	}
+	s.drawn = len(lines)
+}
+
+// watchPace of the drain: quick enough to look alive.
+const drainPace = 100 * time.Millisecond
+
+// watchDrain shows the first node's drain until it is over.
+func watchDrain(ctx context.Context, fleet *dev.Fleet, s *screen) error {
+	tick := time.NewTicker(drainPace)
+	defer tick.Stop()
+	for {
+		status, err := fleet.Status(ctx)
+		if err != nil {
+			return err
+		}
+		over := status.Status.GetDrain().GetPhase() == string(migration.PhaseDrained) && status.Manifest != nil
+		if over {
+			s.last = time.Time{} // the last state is always shown
+		}
+		s.progress("%s", drainView(status))
+		if over {
+			s.keep()
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// drainView is the picture of a running drain: the countdown, the whole, and each peer's part.
+func drainView(a *api.AgentStatus) string {
+	n, d := a.Status.GetNotice(), a.Status.GetDrain()
+	if n == nil {
+		return "node-1  waiting for the notice to be heard"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s  %s left  %s", a.Node, n.Kind, strings.TrimPrefix(left(n.Remaining), "in "), d.GetPhase())
+	if d == nil {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "\n  %s %3.0f%%  %d of %d blocks  %s of %s  %s/s", bar(d.BytesMoved, d.BytesTotal, 30), percent(d.BytesMoved, d.BytesTotal),
+		d.BlocksMoved, d.BlocksTotal, size(d.BytesMoved), size(d.BytesTotal), size(d.BytesPerSecond))
+	for _, p := range d.Peers {
+		fmt.Fprintf(&b, "\n  to %-10s %6d blocks  %9s  %s", plain(p.Node), p.Blocks, size(p.Bytes), plain(p.Trouble))
+	}
+	return b.String()
+}
+
+func percent(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return 100 * float64(part) / float64(whole)
+}
+
+func bar(part, whole int64, width int) string {
+	full := int(percent(part, whole) / 100 * float64(width))
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", width-full) + "]"
+}
