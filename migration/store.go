@@ -245,3 +245,21 @@ func size(e fs.DirEntry) int64 {
 	}
 	return info.Size()
 }
+
+// Inventory yields what a node has to carry: the blocks of its stores, and those that landed in its vault from others.
+func Inventory(ctx context.Context, stores []*Store, v *Vault) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		for _, s := range stores {
+			for it, err := range s.Scan(ctx) {
+				if !yield(it, err) {
+					return
+				}
+			}
+		}
+		for it, err := range v.blocks() {
+			if !yield(it, err) {
+				return
+			}
+		}
+	}
+}
