@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/dev/corpus"
+)
+
+func TestParse(t *testing.T) {
+	o, err := parse([]string{"-rounds", "5", "-corpus", "c,a", "-scale", "0.1"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.args != "go run ./bench -rounds 5 -corpus c,a -scale 0.1" {
+		t.Errorf("command is %q", o.args)
+	}
+	want := []size{{"c", 8, 256 << 20 / 10}, {"a", 2000, 64 << 10}}
+	if !slices.Equal(o.corpora, want) {
+		t.Errorf("got corpora %v, want %v", o.corpora, want)
+	}
+	for _, args := range [][]string{{"-corpus", "b"}, {"-rounds", "0"}, {"-scale", "0"}, {"-scale", "2"}, {"now"}} {
+		if _, err := parse(args, io.Discard); err == nil {
+			t.Errorf("%v: taken, want an error", args)
+		}
+	}
+}
+
+func TestParseProc(t *testing.T) {
+	cpu, err := parseStat("4711 (a (b) c) S 1 4711 4711 0 -1 4194560 100 200 0 0 150 25 10 5 20 0 8 0 999 1 2\n")
+	if err != nil || cpu != 1900*time.Millisecond {
+		t.Errorf("got %v and error %v, want 1.9s", cpu, err)
+	}
+	for _, bad := range []string{"", "4711 (x) S 1 2", "4711 (x) S 1 1 1 0 -1 1 1 2 0 0 a 2 1 5 20"} {
+		if _, err := parseStat(bad); err == nil {
+			t.Errorf("%q: taken, want an error", bad)
+		}
+	}
+	rss, err := parseStatus("Name:\tlifeboat\nVmPeak:\t 9 kB\nVmHWM:\t   23040 kB\nVmRSS:\t 1 kB\n")
+	if err != nil || rss != 23040<<10 {
+		t.Errorf("got %d and error %v, want %d", rss, err, 23040<<10)
+	}
+	if _, err := parseStatus("Name:\tzombie\n"); err == nil {
+		t.Error("a zombie has a peak, want an error")
+	}
+	if u, err := readUsage(os.Getpid()); err != nil || u.rss == 0 {
+		t.Errorf("of this process: got %+v and error %v", u, err)
+	}
+}
+
+// sample is a trial with known figures: 1 GiB, ours twice as fast as the daemon and four times as fast as ssh.
+func sample() trial {
+	t := trial{size: size{"a", 20_000, 1 << 30 / 20_000}, names: []string{ours, "rsync daemon", "rsync over ssh"}, outcomes: map[string][]outcome{}}
+	for round := range 4 {
+		d := time.Duration(round+1) * time.Second
+		t.outcomes[ours] = append(t.outcomes[ours], outcome{sent: d, durable: d, cpu: d, told: d + time.Second, rss: [2]int64{22 << 20, 21 << 20}})
+		t.outcomes["rsync daemon"] = append(t.outcomes["rsync daemon"], outcome{sent: d, durable: 2 * d, cpu: 2 * d})
+		t.outcomes["rsync over ssh"] = append(t.outcomes["rsync over ssh"], outcome{sent: 3 * d, durable: 4 * d, cpu: 5 * d})
+	}
+	return t
+}
+
+func TestTableFits(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := len(strings.TrimSpace(line)); n > 100 {
+			t.Errorf("%d columns, want at most 100: %s", n, line)
+		}
+	}
+	for _, want := range []string{"lifeboat: mutual TLS, durable", "rsync daemon, not synced", "22/21", "[2.00 2.00 2.00 ..]"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	all := report{options{args: "go run ./bench"}, []trial{sample()}}.figures()
+	b, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keyed []map[string]any
+	if err := json.Unmarshal(b, &keyed); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range keyed {
+		if len(f) != 8 || f["suite"] != "transfer" || f["command"] != "go run ./bench" {
+			t.Errorf("figure %v: want the eight stable keys", f)
+		}
+	}
+	find := func(name, peer string) figure {
+		i := slices.IndexFunc(all, func(f figure) bool { return f.Name == name && f.Peer != nil && *f.Peer == peer })
+		if i < 0 {
+			t.Fatalf("no figure of %s against %s in %s", name, peer, b)
+		}
+		return all[i]
+	}
+	for peer, want := range map[string]float64{"rsync daemon, plain, syncfs": 2, "rsync daemon, not synced": 1, "rsync over ssh, aes128-gcm, syncfs": 4} {
+		if f := find("a throughput", peer); *f.Ratio != want {
+			t.Errorf("throughput against %s: ratio %g, want %g", peer, *f.Ratio, want)
+		}
+	}
+	if f := find("a cpu", "rsync over ssh, aes128-gcm, syncfs"); *f.Ratio != 0.2 || f.Value != 2.5 {
+		t.Errorf("cpu: got %g and ratio %g, want 2.5 and 0.2", f.Value, *f.Ratio)
+	}
+}
+
+func TestReadManifest(t *testing.T) {
+	from := source{files: corpus.Corpus{Blocks: 2, Bytes: 10}}
+	good := `{"started_at":"2026-11-21T10:00:00Z","finished_at":"2026-11-21T10:00:00.5Z","blocks":{"total":2,"moved":2,"lost":0,"skipped":0},"bytes":{"moved":10}}`
+	if began, ended, err := readManifest([]byte(good), from); err != nil || ended.Sub(began) != 500*time.Millisecond {
+		t.Errorf("got %v to %v and error %v, want half a second", began, ended, err)
+	}
+	for _, bad := range []string{"null", "", strings.Replace(good, `"moved":2`, `"moved":1`, 1), strings.Replace(good, `"moved":10`, `"moved":9`, 1)} {
+		if _, _, err := readManifest([]byte(bad), from); err == nil {
+			t.Errorf("%s: taken, want an error", bad)
+		}
+	}
+}
+
+// TestRsync runs what rsync is measured by on a small corpus, and looks at what came out.
+func TestRsync(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	if err := needs("rsync"); err != nil {
+		t.Skip(err)
+	}
+	g, err := newGround(filepath.Join(t.TempDir(), "with a blank"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contenders := []contender{rsyncDaemon{}}
+	if err := needSSH(false); err != nil {
+		t.Log(err)
+	} else if ssh, err := newRsyncSSH(t.Context(), g.dir); err != nil {
+		t.Fatal(err)
+	} else {
+		contenders = append(contenders, ssh)
+	}
+	from := source{dir: filepath.Join(g.dir, "corpus")}
+	if from.files, err = corpus.Even(from.dir, 20, 100_000, 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, c := range contenders {
+		into, err := g.fresh()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := c.move(ctx, from, into)
+		if err != nil {
+			t.Errorf("%s: %v", c.name(), err)
+			continue
+		}
+		if out.cpu <= 0 || out.sent <= 0 || out.durable < out.sent {
+			t.Errorf("%s: got %+v: want times above zero, and durable not before sent", c.name(), out)
+		}
+		if err := g.empty(into); err != nil {
+			t.Error(err)
+		}
+		if left, err := treeBytes(filepath.Join(into, "data")); left != 0 || err != nil {
+			t.Errorf("%s: %d bytes and error %v after emptying, want none", c.name(), left, err)
+		}
+	}
+	if err := g.close(); err != nil {
+		t.Error(err)
+	}
+}

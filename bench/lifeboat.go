@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// lifeboat is a fleet of two agents and a coordinator, each a process of its own. The source says DecommissionSelf, the
+// sink is the only peer.
+type lifeboat struct {
+	binary string
+	pki    string
+}
+
+func newLifeboat(ctx context.Context, binary, work string) (*lifeboat, error) {
+	l := &lifeboat{binary: binary, pki: filepath.Join(work, "pki")}
+	for _, args := range [][]string{
+		{"init", "--dir", l.pki},
+		{"issue", "--dir", l.pki, "--coordinator", "coordinator"},
+		{"issue", "--dir", l.pki, "--node", "source"},
+		{"issue", "--dir", l.pki, "--node", "sink"},
+	} {
+		if _, _, err := command(ctx, binary, append([]string{"tls"}, args...)...); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (l *lifeboat) name() string { return "lifeboat" }
+
+// fleet is what runs during one move.
+type fleet struct {
+	*lifeboat
+	dir                       string
+	coordinator, source, sink *daemon
+}
+
+func (l *lifeboat) move(ctx context.Context, from source, into string) (out outcome, err error) {
+	f := &fleet{lifeboat: l, dir: into}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	if err := f.start(ctx, from); err != nil {
+		return out, err
+	}
+	g := follow(ctx, f.source.cmd.Process.Pid, f.sink.cmd.Process.Pid)
+	defer g.close()
+	cpu := func() time.Duration {
+		return g.now(f.source.cmd.Process.Pid).cpu + g.now(f.sink.cmd.Process.Pid).cpu
+	}
+
+	before, began := cpu(), time.Now()
+	answer, _, err := command(ctx, l.binary, "decommission", "--self", "--wait", "--socket", f.socket("source"), "-o", "json", "--reason", "bench")
+	out.told = time.Since(began)
+	out.cpu = cpu() - before
+	if err != nil {
+		return out, f.source.trouble(err)
+	}
+	started, finished, err := readManifest(answer, from)
+	if err != nil {
+		return out, f.source.trouble(err)
+	}
+	out.durable, out.drain = finished.Sub(began), finished.Sub(started)
+	out.sent = out.durable // a receipt is given for what is durable
+	out.rss = [2]int64{g.now(f.source.cmd.Process.Pid).rss, g.now(f.sink.cmd.Process.Pid).rss}
+	return out, f.check(ctx, from)
+}
+
+// readManifest reads when the drain began and when its last receipt came, if there was one for every block.
+func readManifest(answer []byte, from source) (started, finished time.Time, err error) {
+	var m struct {
+		StartedAt  time.Time                 `json:"started_at"`
+		FinishedAt time.Time                 `json:"finished_at"`
+		Blocks     struct{ Moved, Lost int } `json:"blocks"`
+		Bytes      struct{ Moved int64 }     `json:"bytes"`
+	}
+	if err := json.Unmarshal(answer, &m); err != nil {
+		return started, finished, fmt.Errorf("read the manifest %q: %w", answer, err)
+	}
+	if m.Blocks.Moved != from.files.Blocks || m.Blocks.Lost != 0 || m.Bytes.Moved != from.files.Bytes {
+		return started, finished, fmt.Errorf("moved %d blocks of %d (%d bytes of %d), lost %d",
+			m.Blocks.Moved, from.files.Blocks, m.Bytes.Moved, from.files.Bytes, m.Blocks.Lost)
+	}
+	return m.StartedAt, m.FinishedAt, nil
+}
+
+func (f *fleet) socket(node string) string { return filepath.Join(f.dir, node+".sock") }
+
+const storeName = "bench"
+
+func (f *fleet) start(ctx context.Context, from source) (err error) {
+	ports, err := freePorts(6)
+	if err != nil {
+		return err
+	}
+	conf := fmt.Sprintf("name: coordinator\nlisten: {grpc: %q, http: %q}\ndata_dir: %s\n%s", ports[0], ports[1], f.data("coordinator"), f.tls("coordinator"))
+	if f.coordinator, err = f.daemon(ctx, "coordinator", "coordinator", conf); err != nil {
+		return err
+	}
+	empty := filepath.Join(f.dir, "store")
+	if f.sink, err = f.daemon(ctx, "agent", "sink", f.agent("sink", ports[0], ports[2], ports[3], empty)); err != nil {
+		return err
+	}
+	if f.source, err = f.daemon(ctx, "agent", "source", f.agent("source", ports[0], ports[4], ports[5], from.dir)); err != nil {
+		return err
+	}
+	return f.source.until(ctx, "it knows the sink", func() bool {
+		answer, _, err := command(ctx, f.binary, "status", "--socket", f.socket("source"), "-o", "json")
+		var s struct {
+			Peers []struct {
+				Room int64 `json:"room_bytes"`
+			} `json:"peers"`
+		}
+		return err == nil && json.Unmarshal(answer, &s) == nil && len(s.Peers) == 1 && s.Peers[0].Room >= from.files.Bytes
+	})
+}
+
+func (f *fleet) data(name string) string { return filepath.Join(f.dir, name+".data") }
+
+func (f *fleet) tls(name string) string {
+	return fmt.Sprintf("tls: {ca: %[1]s/ca.pem, cert: %[1]s/%[2]s.pem, key: %[1]s/%[2]s.key}\n", f.pki, name)
+}
+
+// agent is an agent's file with every default that the measurement can bear.
+func (f *fleet) agent(name, coordinator, peer, http, store string) string {
+	return fmt.Sprintf(`node: {name: %s, zone: zone-%[1]s, pool: pool-%[1]s}
+coordinators: [%q]
+listen: {peer: %q, http: %q, socket: %s}
+data_dir: %s
+cloud: {provider: none}
+stores:
+  - {name: %s, kind: cache, layout: files, land: vault, paths: [%s]}
+%s`, name, coordinator, peer, http, f.socket(name), f.data(name), storeName, store, f.tls(name))
+}
+
+func (f *fleet) daemon(ctx context.Context, verb, name, conf string) (*daemon, error) {
+	file := filepath.Join(f.dir, name, "lifeboat.yaml") // in a directory of its own, for there may be a conf.d beside
+	if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
+		return nil, err
+	}
+	return start(ctx, filepath.Join(f.dir, name+".log"), f.binary, verb, "--config", file)
+}
+
+// check reads a few blocks back from the sink: a receipt for something else would be worth nothing.
+func (f *fleet) check(ctx context.Context, from source) error {
+	all := from.files.Files
+	for _, file := range all[:min(len(all), 3)] {
+		sum := sha256.New()
+		if _, err := commandTo(ctx, sum, f.binary, "get", string(file.ID(storeName)), "--socket", f.socket("sink")); err != nil {
+			return f.sink.trouble(err)
+		}
+		if [sha256.Size]byte(sum.Sum(nil)) != file.SHA256 {
+			return fmt.Errorf("%s came back with other bytes than it had", file.Name)
+		}
+	}
+	return nil
+}
+
+func (f *fleet) stop() error {
+	var errs []error
+	for _, d := range []*daemon{f.source, f.sink, f.coordinator} {
+		if d != nil {
+			_, err := d.stop()
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

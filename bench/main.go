@@ -1,0 +1,172 @@
+// Command bench measures how fast Lifeboat empties a node, beside rsync on the same disks in the same minutes. It is what
+// `make bench` runs; docs/benchmarks.md says how to read its figures.
+//
+// It runs the real binaries as an operator would: two agents and a coordinator with certificates of their own, an rsync
+// daemon, and rsync over a private sshd. It measures from outside, through /proc and the manifest, and profiles nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		}
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	rounds  int
+	corpora []size
+	dir     string
+	skipSSH bool
+	scale   float64
+	args    string
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	o := options{args: strings.Join(append([]string{"go run ./bench"}, args...), " ")}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.IntVar(&o.rounds, "rounds", 3, "how often each contender runs")
+	f.StringVar(&o.dir, "dir", "", "make the work directory in `DIR` (default: bin/ of the checkout)")
+	f.BoolVar(&o.skipSSH, "skip-ssh", false, "leave out rsync over ssh")
+	f.Float64Var(&o.scale, "scale", 1, "make corpora of this `PART` of their size, for a quick try; records nothing")
+	names := f.String("corpus", "a,c", "`NAMES` of the corpora: a has many small blocks, c few large ones")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 || o.rounds < 1 || o.scale <= 0 || o.scale > 1 {
+		return o, errors.New("want -rounds of 1 or more, -scale above 0 and at most 1, and no other words")
+	}
+	for name := range strings.SplitSeq(*names, ",") {
+		s, ok := corpora[name]
+		if !ok {
+			return o, fmt.Errorf("-corpus %s: there are a and c", name)
+		}
+		s.name = name
+		o.corpora = append(o.corpora, s.scaled(o.scale))
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(needs("rsync"), needSSH(o.skipSSH)); err != nil {
+		return err
+	}
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	binary, err := build(ctx, root)
+	if err != nil {
+		return err
+	}
+	g, err := newGround(o.dir, filepath.Join(root, "bin"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	if g.trap != nil {
+		fmt.Fprintf(stderr, "chattr +T: %v: figures of many small files may suffer from inodes just freed\n", g.trap)
+	}
+
+	contenders, err := prepare(ctx, g, binary, o)
+	if err != nil {
+		return err
+	}
+	r := report{options: o}
+	fmt.Fprintln(stdout, machine())
+	for _, s := range o.corpora {
+		t, err := measure(ctx, g, s, contenders, o.rounds, stderr)
+		if err != nil {
+			return err
+		}
+		r.trials = append(r.trials, t)
+		if err := t.print(stdout); err != nil {
+			return err
+		}
+	}
+	if o.scale != 1 {
+		fmt.Fprintf(stderr, "nothing recorded: -scale %g is not the real thing\n", o.scale)
+		return nil
+	}
+	return r.write(filepath.Join(root, "bench", "latest.json"))
+}
+
+// prepare makes what the contenders keep between rounds: certificates and ssh keys.
+func prepare(ctx context.Context, g *ground, binary string, o options) ([]contender, error) {
+	ours, err := newLifeboat(ctx, binary, g.dir)
+	if err != nil {
+		return nil, err
+	}
+	all := []contender{ours, rsyncDaemon{}}
+	if !o.skipSSH {
+		ssh, err := newRsyncSSH(ctx, g.dir)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ssh)
+	}
+	return all, nil
+}
+
+// needs says how to get a program that is missing.
+func needs(program string) error {
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Errorf("%s is not installed: apt-get install %s", program, program)
+	}
+	return nil
+}
+
+func needSSH(skip bool) error {
+	if skip {
+		return nil
+	}
+	if _, err := sshd(); err != nil {
+		return errors.New("sshd is not installed: apt-get install openssh-server, or leave rsync over ssh out with -skip-ssh")
+	}
+	if _, err := exec.LookPath("ssh"); err != nil {
+		return errors.New("ssh is not installed: apt-get install openssh-client, or leave rsync over ssh out with -skip-ssh")
+	}
+	return nil
+}
+
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	mod := strings.TrimSpace(string(out))
+	if err != nil || filepath.Base(mod) != "go.mod" {
+		return "", errors.New("run it in the checkout: go run ./bench")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// build makes the binary as `make build` does.
+func build(ctx context.Context, root string) (string, error) {
+	binary := filepath.Join(root, "bin", "lifeboat")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/lifeboat")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", binary, err, out)
+	}
+	return binary, nil
+}

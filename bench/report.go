@@ -1,0 +1,198 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// row is one line of a table: a contender, taken by its word or with the target's file system synced.
+type row struct {
+	label string
+	who   string
+	speed []float64 // MiB/s, a round each
+	cpu   []float64 // CPU s/GiB
+	rss   [2]int64
+}
+
+const ours = "lifeboat"
+
+func (t trial) rows() []row {
+	rowOf := func(label, who string, synced bool) row {
+		r := row{label: label, who: who}
+		for _, o := range t.outcomes[who] {
+			took := o.sent
+			if synced {
+				took = o.durable
+			}
+			r.speed = append(r.speed, perSecond(t.size, took))
+			r.cpu = append(r.cpu, perGiB(t.size, o.cpu))
+			for i, rss := range o.rss {
+				r.rss[i] = max(r.rss[i], rss)
+			}
+		}
+		return r
+	}
+	var rows []row
+	for _, who := range t.names {
+		rows = append(rows, rowOf(who+meaning[who], who, true))
+		if who != ours {
+			rows = append(rows, rowOf(who+", not synced", who, false))
+		}
+	}
+	return rows
+}
+
+var meaning = map[string]string{ours: ": mutual TLS, durable", "rsync daemon": ", plain, syncfs", "rsync over ssh": ", aes128-gcm, syncfs"}
+
+// print writes the table for people, at most 100 columns wide.
+func (t trial) print(w io.Writer) error {
+	rows := t.rows()
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s, %.2f GiB, %d rounds\n", t.size, float64(t.size.bytes())/(1<<30), len(rows[0].speed))
+	const line = "%-35s %6s %6s %6s %-19s %8s %6s %7s\n"
+	fmt.Fprintf(&b, line, "", "MiB/s", "best", "ratio", " of each round", "CPU", "ratio", "RSS")
+	for _, r := range rows {
+		ratios, rss := paired(rows[0].speed, r.speed), ""
+		if r.rss[0] > 0 {
+			rss = fmt.Sprintf("%d/%d", r.rss[0]>>20, r.rss[1]>>20)
+		}
+		text := fmt.Sprintf(line, r.label, number(median(r.speed), 0), number(slices.Max(r.speed), 0), number(median(ratios), 2), few(ratios),
+			number(median(r.cpu), 2), number(median(paired(rows[0].cpu, r.cpu)), 2), rss)
+		b.WriteString(strings.TrimRight(text, " \n") + "\n")
+	}
+	fmt.Fprintf(&b, "ratio: lifeboat's over this line's, median of the rounds. CPU: s/GiB of both sides.\n"+
+		"RSS: peak MiB, source/sink. lifeboat's last receipt came %s s after the trigger and %s s\n"+
+		"into the drain; the command returned after %s s.\n",
+		number(t.median(outcome.durableIn), 2), number(t.median(outcome.drainIn), 2), number(t.median(outcome.toldIn), 2))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (o outcome) toldIn() float64    { return o.told.Seconds() }
+func (o outcome) durableIn() float64 { return o.durable.Seconds() }
+func (o outcome) drainIn() float64   { return o.drain.Seconds() }
+
+// median is one of lifeboat's own times.
+func (t trial) median(of func(outcome) float64) float64 {
+	var s []float64
+	for _, o := range t.outcomes[ours] {
+		s = append(s, of(o))
+	}
+	return median(s)
+}
+
+func number(x float64, digits int) string { return fmt.Sprintf("%.*f", digits, x) }
+
+// few shows the rounds that there is room for.
+func few(ratios []float64) string {
+	var words []string
+	for _, r := range ratios[:min(len(ratios), 3)] {
+		words = append(words, number(r, 2))
+	}
+	s := "[" + strings.Join(words, " ")
+	if len(ratios) > 3 {
+		s += " .."
+	}
+	return s + "]"
+}
+
+func median(all []float64) float64 {
+	s := slices.Sorted(slices.Values(all))
+	switch n := len(s); {
+	case n == 0:
+		return 0
+	case n%2 == 1:
+		return s[n/2]
+	default:
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+}
+
+// paired is ours over theirs, round by round: what the machine did besides is alike in both.
+func paired(ours, theirs []float64) []float64 {
+	var r []float64
+	for i := range min(len(ours), len(theirs)) {
+		if theirs[i] > 0 {
+			r = append(r, ours[i]/theirs[i])
+		}
+	}
+	return r
+}
+
+// figure is a line of latest.json. What is compared with nothing has a peer of null.
+type figure struct {
+	Suite     string   `json:"suite"`
+	Name      string   `json:"name"`
+	Value     float64  `json:"value"`
+	Unit      string   `json:"unit"`
+	Peer      *string  `json:"peer"`
+	PeerValue *float64 `json:"peer_value"`
+	Ratio     *float64 `json:"ratio"`
+	Command   string   `json:"command"`
+}
+
+type report struct {
+	options options
+	trials  []trial
+}
+
+func (r report) figures() []figure {
+	var all []figure
+	for _, t := range r.trials {
+		add := func(what, unit string, value float64) {
+			all = append(all, figure{Suite: "transfer", Name: t.size.name + " " + what, Value: rounded(value), Unit: unit, Command: r.options.args})
+		}
+		against := func(what, unit string, mine []float64, peer string, theirs []float64) {
+			add(what, unit, median(mine))
+			f := &all[len(all)-1]
+			f.Peer, f.PeerValue, f.Ratio = &peer, new(rounded(median(theirs))), new(rounded(median(paired(mine, theirs))))
+		}
+		rows := t.rows()
+		us := rows[0]
+		for _, them := range rows[1:] {
+			against("throughput", "MiB/s", us.speed, them.label, them.speed)
+			against("cpu", "CPU s/GiB", us.cpu, them.label, them.cpu)
+		}
+		add("time until the command came back", "s", t.median(outcome.toldIn))
+		add("peak memory of the source", "MiB", float64(us.rss[0])/(1<<20))
+		add("peak memory of the sink", "MiB", float64(us.rss[1])/(1<<20))
+	}
+	return all
+}
+
+// rounded keeps three decimals: more would be noise with a straight face.
+func rounded(x float64) float64 { return float64(int64(x*1000+0.5)) / 1000 }
+
+func (r report) write(file string) error {
+	b, err := json.MarshalIndent(r.figures(), "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(b, '\n'), 0o644)
+}
+
+// machine says in a line what the figures were taken on.
+func machine() string {
+	model := "unknown processor"
+	if b, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+				model = strings.TrimSpace(v)
+				break
+			}
+		}
+	}
+	var u unix.Utsname
+	kernel := "unknown kernel"
+	if unix.Uname(&u) == nil {
+		kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	return fmt.Sprintf("%d x %s, Linux %s, %s, load %s", runtime.NumCPU(), model, kernel, runtime.Version(), load())
+}

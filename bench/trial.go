@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/dev/corpus"
+)
+
+// size is what a corpus is made of.
+type size struct {
+	name string
+	n    int
+	each int64
+}
+
+// The corpora that the project has measured since its first prototypes, by the letters they had then.
+var corpora = map[string]size{
+	"a": {n: 20_000, each: 64 << 10},
+	"c": {n: 8, each: 256 << 20},
+}
+
+// scaled makes fewer of many and smaller of few.
+func (s size) scaled(part float64) size {
+	if s.n >= 100 {
+		s.n = max(1, int(float64(s.n)*part))
+	} else {
+		s.each = max(1, int64(float64(s.each)*part))
+	}
+	return s
+}
+
+func (s size) bytes() int64 { return int64(s.n) * s.each }
+
+func (s size) String() string {
+	each := fmt.Sprintf("%d KiB", s.each>>10)
+	if s.each >= 1<<20 {
+		each = fmt.Sprintf("%d MiB", s.each>>20)
+	}
+	return fmt.Sprintf("corpus %s: %d x %s", s.name, s.n, each)
+}
+
+// contender moves a source directory into a fresh target directory, and is done when it says so.
+type contender interface {
+	name() string
+	move(ctx context.Context, from source, into string) (outcome, error)
+}
+
+type source struct {
+	dir   string
+	files corpus.Corpus
+}
+
+// outcome is one run. Sent is the time until the contender said that it was done, Durable until all of it was on the
+// disk; they are the same for one whose word means durable.
+type outcome struct {
+	sent, durable time.Duration
+	cpu           time.Duration // user and system, of both sides
+	told          time.Duration // until the command that was given came back
+	drain         time.Duration // by the manifest, from its start to its finish; 0 for others
+	rss           [2]int64      // peak bytes of the source and of the sink, 0 where not measured
+}
+
+// trial is one corpus, every round of every contender.
+type trial struct {
+	size     size
+	names    []string
+	outcomes map[string][]outcome // by the contender's name, in the order of the rounds
+}
+
+// measure runs the contenders in turn, another one first in each round.
+func measure(ctx context.Context, g *ground, s size, contenders []contender, rounds int, progress io.Writer) (trial, error) {
+	from := source{dir: filepath.Join(g.dir, "corpus-"+s.name)}
+	began := time.Now()
+	var err error
+	if from.files, err = corpus.Even(from.dir, s.n, s.each, 1); err != nil {
+		return trial{}, err
+	}
+	defer os.RemoveAll(from.dir)
+	fmt.Fprintf(progress, "%s: made in %.1fs\n", s, time.Since(began).Seconds())
+
+	t := trial{size: s, outcomes: map[string][]outcome{}}
+	for _, c := range contenders {
+		t.names = append(t.names, c.name())
+	}
+	for round := range rounds {
+		for i := range contenders {
+			c := contenders[(i+round)%len(contenders)]
+			into, err := g.fresh()
+			if err != nil {
+				return t, err
+			}
+			if err := warm(from.dir); err != nil {
+				return t, err
+			}
+			unix.Sync() // what others wrote is not this one's to wait for
+			out, err := c.move(ctx, from, into)
+			if err := errors.Join(err, g.empty(into)); err != nil {
+				return t, fmt.Errorf("%s, round %d, %s: %w", s, round+1, c.name(), err)
+			}
+			t.outcomes[c.name()] = append(t.outcomes[c.name()], out)
+			fmt.Fprintf(progress, "%s: round %d: %-14s %6.0f MiB/s durable, %5.2f CPU s/GiB, load %s\n", s, round+1, c.name(),
+				perSecond(s, out.durable), perGiB(s, out.cpu), load())
+		}
+	}
+	return t, nil
+}
+
+func perSecond(s size, took time.Duration) float64 {
+	return float64(s.bytes()) / (1 << 20) / took.Seconds()
+}
+
+func perGiB(s size, cpu time.Duration) float64 {
+	return cpu.Seconds() / (float64(s.bytes()) / (1 << 30))
+}
+
+// warm reads the corpus, so that every contender finds it in the page cache.
+func warm(dir string) error {
+	buf := make([]byte, 1<<20)
+	return filepath.WalkDir(dir, func(p string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		f, err := os.Open(p)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{f}, buf)
+		return err
+	})
+}
+
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
+}
