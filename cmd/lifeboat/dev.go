@@ -155,6 +155,8 @@ func (f *devFlags) account(ctx context.Context, stdout io.Writer, fleet *dev.Fle
 		done++
 		screen.progress("  %d of %d files read back", done, all)
 	})
+	screen.last = time.Time{} // the last count is always shown
+	screen.progress("  %d of %d files read back", done, all)
 	screen.keep()
 	s := a.Summary
 	r := devResult{
@@ -201,9 +203,9 @@ func (f *devFlags) print(w io.Writer, a dev.Account, r devResult) error {
 		verdict = "NOT every block read back right"
 	}
 	fmt.Fprintf(w, "manifest of %s: %s, %s notice\n", r.Node, r.Kind, span(f.lead))
-	fmt.Fprintf(w, "  moved    %6d blocks  %9s in %.1fs, %s to spare\n", r.BlocksMoved, size(r.BytesMoved), r.Seconds, span(time.Duration(r.DeadlineLeftSeconds*float64(time.Second))))
+	fmt.Fprintf(w, "  moved    %6d blocks  %9s  in %.1fs, %s to spare\n", r.BlocksMoved, size(r.BytesMoved), r.Seconds, span(time.Duration(r.DeadlineLeftSeconds*float64(time.Second))))
 	for _, p := range peers {
-		fmt.Fprintf(w, "    to %-10s %d blocks, %s\n", p, byPeer[p].blocks, size(byPeer[p].bytes))
+		fmt.Fprintf(w, "  to %-7s%5d blocks  %9s\n", p, byPeer[p].blocks, size(byPeer[p].bytes))
 	}
 	fmt.Fprintf(w, "  lost     %6d blocks  %9s\n", a.Summary.Lost.Blocks, size(a.Summary.Lost.Bytes))
 	fmt.Fprintf(w, "  skipped  %6d files   %9s\n", a.Summary.Skipped.Blocks, size(a.Summary.Skipped.Bytes))
