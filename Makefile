@@ -1,0 +1,40 @@
+# Needs Go (the version in go.mod) and nothing else. `make` alone lists the targets.
+
+# The race detector needs a C compiler. Without one the tests run without it, and say so.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+.PHONY: help build run test check lint generate e2e bench clean
+
+help: ## say what there is
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+build: ## bin/lifeboat: one static binary
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/lifeboat
+
+run: build ## a cluster on loopback, a pretend notice, and blocks leaving the node
+	bin/lifeboat dev
+
+test: ## all tests that need nothing installed
+	$(if $(RACE),,@echo "no C compiler: the tests run without the race detector")
+	go test $(RACE) ./...
+
+check: lint test ## what CI runs
+
+lint: ## gofmt, vet, staticcheck, go fix
+	@unformatted=$$(gofmt -l .) && if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	cd tools && go vet ./...
+	go tool -modfile=tools/go.mod staticcheck ./...
+	go fix -diff ./...
+
+generate: ## api/*.pb.go from api/*.proto; a test fails when they differ
+	cd tools && go run ./protogen ../api ../api
+
+e2e: ## the stories of e2e alone, told as they go: real processes, real signals, kill -9; part of test
+	go test -count=1 -v ./e2e
+
+bench: ## tables for people, and bench/latest.json
+	go run ./bench
+
+clean: ## remove what build made
+	rm -rf bin

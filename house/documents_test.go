@@ -1,0 +1,183 @@
+package house_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/coordinator"
+)
+
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		paths, err := fs.Glob(os.DirFS(root), pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range paths {
+			texts[p] = read(t, p)
+		}
+	}
+	if texts["README.md"] == "" {
+		t.Fatal("found no README.md")
+	}
+	return texts
+}
+
+var (
+	makeTarget = regexp.MustCompile(`(?m)^([a-z0-9]+(?: [a-z0-9]+)*):`)
+	makeCall   = regexp.MustCompile("(?m)(?:`|^\\s*\\$? ?)make ([a-z0-9]+)\\b")
+	link       = regexp.MustCompile(`\]\(([^):#]+)(?:#[^)]*)?\)`)
+	yamlBlock  = regexp.MustCompile("(?s)```yaml\n# [^\n]*(agent|coordinator)\\.yaml[^\n]*\n(.*?)```")
+)
+
+func TestDocumentsNameMakeTargetsThatExist(t *testing.T) {
+	targets := map[string]bool{}
+	for _, m := range makeTarget.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		for name := range strings.FieldsSeq(m[1]) {
+			targets[name] = true
+		}
+	}
+	texts := documents(t)
+	texts[".ci/run"] = read(t, ".ci/run")
+	for path, text := range texts {
+		calls := makeCall.FindAllStringSubmatch(text, -1)
+		if path == "README.md" && len(calls) < 2 {
+			t.Errorf("README.md calls %d make targets: want make run and make test at least", len(calls))
+		}
+		for _, m := range calls {
+			if !targets[m[1]] {
+				t.Errorf("%s says make %s, which the Makefile does not have", path, m[1])
+			}
+		}
+	}
+}
+
+func TestDocumentsLinkToFilesThatExist(t *testing.T) {
+	for path, text := range documents(t) {
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root, filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", path, m[1], err)
+			}
+		}
+	}
+}
+
+// What people copy must be accepted: the examples, and every block of YAML that starts with the comment "# ...agent.yaml"
+// or "# ...coordinator.yaml".
+func TestExampleSettingsAreAccepted(t *testing.T) {
+	check := func(where, kind, text string) {
+		file := filepath.Join(t.TempDir(), kind+".yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if kind == "agent" {
+			_, err = agent.Load(file)
+		} else {
+			_, err = coordinator.Load(file)
+		}
+		if err != nil {
+			t.Errorf("%s: %s.yaml: %v", where, kind, err)
+		}
+	}
+	for _, kind := range []string{"agent", "coordinator"} {
+		path := "packaging/examples/" + kind + ".yaml"
+		check(path, kind, read(t, path))
+		check(path+" with its comments removed", kind, uncommented(read(t, path)))
+	}
+	blocks := 0
+	for path, text := range documents(t) {
+		for _, m := range yamlBlock.FindAllStringSubmatch(text, -1) {
+			blocks++
+			check(path, m[1], m[2])
+		}
+	}
+	if blocks < 2 {
+		t.Errorf("found %d blocks of settings in the documents, want an agent's and a coordinator's at least", blocks)
+	}
+}
+
+// uncommented gives the settings that an example shows as comments: lines such as "#drain: {timeout: 1h}", without a
+// space after the mark.
+func uncommented(text string) string {
+	return regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(text, "$1")
+}
+
+// docs/configuration.md has a row for every key, with the default.
+func TestEveryKeyIsDocumented(t *testing.T) {
+	text := read(t, "docs/configuration.md")
+	agentPart, coordinatorPart, ok := strings.Cut(text, "\n## The coordinator's file")
+	if !ok {
+		t.Fatal("docs/configuration.md has no section ## The coordinator's file")
+	}
+	for _, c := range []struct {
+		name, text string
+		defaults   any
+	}{
+		{"agent", agentPart, agent.Default()},
+		{"coordinator", coordinatorPart, coordinator.Default()},
+	} {
+		known := map[string]bool{}
+		keys("", reflect.ValueOf(c.defaults), func(key, value string) {
+			known[key] = true
+			row := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(key) + "` \\|.*$").FindString(c.text)
+			switch {
+			case row == "":
+				t.Errorf("%s: docs/configuration.md has no row for %s", c.name, key)
+			case value != "" && !strings.Contains(row, "`"+value+"`"):
+				t.Errorf("%s: the row for %s does not say its default of %s: %s", c.name, key, value, row)
+			}
+		})
+		for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.\\[\\]]+)` \\|").FindAllStringSubmatch(c.text, -1) {
+			if !known[m[1]] {
+				t.Errorf("%s: docs/configuration.md has a row for %s, which is no key", c.name, m[1])
+			}
+		}
+	}
+}
+
+// keys calls yield for every key that a file may have, with the default as the file would write it, or "" for none.
+func keys(prefix string, v reflect.Value, yield func(key, value string)) {
+	for i := range v.NumField() {
+		key := prefix + v.Type().Field(i).Tag.Get("yaml")
+		f := v.Field(i)
+		switch {
+		case f.Kind() == reflect.Struct:
+			keys(key+".", f, yield)
+		case f.Kind() == reflect.Slice && f.Type().Elem().Kind() == reflect.Struct:
+			keys(key+"[].", reflect.Zero(f.Type().Elem()), yield)
+		case key == "node.name" || key == "name": // the host's own
+			yield(key, "")
+		case f.IsZero():
+			yield(key, "")
+		default:
+			yield(key, written(f.Interface()))
+		}
+	}
+}
+
+func written(value any) string {
+	switch v := value.(type) {
+	case config.Bytes:
+		return v.String()
+	case fmt.Stringer: // durations: 1h0m0s is 1h to people
+		s := v.String()
+		for _, zero := range []string{"m0s", "h0m"} {
+			if strings.HasSuffix(s, zero) {
+				s = s[:len(s)-2]
+			}
+		}
+		return s
+	}
+	return fmt.Sprint(value)
+}

@@ -1,0 +1,60 @@
+package house_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers are the rows of the project, lowest first. A package may import those of lower rows and, within its row, only
+// what lies below itself: siblings never know each other, the row above introduces them.
+var layers = [][]string{
+	{"api", "certs", "config", "systemd"},
+	{"disks", "heartbeat", "migration", "preemption", "workloads"},
+	{"agent", "coordinator"},
+	{"dev"},
+	{"cmd"},
+	{"bench", "clustertest", "e2e"}, // they look at the whole from outside; nothing imports them
+}
+
+// outside may import any of ours in tests and none in the product.
+var outside = []string{"house"}
+
+func TestImportsPointDownwards(t *testing.T) {
+	for _, p := range goList(t, "./...") {
+		from := part(p.ImportPath)
+		if slices.Contains(outside, from) {
+			continue
+		}
+		row := rowOf(from)
+		if row < 0 {
+			t.Errorf("%s belongs to no layer: say in layers_test.go where it stands", p.ImportPath)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !strings.HasPrefix(imported, module+"/") {
+				continue
+			}
+			to := part(imported)
+			switch below := rowOf(to); {
+			case to == from:
+			case below < 0:
+				t.Errorf("%s imports %s, which belongs to no layer", p.ImportPath, imported)
+			case below == row:
+				t.Errorf("%s imports its sibling %s: the layer above introduces them to each other", p.ImportPath, imported)
+			case below > row:
+				t.Errorf("%s imports %s, which stands above it", p.ImportPath, imported)
+			}
+		}
+	}
+}
+
+// part is the folder of the checkout that a package lies in: preemption for preemption/ec2fake.
+func part(importPath string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(importPath, module+"/"), "/")
+	return first
+}
+
+func rowOf(part string) int {
+	return slices.IndexFunc(layers, func(row []string) bool { return slices.Contains(row, part) })
+}

@@ -1,0 +1,92 @@
+package house_test
+
+import (
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestEveryPackageHasOneComment(t *testing.T) {
+	comments := map[string][]string{} // by package, the files that have one
+	for _, s := range parsed(t) {
+		name := path.Dir(s.path)
+		if _, seen := comments[name]; !seen {
+			comments[name] = nil
+		}
+		if s.ast.Doc != nil && !s.generated {
+			comments[name] = append(comments[name], s.path)
+		}
+	}
+	for name, files := range comments {
+		switch {
+		case name == "api": // its comments are those of the .proto
+		case len(files) == 0:
+			t.Errorf("%s: no file has a package comment: what is it for, and what will it not do?", name)
+		case len(files) > 1:
+			t.Errorf("%s: package comments in %s: keep one", name, strings.Join(files, ", "))
+		}
+	}
+}
+
+func TestFilesStayShort(t *testing.T) {
+	const most = 600
+	for _, s := range parsed(t) {
+		if s.lines > most && !s.generated {
+			t.Errorf("%s has %d lines, at most %d: it holds more than one idea", s.path, s.lines, most)
+		}
+	}
+}
+
+// The state machine is replicated: the leader stamps what it decides, and every replica must come to the same.
+func TestStateMachineIsPure(t *testing.T) {
+	clock := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
+	impure := []string{"math/rand", "math/rand/v2", "crypto/rand", "os", "net", "sync", "context"}
+	found := 0
+	for _, s := range parsed(t) {
+		if s.path != "coordinator/fsm.go" && s.path != "coordinator/steps.go" {
+			continue
+		}
+		found++
+		for _, p := range impure {
+			if s.imported(p) != "" {
+				t.Errorf("%s imports %s: commands in, events out, and nothing else", s.path, p)
+			}
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if name, ok := s.selects(n, "time"); ok && slices.Contains(clock, name) {
+				t.Errorf("%s: time.%s: the command carries the leader's time", s.at(n), name)
+			}
+			if _, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s: a goroutine in the state machine", s.at(n))
+			}
+			return true
+		})
+	}
+	if found != 2 {
+		t.Errorf("found %d of coordinator/fsm.go and coordinator/steps.go, want both", found)
+	}
+}
+
+func TestProductKeepsOffSharedState(t *testing.T) {
+	// http.DefaultClient waits for ever, follows redirects, and obeys the environment's proxy.
+	client := []string{"DefaultClient", "Get", "Head", "Post", "PostForm"}
+	for _, s := range parsed(t) {
+		if s.isTest() || s.generated {
+			continue
+		}
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			if name, ok := s.selects(n, "net/http"); ok && slices.Contains(client, name) {
+				t.Errorf("%s: http.%s: make a client with limits of its own", s.at(n), name)
+			}
+			if name, ok := s.selects(n, "os"); ok && name == "Exit" && path.Base(s.path) != "main.go" {
+				t.Errorf("%s: os.Exit: return an error, main exits", s.at(n))
+			}
+			if f, ok := n.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s: func init: nothing happens by importing", s.at(n))
+			}
+			return true
+		})
+	}
+}
