@@ -1,0 +1,100 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// mayCall says whose certificate opens which call. What is not listed is open to nobody.
+func mayCall(method string) []certs.Role {
+	switch method {
+	case api.Membership_Register_FullMethodName,
+		api.Membership_Heartbeat_FullMethodName,
+		api.Membership_WorkerDecommission_FullMethodName,
+		api.Membership_WithdrawDecommission_FullMethodName,
+		api.Membership_ReportUnavailable_FullMethodName,
+		api.Membership_ReportBlocks_FullMethodName,
+		api.Membership_Goodbye_FullMethodName,
+		api.Membership_Locate_FullMethodName:
+		return []certs.Role{certs.RoleNode}
+	case api.Operator_Decommission_FullMethodName,
+		api.Operator_Recommission_FullMethodName:
+		return []certs.Role{certs.RoleOperator}
+	case api.Operator_ListNodes_FullMethodName,
+		api.Operator_GetNode_FullMethodName,
+		api.Operator_ListBlocks_FullMethodName,
+		api.Operator_Locate_FullMethodName,
+		api.Operator_GetManifest_FullMethodName,
+		api.Operator_Events_FullMethodName,
+		api.Operator_GetStatus_FullMethodName:
+		return []certs.Role{certs.RoleNode, certs.RoleOperator}
+	}
+	return nil
+}
+
+// caller is the name in the certificate of whoever calls.
+func caller(ctx context.Context) (certs.Name, error) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return certs.Name{}, status.Error(codes.Unauthenticated, "the caller is not known")
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return certs.Name{}, status.Error(codes.Unauthenticated, "the caller showed no certificate")
+	}
+	name, err := certs.PeerName(info.State)
+	if err != nil {
+		return certs.Name{}, status.Errorf(codes.Unauthenticated, "the caller's certificate: %v", err)
+	}
+	return name, nil
+}
+
+func authorise(ctx context.Context, method string) error {
+	name, err := caller(ctx)
+	if err != nil {
+		return err
+	}
+	roles := mayCall(method)
+	if slices.Contains(roles, name.Role) {
+		return nil
+	}
+	if slices.Equal(roles, []certs.Role{certs.RoleOperator}) {
+		return status.Errorf(codes.PermissionDenied, "%s may not call %s: use an operator's certificate (--tls-dir)", name, method)
+	}
+	return status.Errorf(codes.PermissionDenied, "%s may not call %s", name, method)
+}
+
+func authoriseUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	if err := authorise(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return next(ctx, req)
+}
+
+func authoriseStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if err := authorise(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	return next(srv, stream)
+}
+
+// speaker is the node that calls. It may speak for itself alone, whatever the message says.
+func speaker(ctx context.Context, claimed string) (string, error) {
+	name, err := caller(ctx)
+	if err != nil {
+		return "", err
+	}
+	if claimed != name.Name {
+		return "", status.Errorf(codes.PermissionDenied, "%s may not speak for node %q: set node.name to the name in its certificate", name, claimed)
+	}
+	return name.Name, nil
+}

@@ -1,0 +1,239 @@
+package coordinator
+
+import (
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unique"
+)
+
+// maxHeldBlocks is how many landed blocks one node may report: a few hundred bytes each would fill the memory of a small
+// coordinator with one node's words.
+const maxHeldBlocks = 4 << 20
+
+// blocks is where landed blocks rest. The holders report it and report it anew to a new process; nothing of it is
+// written down. Each holder's blocks are kept under their names, and one index of hashes over all of them answers where
+// a block is.
+type blocks struct {
+	seed maphash.Seed
+
+	mu     sync.RWMutex // guards all below
+	held   map[string]map[blockKey]landed
+	first  map[uint64]unique.Handle[string]   // hash of the id: a holder
+	others map[uint64][]unique.Handle[string] // and the rest of them, where there are more
+	count  int
+	full   map[string]bool // nodes that have said all that landed there
+}
+
+// blockKey is an id in two parts: thousands of blocks share the first.
+type blockKey struct {
+	scope unique.Handle[string] // STORE/SCOPE
+	name  string
+}
+
+func (k blockKey) id() string { return k.scope.Value() + "/" + k.name }
+
+type landed struct {
+	bytes int64
+	from  unique.Handle[string]
+}
+
+// word is one thing that a node says of a block.
+type word struct {
+	id    string
+	bytes int64
+	from  string
+	gone  bool
+}
+
+func newBlocks() *blocks {
+	return &blocks{
+		seed:   maphash.MakeSeed(),
+		held:   map[string]map[blockKey]landed{},
+		first:  map[uint64]unique.Handle[string]{},
+		others: map[uint64][]unique.Handle[string]{},
+		full:   map[string]bool{},
+	}
+}
+
+func keyOf(id string) blockKey {
+	store := strings.IndexByte(id, '/')
+	scope := store + 1 + strings.IndexByte(id[store+1:], '/')
+	return blockKey{unique.Make(id[:scope]), strings.Clone(id[scope+1:])}
+}
+
+// checkID says why id is no STORE/SCOPE/NAME.
+func checkID(id string) error {
+	if len(id) > maxID {
+		return fmt.Errorf("block id of %d bytes: at most %d", len(id), maxID)
+	}
+	parts := strings.SplitN(id, "/", 3)
+	if len(parts) < 3 || slices.Contains(parts, "") {
+		return fmt.Errorf("block id %q: must be STORE/SCOPE/NAME, with - for a scope that there is not", id)
+	}
+	if !printable(id) {
+		return fmt.Errorf("block id %q: must be printable UTF-8", id)
+	}
+	return nil
+}
+
+// hear takes a node's words in their order.
+func (b *blocks) hear(node string, words []word) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range words {
+		k := keyOf(w.id)
+		if w.gone {
+			b.drop(node, k)
+		} else if err := b.put(node, k, landed{w.bytes, unique.Make(w.from)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace forgets what node was said to hold and takes words instead.
+func (b *blocks) replace(node string, words map[blockKey]landed) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forgetLocked(node)
+	b.full[node] = true
+	for k, l := range words {
+		if err := b.put(node, k, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reported says whether node has said all that landed there since this process started.
+func (b *blocks) reported(node string) bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.full[node]
+}
+
+// forget drops all that node was said to hold.
+func (b *blocks) forget(node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.forgetLocked(node)
+}
+
+func (b *blocks) forgetLocked(node string) {
+	for k := range b.held[node] {
+		b.drop(node, k)
+	}
+	delete(b.held, node)
+	delete(b.full, node)
+}
+
+func (b *blocks) put(node string, k blockKey, l landed) error {
+	mine := b.held[node]
+	if mine == nil {
+		mine = map[blockKey]landed{}
+		b.held[node] = mine
+	}
+	if _, ok := mine[k]; !ok {
+		if len(mine) >= maxHeldBlocks {
+			return fmt.Errorf("node %s reports more than %d landed blocks: the rest is found by asking it", node, maxHeldBlocks)
+		}
+		h, n := b.hash(k), unique.Make(node)
+		if f, ok := b.first[h]; !ok {
+			b.first[h] = n
+			b.count++
+		} else if f != n && !slices.Contains(b.others[h], n) {
+			b.others[h] = append(b.others[h], n)
+		}
+	}
+	mine[k] = l
+	return nil
+}
+
+func (b *blocks) drop(node string, k blockKey) {
+	if _, ok := b.held[node][k]; !ok {
+		return
+	}
+	delete(b.held[node], k)
+	h, n := b.hash(k), unique.Make(node)
+	more := b.others[h]
+	if b.first[h] != n {
+		more = slices.DeleteFunc(more, func(o unique.Handle[string]) bool { return o == n })
+	} else if len(more) > 0 {
+		b.first[h], more = more[0], more[1:]
+	} else {
+		delete(b.first, h)
+		b.count--
+	}
+	if len(more) > 0 {
+		b.others[h] = more
+	} else {
+		delete(b.others, h)
+	}
+}
+
+func (b *blocks) hash(k blockKey) uint64 { return maphash.Comparable(b.seed, k) }
+
+// holders names who was said to hold the block, and says of how many bytes and from whom.
+func (b *blocks) holders(k blockKey) (nodes []string, what landed) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	h := b.hash(k)
+	f, ok := b.first[h]
+	if !ok {
+		return nil, landed{}
+	}
+	for _, n := range append([]unique.Handle[string]{f}, b.others[h]...) {
+		if l, ok := b.held[n.Value()][k]; ok { // two ids may share a hash
+			nodes, what = append(nodes, n.Value()), l
+		}
+	}
+	slices.Sort(nodes)
+	return nodes, what
+}
+
+// of lists the blocks of one node, by id.
+func (b *blocks) of(node string) []blockKey {
+	b.mu.RLock()
+	keys := slices.Collect(maps.Keys(b.held[node]))
+	b.mu.RUnlock()
+	slices.SortFunc(keys, func(x, y blockKey) int {
+		if x.scope != y.scope {
+			return strings.Compare(x.scope.Value(), y.scope.Value())
+		}
+		return strings.Compare(x.name, y.name)
+	})
+	return keys
+}
+
+// nodes lists everybody who was said to hold anything.
+func (b *blocks) nodes() []string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.Sorted(maps.Keys(b.held))
+}
+
+func (b *blocks) located() int {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.count
+}
+
+// gather adds words to a full report on its way in.
+func gather(full map[blockKey]landed, words []word) error {
+	for _, w := range words {
+		k := keyOf(w.id)
+		if w.gone {
+			delete(full, k)
+			continue
+		}
+		full[k] = landed{w.bytes, unique.Make(w.from)}
+	}
+	if len(full) > maxHeldBlocks {
+		return fmt.Errorf("more than %d landed blocks in one report: the rest is found by asking the node", maxHeldBlocks)
+	}
+	return nil
+}

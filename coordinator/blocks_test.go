@@ -1,0 +1,176 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func TestBlocksAreLocated(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
+		a.register()
+		b.register()
+		c.register()
+		const x, y, z = "spark/app/x", "spark/app/y", "spark/app/z"
+		b.report(true, x, y)
+		c.report(false, x)
+		v.located(x, "held", "b", "c")
+		v.located(z, "unknown")
+		r, err := a.Locate(v.Context(), &api.LocateRequest{Id: z})
+		if err != nil || len(r.Candidates) != 3 {
+			v.Errorf("got %v, %v, want the three nodes that have a store spark to ask", r, err)
+		}
+		_, err = a.Locate(v.Context(), &api.LocateRequest{Id: "x"})
+		v.refused(err, codes.InvalidArgument, "STORE/SCOPE/NAME")
+
+		if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Gone: []string{y}}); err != nil {
+			v.Fatal(err)
+		}
+		v.located(y, "unknown")
+		b.report(true, y) // all that it holds
+		v.located(x, "held", "c")
+
+		a.goodbye("inc1", &api.ManifestEntry{Id: x, Outcome: "moved", Peer: "b"}, &api.ManifestEntry{Id: z, Bytes: 3, Outcome: "lost", Reason: "deadline"})
+		v.located(z, "lost")
+		v.lists("", "spark/app/y held [b] gone", "spark/app/x held [c] gone", "spark/app/z lost [] a")
+		v.lists("a", "spark/app/z lost [] a")
+
+		v.restart()
+		v.located(z, "lost")
+		v.located(x, "unknown")
+		a.beat()
+		b.beat()
+		c.beat()
+		c.report(true, x)
+		v.located(x, "held", "c")
+
+		b.live(31)
+		v.is("c", Lost)
+		v.located(x, "lost") // as far as we know
+		c.beat()
+		v.located(x, "held", "c")
+		c.incarnation = "another machine"
+		c.register()
+		v.located(x, "unknown")
+
+		a.register() // it came back, and z with it
+		v.is("a", Active)
+		v.located(z, "unknown")
+		v.restart()
+		v.located(z, "unknown")
+	})
+}
+
+func (v *town) lists(node string, want ...string) {
+	v.Helper()
+	stream, err := v.operator().ListBlocks(v.Context(), &api.ListBlocksRequest{Node: node})
+	if err != nil {
+		v.Fatal(err)
+	}
+	var got []string
+	for {
+		r, err := stream.Recv()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			v.Fatal(err)
+		}
+		for _, b := range r.Blocks {
+			got = append(got, fmt.Sprint(b.Id, " ", b.State, " ", b.Holders, " ", b.From))
+		}
+	}
+	if !slices.Equal(got, want) {
+		v.Errorf("blocks of %q: got %q, want %q", node, got, want)
+	}
+}
+
+func TestManifestIsKept(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		_, err := manifestOf(v, "a")
+		v.refused(err, codes.NotFound, "has not said goodbye")
+
+		var entries []*api.ManifestEntry
+		for i := range 2*listBatch + 1 {
+			entries = append(entries, &api.ManifestEntry{Id: fmt.Sprintf("spark/app/<%d>&", i), Bytes: int64(i), Outcome: []string{"moved", "lost", "skipped"}[i%3], Reason: "r\n"})
+		}
+		a.goodbye("inc1", entries...)
+		a.goodbye("inc1", entries...) // the reply was lost
+
+		// What a crash may have left goes.
+		dir := filepath.Join(v.cfg.DataDir, "manifests")
+		for _, name := range []string{"partial-a-x.jsonl", "a-unnamed.jsonl"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("{}\n"), 0o600); err != nil {
+				v.Fatal(err)
+			}
+		}
+		v.restart()
+		if files, _ := os.ReadDir(dir); len(files) != 1 {
+			v.Errorf("got files %v, want the one that counts", files)
+		}
+		got, err := manifestOf(v, "a")
+		if err != nil || len(got) != len(entries) {
+			v.Fatalf("got %d entries, %v, want %d", len(got), err, len(entries))
+		}
+		for i := range got {
+			if !proto.Equal(got[i], entries[i]) {
+				v.Fatalf("entry %d: got %v, want %v", i, got[i], entries[i])
+			}
+		}
+		if n := v.seen("a"); n.Manifest.GetIncident() != "inc1" || n.Manifest.Lost.Blocks == 0 {
+			v.Errorf("got manifest %v", n.Manifest)
+		}
+	})
+}
+
+func manifestOf(v *town, node string) (entries []*api.ManifestEntry, err error) {
+	stream, err := v.operator().GetManifest(v.Context(), &api.GetManifestRequest{Node: node})
+	for err == nil {
+		var r *api.GoodbyeRequest
+		if r, err = stream.Recv(); err == nil {
+			entries = append(entries, r.Entries...)
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return entries, err
+}
+
+// A node that dies in the middle of its goodbye has not said it.
+func TestHalfGoodbyeIsNone(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		a.notice("inc1", time.Minute)
+		a.announce()
+		ctx, cancel := context.WithCancel(v.Context())
+		stream, err := a.Goodbye(ctx)
+		if err != nil {
+			v.Fatal(err)
+		}
+		if err := stream.Send(&api.GoodbyeRequest{Summary: &api.ManifestSummary{Node: "a", Incarnation: a.incarnation}}); err != nil {
+			v.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		cancel()
+		time.Sleep(time.Second)
+		v.is("a", Decommissioning)
+		if files, _ := os.ReadDir(filepath.Join(v.cfg.DataDir, "manifests")); len(files) != 0 {
+			v.Errorf("got files %v, want none", files)
+		}
+	})
+}

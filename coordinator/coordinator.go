@@ -1,0 +1,196 @@
+// Package coordinator is the thin centre of a fleet: it knows who lives, who is leaving and by when, where landed blocks
+// rest, and what was lost. Agents call its Membership service, people its Operator service and its HTTP side.
+//
+// Decisions (registrations, states, orders with their absolute deadlines, manifests) go through raft's log and are on the
+// disk before anybody hears of them. What heartbeats carry, and where blocks are, is soft: the nodes repeat it. The package
+// moves no block, decides for no agent when to drain, and is needed for no drain: an agent that cannot reach it uses the
+// peers that it last heard of.
+//
+// New starts nothing. Run serves until its context ends and leaves nothing behind but data_dir.
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+const (
+	// An agent whose machine went without a word is noticed by its lease. Pings are for connections that sit idle otherwise,
+	// such as a follower of events behind a firewall that forgets.
+	pingAfter    = 20 * time.Second
+	pingPatience = 10 * time.Second
+	// gRPC's clients ping every 10 s at most; sooner than this is abuse.
+	pingLeast = 5 * time.Second
+
+	// A slow or hostile handshake must not hold a connection for long while thousands reconnect.
+	handshakePatience = 10 * time.Second
+
+	// maxStreams is per connection. An agent has one heartbeat, a report and a goodbye under way at most.
+	maxStreams = 100
+
+	// Small buffers: with thousands of agents they are most of what a connection costs, and messages are small.
+	connBuffer = 4 << 10
+
+	// farewell is how long calls under way may take to end when the coordinator stops.
+	farewell = 2 * time.Second
+)
+
+// Deps are what a coordinator is given by whoever runs it.
+type Deps struct {
+	Log      *slog.Logger
+	Identity *certs.Identity
+	GRPC     net.Listener // nil: listen on the configured address
+	HTTP     net.Listener // nil: listen on the configured address
+	Version  string       // of this build, for status
+	Ready    func()       // called once calls are answered; may be nil
+}
+
+// Coordinator is one member, which in this version is the whole.
+type Coordinator struct {
+	cfg  Config
+	deps Deps
+}
+
+// New checks what it is given.
+func New(cfg Config, deps Deps) (*Coordinator, error) {
+	if deps.Identity == nil {
+		return nil, errors.New("coordinator without an identity: set tls")
+	}
+	if got := deps.Identity.Name(); got.Role != certs.RoleCoordinator {
+		return nil, fmt.Errorf("identity is %q, want role %s", got, certs.RoleCoordinator)
+	}
+	if cfg.Heartbeat <= 0 || cfg.Lease < 3*cfg.Heartbeat {
+		return nil, fmt.Errorf("heartbeat %s, lease %s: a lease must cover three heartbeats; raise lease to %s", cfg.Heartbeat, cfg.Lease, 3*cfg.Heartbeat)
+	}
+	if deps.Log == nil {
+		deps.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Coordinator{cfg: cfg, deps: deps}, nil
+}
+
+// Run serves until ctx ends. An error means that the coordinator cannot do its work.
+func (c *Coordinator) Run(ctx context.Context) (err error) {
+	grpcListener, err := listen(c.deps.GRPC, "listen.grpc", c.cfg.Listen.GRPC)
+	if err != nil {
+		return err
+	}
+	defer grpcListener.Close()
+	httpListener, err := listen(c.deps.HTTP, "listen.http", c.cfg.Listen.HTTP)
+	if err != nil {
+		return err
+	}
+	defer httpListener.Close()
+
+	f, err := openFleet(ctx, c.cfg, c.deps.Log)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("coordinator: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+
+	g, ctx := errgroup.WithContext(ctx)
+	calls, pages := c.callServer(ctx, f), c.pageServer(ctx, f)
+	g.Go(func() error { return f.reap(ctx) })
+	g.Go(func() error {
+		if err := calls.Serve(grpcListener); !errors.Is(err, grpc.ErrServerStopped) {
+			return err
+		}
+		return nil // stopped before it began
+	})
+	g.Go(func() error {
+		if err := pages.ServeTLS(httpListener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		return stop(calls, pages)
+	})
+	c.deps.Log.Info("coordinator serves", "grpc", grpcListener.Addr().String(), "http", httpListener.Addr().String(), "nodes", len(f.nodes()))
+	if c.deps.Ready != nil {
+		c.deps.Ready()
+	}
+	return g.Wait()
+}
+
+func listen(given net.Listener, what, address string) (net.Listener, error) {
+	if given != nil {
+		return given, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", what, address, err)
+	}
+	return l, nil
+}
+
+// callServer answers agents and operators.
+func (c *Coordinator) callServer(ctx context.Context, f *fleet) *grpc.Server {
+	tls := c.deps.Identity.Server([]string{"h2"}, certs.RoleNode, certs.RoleOperator)
+	s := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(tls)),
+		grpc.UnaryInterceptor(authoriseUnary),
+		grpc.StreamInterceptor(authoriseStream),
+		grpc.MaxRecvMsgSize(maxMessageBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(handshakePatience),
+		grpc.ReadBufferSize(connBuffer),
+		grpc.WriteBufferSize(connBuffer),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingPatience}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
+	)
+	api.RegisterMembershipServer(s, &membership{fleet: f})
+	api.RegisterOperatorServer(s, &operator{fleet: f, version: c.deps.Version, closing: ctx})
+	return s
+}
+
+// pageServer answers readers.
+func (c *Coordinator) pageServer(ctx context.Context, f *fleet) *http.Server {
+	return &http.Server{
+		Handler:           (&web{fleet: f, closing: ctx}).handler(),
+		TLSConfig:         c.deps.Identity.Server([]string{"h2", "http/1.1"}),
+		ReadHeaderTimeout: handshakePatience,
+		ReadTimeout:       writePatience,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(c.deps.Log.Handler(), slog.LevelDebug), // strangers' handshakes are no news
+	}
+}
+
+// stop lets the calls under way end, and cuts off what takes too long.
+func stop(calls *grpc.Server, pages *http.Server) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		calls.GracefulStop()
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	err := pages.Shutdown(ctx)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		calls.Stop()
+		<-ended
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return pages.Close()
+	}
+	return err
+}

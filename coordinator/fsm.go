@@ -1,0 +1,301 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// State is where a node stands.
+type State string
+
+const (
+	Active          State = "ACTIVE"
+	Decommissioning State = "DECOMMISSIONING"
+	Decommissioned  State = "DECOMMISSIONED"
+	Lost            State = "LOST"     // its lease ran out
+	Shutdown        State = "SHUTDOWN" // it said that it would be silent
+)
+
+// States lists every state, in the order in which people are shown them.
+var States = [...]State{Active, Decommissioning, Decommissioned, Lost, Shutdown}
+
+// outcome is how a decommission ended.
+type outcome string
+
+const (
+	running  outcome = ""
+	drained  outcome = "drained" // the node said goodbye
+	timedOut outcome = "timeout" // the leader's clock ended it
+	silenced outcome = "lost"    // the node fell silent and nothing bounded the wait
+	undone   outcome = "undone"  // withdrawn by the node or recommissioned by an operator
+)
+
+// node is all that is durably known of one node. Records are never changed once stored: a step takes a copy and stores
+// another, so a snapshot may be written while commands go on.
+type node struct {
+	Name  string    `json:"name"`
+	ID    string    `json:"id"`
+	State State     `json:"state"`
+	Since time.Time `json:"since"` // in this state
+	facts
+	ReturnedAt   time.Time     `json:"returned_at,omitzero"` // when it last became ACTIVE again: what it lost before, it has again
+	Decommission *decommission `json:"decommission,omitempty"`
+	Manifest     *manifestRef  `json:"manifest,omitempty"` // of the last decommission, once it ended
+}
+
+// facts are what a node says of itself when it registers.
+type facts struct {
+	Incarnation string `json:"incarnation"`
+	PeerAddress string `json:"peer_address"`
+	Zone        string `json:"zone,omitempty"`
+	Pool        string `json:"pool,omitempty"`
+	Version     string `json:"version,omitempty"`
+}
+
+// decommission is one passage out of the fleet. An operator's order, the node's own notice, or both stand behind it.
+type decommission struct {
+	ID        string    `json:"id"`
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	Outcome   outcome   `json:"outcome,omitempty"`
+	Order     *order    `json:"order,omitempty"`
+	Notice    *notice   `json:"notice,omitempty"`
+}
+
+// order is an operator's wish. Its deadline counts from At whenever the timeout changes: a new timeout starts no new clock.
+type order struct {
+	At      time.Time     `json:"at"`
+	Timeout time.Duration `json:"timeout"` // negative: without limit
+	Reason  string        `json:"reason,omitempty"`
+}
+
+func (o *order) deadline() time.Time {
+	if o.Timeout < 0 {
+		return time.Time{}
+	}
+	return o.At.Add(o.Timeout)
+}
+
+// notice is what a node said it is under.
+type notice struct {
+	Incident string    `json:"incident"`
+	Kind     string    `json:"kind"`
+	Source   string    `json:"source"`
+	Deadline time.Time `json:"deadline,omitzero"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// echo is the kind of the notice that an agent opens because of our own order: it adds nothing to the order.
+const echo = "decommission"
+
+// deadline is the earliest instant that binds d, or zero.
+func (d *decommission) deadline() time.Time {
+	var at time.Time
+	if d.Order != nil {
+		at = d.Order.deadline()
+	}
+	if d.Notice != nil && !d.Notice.Deadline.IsZero() && (at.IsZero() || d.Notice.Deadline.Before(at)) {
+		at = d.Notice.Deadline
+	}
+	return at
+}
+
+func (d *decommission) reason() string {
+	switch {
+	case d.Order != nil && d.Order.Reason != "":
+		return d.Order.Reason
+	case d.Notice != nil:
+		return d.Notice.Reason
+	}
+	return ""
+}
+
+// gone says whether n left so long ago that its name need not be kept.
+func (n node) gone(at time.Time) bool {
+	return n.State != Active && n.State != Decommissioning && at.Sub(n.Since) > forgetAfter
+}
+
+// leaving says whether a decommission of n is under way.
+func (n node) leaving() bool { return n.State == Decommissioning }
+
+// ordered says whether an operator wants n gone, also when n is not there to hear it.
+func (n node) ordered() bool {
+	d := n.Decommission
+	return d != nil && d.Order != nil && (d.Outcome == running || d.Outcome == silenced)
+}
+
+// manifestRef is the durable part of a manifest; the entries are in the file that it names.
+type manifestRef struct {
+	File        string    `json:"file"`
+	Node        string    `json:"node"`
+	Incarnation string    `json:"incarnation"`
+	Incident    string    `json:"incident"`
+	At          time.Time `json:"at"`
+	Summary     []byte    `json:"summary"` // api.ManifestSummary
+	Moved       int64     `json:"moved"`
+	Lost        int64     `json:"lost"`
+	Skipped     int64     `json:"skipped"`
+}
+
+// event is one thing that happened. Its index has no gaps and is the same after a restart.
+type event struct {
+	Index uint64            `json:"index"`
+	Time  time.Time         `json:"time"`
+	Type  string            `json:"type"`
+	Node  string            `json:"node"`
+	Data  map[string]string `json:"data,omitempty"`
+}
+
+const (
+	keptEvents    = 4096 // about 1 MB: an hour of a fleet in trouble, weeks of a quiet one
+	keptManifests = 4096
+
+	// forgetAfter is how long a node that is gone stays on the list. Fleets of spot machines never use a name twice.
+	forgetAfter = 7 * 24 * time.Hour
+)
+
+// machine is the fleet's durable state. Commands go in, events come out. It reads no clock, draws no random number,
+// depends on no map's order and touches nothing outside itself: every replica that applies the same log is the same.
+type machine struct {
+	Nodes     map[string]node `json:"nodes"`
+	Events    []event         `json:"events"` // the newest, oldest first
+	LastEvent uint64          `json:"last_event"`
+	Manifests []*manifestRef  `json:"manifests"` // the newest, oldest first
+}
+
+func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
+
+// commandVersion is raised when an older coordinator could not apply a command as meant.
+const commandVersion = 1
+
+// command is one entry of the log: what to do to which nodes. The leader stamps At.
+type command struct {
+	Version int       `json:"v"`
+	At      time.Time `json:"at"`
+	Do      verb      `json:"do"`
+	Nodes   []string  `json:"nodes"`
+
+	Facts       *facts       `json:"facts,omitempty"`        // register
+	UnderNotice bool         `json:"under_notice,omitempty"` // register
+	Reattach    bool         `json:"reattach,omitempty"`     // register: we lost sight of it, it did not go away
+	Incarnation string       `json:"incarnation,omitempty"`  // of the caller, on all that a node says
+	Notice      *notice      `json:"notice,omitempty"`       // announce
+	Incident    string       `json:"incident,omitempty"`     // withdraw
+	Order       *order       `json:"order,omitempty"`        // decommission; At is set when it is first applied
+	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
+}
+
+type verb string
+
+const (
+	doRegister     verb = "register"
+	doAnnounce     verb = "announce"
+	doWithdraw     verb = "withdraw"
+	doUnavailable  verb = "unavailable"
+	doGoodbye      verb = "goodbye"
+	doDecommission verb = "decommission"
+	doRecommission verb = "recommission"
+	doLose         verb = "lose"
+	doTimeout      verb = "timeout"
+	doForget       verb = "forget"
+)
+
+// Reasons why a command is refused. Nothing changed then.
+var (
+	errUnknownNode = errors.New("not known here")
+	errIncarnation = errors.New("registered with another incarnation")
+	errOwnNotice   = errors.New("leaving on its own notice")
+)
+
+// apply does c whole or not at all.
+func (m *machine) apply(c command) ([]event, error) {
+	nodes, events, err := m.try(c)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range nodes {
+		if n.State == "" {
+			delete(m.Nodes, c.Nodes[i])
+		} else {
+			m.Nodes[n.Name] = n
+		}
+	}
+	m.record(events)
+	if c.Manifest != nil && len(events) > 0 {
+		m.keep(c.Manifest)
+	}
+	return events, nil
+}
+
+// idle says whether c would change nothing, so that it need not be logged.
+func (m *machine) idle(c command) bool {
+	_, events, err := m.try(c)
+	return err == nil && len(events) == 0
+}
+
+// try works out what c would do. A step that has no event to tell has changed nothing, and its node stays as it was.
+func (m *machine) try(c command) (nodes []node, events []event, err error) {
+	for _, name := range c.Nodes {
+		was := m.Nodes[name]
+		s := step{node: was, cmd: c, name: name, last: m.LastEvent + uint64(len(events))}
+		if err := s.take(); err != nil {
+			return nil, nil, fmt.Errorf("node %s: %w", name, err)
+		}
+		if len(s.events) == 0 {
+			s.node = was
+		}
+		if s.node.State != was.State {
+			s.node.Since = c.At
+		}
+		nodes, events = append(nodes, s.node), append(events, s.events...)
+	}
+	return nodes, events, nil
+}
+
+// record appends. It never writes into the part of the slice that a snapshot may be reading.
+func (m *machine) record(events []event) {
+	m.Events = append(m.Events, events...)
+	m.LastEvent += uint64(len(events))
+	if len(m.Events) >= 2*keptEvents {
+		m.Events = slices.Clone(m.Events[len(m.Events)-keptEvents:])
+	}
+}
+
+// keep adds a manifest; a repeated goodbye replaces what it said before.
+func (m *machine) keep(ref *manifestRef) {
+	kept := make([]*manifestRef, 0, len(m.Manifests)+1)
+	for _, r := range m.Manifests {
+		if r.Node != ref.Node || r.Incarnation != ref.Incarnation || r.Incident != ref.Incident {
+			kept = append(kept, r)
+		}
+	}
+	kept = append(kept, ref)
+	m.Manifests = kept[max(0, len(kept)-keptManifests):]
+}
+
+// inForce says whether what ref names as lost is lost still: a node that came back as itself brought its blocks along.
+func (m *machine) inForce(ref *manifestRef) bool {
+	n, ok := m.Nodes[ref.Node]
+	return !ok || n.Incarnation != ref.Incarnation || n.ReturnedAt.Before(ref.At)
+}
+
+// freeze is a copy that later commands leave alone.
+func (m *machine) freeze() *machine {
+	c := *m
+	c.Nodes = make(map[string]node, len(m.Nodes))
+	maps.Copy(c.Nodes, m.Nodes)
+	return &c
+}
+
+// thaw reads what a frozen machine was written as.
+func thaw(data []byte) (*machine, error) {
+	m := newMachine()
+	if err := json.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	return m, nil
+}

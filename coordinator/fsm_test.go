@@ -1,0 +1,449 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+var t0 = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// story drives a machine with commands at seconds since t0 and gathers what happened.
+type story struct {
+	t *testing.T
+	*machine
+	now  time.Time
+	told []string
+}
+
+func newStory(t *testing.T) *story { return &story{t: t, machine: newMachine(), now: t0} }
+
+func (s *story) at(seconds float64) *story {
+	s.now = t0.Add(time.Duration(seconds * float64(time.Second)))
+	return s
+}
+
+func (s *story) do(c command) error {
+	c.Version, c.At = commandVersion, s.now
+	events, err := s.apply(c)
+	for _, e := range events {
+		s.told = append(s.told, e.Type)
+	}
+	return err
+}
+
+func (s *story) must(c command) {
+	s.t.Helper()
+	if err := s.do(c); err != nil {
+		s.t.Fatalf("%s: %v", c.Do, err)
+	}
+}
+
+func (s *story) register(name, incarnation string, also ...func(*command)) {
+	s.t.Helper()
+	c := command{Do: doRegister, Nodes: []string{name}, Facts: &facts{Incarnation: incarnation, PeerAddress: name + ":7412"}}
+	for _, f := range also {
+		f(&c)
+	}
+	s.must(c)
+}
+
+func (s *story) order(timeout time.Duration, names ...string) {
+	s.t.Helper()
+	s.must(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: "kernel"}})
+}
+
+func (s *story) announce(name, incident, kind string, left time.Duration) {
+	s.t.Helper()
+	n := &notice{Incident: incident, Kind: kind, Source: "ec2"}
+	if left != 0 {
+		n.Deadline = s.now.Add(left)
+	}
+	s.must(command{Do: doAnnounce, Nodes: []string{name}, Incarnation: s.Nodes[name].Incarnation, Notice: n})
+}
+
+func (s *story) plain(do verb, names ...string) {
+	s.t.Helper()
+	s.must(command{Do: do, Nodes: names})
+}
+
+func (s *story) withdraw(name, incident string) {
+	s.t.Helper()
+	s.must(command{Do: doWithdraw, Nodes: []string{name}, Incident: incident})
+}
+
+func (s *story) goodbye(name, incident string, lost int64) {
+	s.t.Helper()
+	n := s.Nodes[name]
+	s.must(command{Do: doGoodbye, Nodes: []string{name}, Manifest: &manifestRef{File: name + incident, Node: name, Incarnation: n.Incarnation, Incident: incident, At: s.now, Lost: lost}})
+}
+
+// is checks a node's state, and the seconds since t0 at which its decommission ends (0: it does not).
+func (s *story) is(name string, state State, deadline float64) {
+	s.t.Helper()
+	n := s.Nodes[name]
+	if n.State != state {
+		s.t.Errorf("node %s: got %s, want %s", name, n.State, state)
+	}
+	var want time.Time
+	if deadline != 0 {
+		want = t0.Add(time.Duration(deadline * float64(time.Second)))
+	}
+	if n.leaving() {
+		if got := n.Decommission.deadline(); !got.Equal(want) {
+			s.t.Errorf("node %s: got deadline %s, want %s", name, got, want)
+		}
+	}
+}
+
+// tells checks what happened since the last time.
+func (s *story) tells(want string) {
+	s.t.Helper()
+	if got := strings.Join(s.told, " "); got != want {
+		s.t.Errorf("got events %q, want %q", got, want)
+	}
+	s.told = nil
+}
+
+func TestStories(t *testing.T) {
+	stories := map[string]func(*story){
+		"an order is carried out": func(s *story) {
+			s.register("a", "i1")
+			s.is("a", Active, 0)
+			s.at(10).order(90*time.Second, "a")
+			s.is("a", Decommissioning, 100)
+			s.at(11).announce("a", "inc1", echo, 89*time.Second)
+			s.is("a", Decommissioning, 100)
+			s.at(40).goodbye("a", "inc1", 0)
+			s.is("a", Decommissioned, 0)
+			s.at(200).plain(doRecommission, "a")
+			s.is("a", Active, 0)
+			s.tells("NodeRegistered NodeDecommissioning WorkerDecommission NodeDecommissioned NodeRecommissioned")
+		},
+		"another timeout starts no new clock": func(s *story) {
+			s.register("a", "i1")
+			s.order(time.Hour, "a")
+			s.at(50).order(time.Minute, "a")
+			s.is("a", Decommissioning, 60)
+			s.at(55).order(time.Minute, "a")
+			s.at(56).order(-1, "a")
+			s.is("a", Decommissioning, 0)
+			s.at(57).order(30*time.Second, "a")
+			s.plain(doTimeout, "a")
+			s.is("a", Decommissioned, 0)
+			s.tells("NodeRegistered NodeDecommissioning DecommissionChanged DecommissionChanged DecommissionChanged NodeDecommissioned")
+		},
+		"the clock ends a silent leaver, and not before": func(s *story) {
+			s.register("a", "i1")
+			s.order(90*time.Second, "a")
+			s.at(60).plain(doLose, "a")
+			s.at(89.999).plain(doTimeout, "a")
+			s.is("a", Decommissioning, 90)
+			s.at(90).plain(doTimeout, "a")
+			s.is("a", Decommissioned, 0)
+			if got := s.Nodes["a"].Decommission.Outcome; got != timedOut {
+				s.t.Errorf("got outcome %q, want %q", got, timedOut)
+			}
+			s.at(91).goodbye("a", "inc1", 3) // its account is wanted all the same
+			s.is("a", Decommissioned, 0)
+			s.tells("NodeRegistered NodeDecommissioning NodeDecommissioned ManifestReceived")
+		},
+		"a notice, repeated, withdrawn": func(s *story) {
+			s.register("a", "i1")
+			s.announce("a", "inc1", "terminate", 120*time.Second)
+			s.is("a", Decommissioning, 120)
+			s.at(5).announce("a", "inc1", "terminate", 115200*time.Millisecond) // the same, a little late
+			s.is("a", Decommissioning, 120)
+			s.at(6).announce("a", "inc1", "terminate", 60*time.Second)
+			s.is("a", Decommissioning, 66)
+			s.at(7).withdraw("a", "inc-other")
+			s.withdraw("a", "inc1")
+			s.is("a", Active, 0)
+			s.withdraw("a", "inc1")
+			s.tells("NodeRegistered WorkerDecommission DecommissionChanged NodeRecommissioned")
+		},
+		"a notice meets an order: the earlier deadline binds, each goes alone": func(s *story) {
+			s.register("a", "i1")
+			s.order(time.Hour, "a")
+			s.at(10).announce("a", "inc1", "terminate", 120*time.Second)
+			s.is("a", Decommissioning, 130)
+			s.at(11).withdraw("a", "inc1")
+			s.is("a", Decommissioning, 3600)
+			s.at(12).announce("a", "inc2", "terminate", 120*time.Second)
+			s.at(13).plain(doRecommission, "a")
+			s.is("a", Decommissioning, 132)
+			if err := s.do(command{Do: doRecommission, Nodes: []string{"a"}}); !errors.Is(err, errOwnNotice) {
+				s.t.Errorf("got %v, want %v", err, errOwnNotice)
+			}
+			s.tells("NodeRegistered NodeDecommissioning WorkerDecommission NoticeWithdrawn WorkerDecommission NodeRecommissioned")
+		},
+		"the echo of an order that was taken back is nothing": func(s *story) {
+			s.register("a", "i1")
+			s.order(time.Hour, "a")
+			s.plain(doRecommission, "a")
+			s.announce("a", "inc1", echo, time.Hour)
+			s.is("a", Active, 0)
+			s.tells("NodeRegistered NodeDecommissioning NodeRecommissioned")
+		},
+		"lost and back": func(s *story) {
+			s.register("a", "i1")
+			s.at(31).plain(doLose, "a")
+			s.is("a", Lost, 0)
+			s.plain(doLose, "a")
+			s.at(40).register("a", "i1")
+			s.is("a", Active, 0)
+			s.tells("NodeRegistered NodeLost NodeReturned")
+		},
+		"an order without limit ends as lost, and stands when the node is back": func(s *story) {
+			s.register("a", "i1")
+			s.order(-1, "a")
+			id := s.Nodes["a"].Decommission.ID
+			s.at(31).plain(doLose, "a")
+			s.is("a", Lost, 0)
+			s.at(99).register("a", "i1")
+			s.is("a", Decommissioning, 0)
+			if d := s.Nodes["a"].Decommission; d.ID != id || !d.StartedAt.Equal(t0) {
+				s.t.Errorf("got decommission %s of %s, want %s of %s", d.ID, d.StartedAt, id, t0)
+			}
+			s.at(140).plain(doLose, "a")
+			s.plain(doRecommission, "a")
+			s.is("a", Lost, 0)
+			s.at(150).register("a", "i1")
+			s.is("a", Active, 0)
+			s.tells("NodeRegistered NodeDecommissioning NodeLost NodeReturned NodeLost NodeRecommissioned NodeReturned")
+		},
+		"a restart is announced": func(s *story) {
+			s.register("a", "i1")
+			s.must(command{Do: doUnavailable, Nodes: []string{"a"}, Incarnation: "i1"})
+			s.at(1000).plain(doLose, "a")
+			s.is("a", Shutdown, 0)
+			s.register("a", "i1")
+			s.is("a", Active, 0)
+			s.order(time.Hour, "a")
+			s.must(command{Do: doUnavailable, Nodes: []string{"a"}, Incarnation: "i1"})
+			s.is("a", Decommissioning, 1000+3600)
+			s.tells("NodeRegistered NodeShutdown NodeReturned NodeDecommissioning")
+		},
+		"a drained node that registers stays, unless it is we who came back": func(s *story) {
+			s.register("a", "i1")
+			s.announce("a", "inc1", "manual", 0)
+			s.goodbye("a", "inc1", 0)
+			s.register("a", "i1", func(c *command) { c.Reattach = true })
+			s.is("a", Decommissioned, 0)
+			s.register("a", "i1", func(c *command) { c.UnderNotice = true })
+			s.is("a", Decommissioned, 0)
+			s.announce("a", "inc1", "manual", 0) // it repeats itself
+			s.is("a", Decommissioned, 0)
+			s.register("a", "i1")
+			s.is("a", Active, 0)
+			s.goodbye("a", "inc1", 0) // late on the way
+			s.is("a", Active, 0)
+			s.tells("NodeRegistered WorkerDecommission NodeDecommissioned NodeReturned")
+		},
+		"another machine under the name": func(s *story) {
+			s.register("a", "i1")
+			id := s.Nodes["a"].ID
+			s.order(time.Hour, "a")
+			s.register("a", "i2")
+			s.is("a", Active, 0)
+			if n := s.Nodes["a"]; n.ID == id || n.Decommission != nil {
+				s.t.Errorf("got %s with decommission %v, want another id and none", n.ID, n.Decommission)
+			}
+			if err := s.do(command{Do: doAnnounce, Nodes: []string{"a"}, Incarnation: "i1", Notice: &notice{Incident: "x"}}); !errors.Is(err, errIncarnation) {
+				s.t.Errorf("got %v, want %v", err, errIncarnation)
+			}
+			s.tells("NodeRegistered NodeDecommissioning NodeReplaced NodeRegistered")
+		},
+		"a goodbye out of the blue": func(s *story) {
+			s.register("a", "i1")
+			s.goodbye("a", "inc1", 2)
+			s.is("a", Decommissioned, 0)
+			s.goodbye("a", "inc1", 2)
+			if got := len(s.Manifests); got != 1 {
+				s.t.Errorf("got %d manifests, want the repeated one in place of the first", got)
+			}
+			s.tells("NodeRegistered NodeDecommissioned ManifestReceived")
+		},
+		"lost blocks are back with their node": func(s *story) {
+			s.register("a", "i1")
+			s.announce("a", "inc1", "manual", 0)
+			s.at(5).goodbye("a", "inc1", 2)
+			ref := s.Manifests[0]
+			if !s.inForce(ref) {
+				s.t.Error("a drained node's losses are not in force")
+			}
+			s.at(6).withdraw("a", "inc1")
+			if s.inForce(ref) {
+				s.t.Error("the losses of a node that stayed are in force")
+			}
+			s.at(7).register("a", "i2")
+			if !s.inForce(ref) {
+				s.t.Error("the losses of a machine that was replaced are not in force")
+			}
+		},
+		"one unknown node refuses the whole order": func(s *story) {
+			s.register("a", "i1")
+			if err := s.do(command{Do: doDecommission, Nodes: []string{"a", "b"}, Order: &order{}}); !errors.Is(err, errUnknownNode) {
+				s.t.Errorf("got %v, want %v", err, errUnknownNode)
+			}
+			s.is("a", Active, 0)
+		},
+		"what is gone is forgotten in the end": func(s *story) {
+			s.register("a", "i1")
+			s.register("b", "i1")
+			s.plain(doLose, "a")
+			s.at(forgetAfter.Seconds()).plain(doForget, "a", "b")
+			s.is("a", Lost, 0)
+			s.at(forgetAfter.Seconds()+1).plain(doForget, "a", "b")
+			s.is("b", Active, 0)
+			if _, ok := s.Nodes["a"]; ok {
+				s.t.Error("node a is still there")
+			}
+			s.tells("NodeRegistered NodeRegistered NodeLost NodeForgotten")
+		},
+	}
+	for name, tell := range stories {
+		t.Run(name, func(t *testing.T) { tell(newStory(t)) })
+	}
+}
+
+func TestUnknownVerbIsRefused(t *testing.T) {
+	s := newStory(t)
+	s.register("a", "i1")
+	if err := s.do(command{Do: "dance", Nodes: []string{"a"}}); err == nil {
+		t.Error("a command that is not known was applied")
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	s := newStory(t)
+	s.register("a", "i1")
+	for range 3 * keptEvents / 2 {
+		s.plain(doLose, "a")
+		s.register("a", "i1")
+	}
+	if got := len(s.Events); got < keptEvents || got >= 2*keptEvents {
+		t.Errorf("got %d events kept, want %d to %d", got, keptEvents, 2*keptEvents)
+	}
+	for i, e := range s.Events {
+		if want := s.LastEvent - uint64(len(s.Events)-1-i); e.Index != want {
+			t.Fatalf("event %d: got index %d, want %d", i, e.Index, want)
+		}
+	}
+}
+
+// randomCommand makes any command, sensible or not.
+func randomCommand(r *rand.Rand, at time.Time) command {
+	pick := func(words ...string) string { return words[r.IntN(len(words))] }
+	c := command{Version: commandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
+	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget}
+	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
+	switch c.Do = verbs[r.IntN(len(verbs))]; c.Do {
+	case doRegister:
+		c.Facts = &facts{Incarnation: incarnation, PeerAddress: pick("h:1", "h:2")}
+		c.UnderNotice, c.Reattach = r.IntN(3) == 0, r.IntN(3) == 0
+	case doAnnounce:
+		c.Incarnation = incarnation
+		c.Notice = &notice{Incident: incident, Kind: pick("terminate", "manual", echo)}
+		if r.IntN(2) == 0 {
+			c.Notice.Deadline = at.Add(time.Duration(r.IntN(100)) * time.Second)
+		}
+	case doWithdraw:
+		c.Incident, c.Incarnation = incident, incarnation
+	case doGoodbye:
+		c.Incarnation = incarnation
+		c.Manifest = &manifestRef{File: fmt.Sprint(r.Uint64()), Node: c.Nodes[0], Incarnation: incarnation, Incident: incident, At: at}
+	case doDecommission:
+		c.Order = &order{Timeout: time.Duration(r.IntN(200)-20) * time.Second}
+		c.Nodes = append(c.Nodes, "a")
+		if c.Nodes[0] == "a" {
+			c.Nodes = c.Nodes[:1]
+		}
+	}
+	return c
+}
+
+// checkMachine holds what must be true after any command.
+func checkMachine(m *machine) error {
+	for name, n := range m.Nodes {
+		d := n.Decommission
+		switch {
+		case n.Name != name || n.ID == "" || n.Incarnation == "":
+			return fmt.Errorf("node %q is %+v", name, n)
+		case n.leaving() && (d == nil || d.Outcome != running || !d.EndedAt.IsZero()):
+			return fmt.Errorf("node %s leaves with decommission %+v", name, d)
+		case n.leaving() && d.Order == nil && d.Notice == nil:
+			return fmt.Errorf("node %s leaves for nobody", name)
+		case !n.leaving() && d != nil && (d.Outcome == running || d.EndedAt.IsZero()):
+			return fmt.Errorf("node %s is %s with a running decommission", name, n.State)
+		}
+	}
+	for i, e := range m.Events {
+		if e.Index != m.LastEvent-uint64(len(m.Events)-1-i) {
+			return fmt.Errorf("event %d has index %d of %d", i, e.Index, m.LastEvent)
+		}
+	}
+	return nil
+}
+
+// A machine that was written and read back, at any point, goes on like one that was not; what was frozen stays; a command
+// said to be idle is.
+func FuzzMachine(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed, uint16(150))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		one, two := newMachine(), newMachine()
+		at := t0
+		for range steps % 512 {
+			at = at.Add(time.Duration(r.IntN(40)) * time.Second)
+			c := randomCommand(r, at)
+			text := written(t, c)
+			before := one.freeze()
+			was := written(t, before)
+			idle := one.idle(c)
+
+			events, err := one.apply(c)
+			if (err != nil || len(events) == 0) && written(t, one) != was {
+				t.Fatalf("%s: refused or idle (%v), and changed the machine", text, err)
+			}
+			if idle && len(events) > 0 {
+				t.Fatalf("%s: said to be idle, told %v", text, events)
+			}
+			if written(t, before) != was {
+				t.Fatalf("%s: changed a frozen machine", text)
+			}
+			if err := checkMachine(one); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			var again command
+			if err := json.Unmarshal([]byte(text), &again); err != nil {
+				t.Fatal(err)
+			}
+			if r.IntN(8) == 0 {
+				if two, err = thaw([]byte(written(t, two))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			told, _ := two.apply(again)
+			if !reflect.DeepEqual(told, events) || written(t, two) != written(t, one) {
+				t.Fatalf("%s: two machines differ", text)
+			}
+		}
+	})
+}
+
+func written(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,211 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+const (
+	// A reader that takes nothing for this long is cut off.
+	writePatience = 30 * time.Second
+	// Proxies drop streams on which nothing happens; 15 s is what the HTML standard suggests (server-sent events, 9.2.7).
+	eventComment = 15 * time.Second
+)
+
+// web is the coordinator over HTTP. Health and metrics are for everybody, what tells of nodes needs a certificate.
+type web struct {
+	*fleet
+	closing context.Context
+}
+
+func (s *web) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", s.metrics.handler())
+	mux.HandleFunc("GET /nodes", s.known(s.listNodes))
+	mux.HandleFunc("GET /nodes/{node}", s.known(s.getNode))
+	mux.HandleFunc("GET /events", s.known(s.streamEvents))
+	return mux
+}
+
+// known lets through who showed a certificate of a node, an operator or an app.
+func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			refuseHTTP(w, http.StatusUnauthorized, "show a certificate of a node, an operator or an app, such as curl --cert operator.pem --key operator.key")
+			return
+		}
+		name, err := certs.PeerName(*r.TLS)
+		if err != nil || !slices.Contains([]certs.Role{certs.RoleNode, certs.RoleOperator, certs.RoleApp}, name.Role) {
+			refuseHTTP(w, http.StatusForbidden, fmt.Sprintf("%s may not read this: show a certificate of a node, an operator or an app", name))
+			return
+		}
+		next(w, r)
+	}
+}
+
+func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
+	if !s.ledger.leads() {
+		refuseHTTP(w, http.StatusServiceUnavailable, "the log cannot be written now: look at the disk of data_dir")
+		return
+	}
+	io.WriteString(w, "ok\n")
+}
+
+func (s *web) listNodes(w http.ResponseWriter, _ *http.Request) {
+	all := []nodeJSON{}
+	for _, n := range s.nodes() {
+		all = append(all, jsonOf(s.picture(n)))
+	}
+	writeJSON(w, http.StatusOK, all)
+}
+
+func (s *web) getNode(w http.ResponseWriter, r *http.Request) {
+	n, known := s.node(r.PathValue("node"))
+	if !known {
+		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("node %q is not known here: GET /nodes lists those that are", r.PathValue("node")))
+		return
+	}
+	writeJSON(w, http.StatusOK, jsonOf(s.picture(n)))
+}
+
+// streamEvents sends what happened after ?after=INDEX (or Last-Event-ID, which browsers send when they come back), then
+// what happens.
+func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
+	after, err := strconv.ParseUint(firstWord(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"), "0"), 10, 64)
+	if err != nil {
+		refuseHTTP(w, http.StatusBadRequest, "after must be the index of an event")
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	control := http.NewResponseController(w)
+	if control.SetReadDeadline(time.Time{}) != nil { // the one that bounds ordinary requests would end this one too
+		return
+	}
+	put := func(format string, args ...any) error {
+		if err := control.SetWriteDeadline(time.Now().Add(writePatience)); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, format, args...); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	if put(": events follow\n\n") != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		// Following in turns of bounded length leaves a gap for the comment, without a second writer.
+		turn, end := context.WithTimeout(ctx, eventComment)
+		err := s.follow(turn, after, true, func(e event) error {
+			data, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			after = e.Index
+			return put("id: %d\nevent: %s\ndata: %s\n\n", e.Index, e.Type, data)
+		})
+		end()
+		if err != nil || ctx.Err() == nil && put(":\n\n") != nil {
+			return
+		}
+	}
+}
+
+func firstWord(words ...string) string {
+	for _, w := range words {
+		if w != "" {
+			return w
+		}
+	}
+	return ""
+}
+
+// nodeJSON is a node in the stable keys that scripts rely on. What is not known is null, never 0.
+type nodeJSON struct {
+	Name             string      `json:"name"`
+	ID               string      `json:"id"`
+	State            string      `json:"state"`
+	SubState         string      `json:"sub_state"`
+	Schedulable      bool        `json:"schedulable"`
+	Deactivated      bool        `json:"deactivated"`
+	Maintenance      string      `json:"maintenance"`
+	Excluded         bool        `json:"excluded"`
+	Notice           *noticeJSON `json:"notice"`
+	Deadline         *time.Time  `json:"deadline"`
+	RemainingSeconds *float64    `json:"remaining_seconds"`
+	PeerAddress      string      `json:"peer_address"`
+	Incarnation      string      `json:"incarnation"`
+	Disks            []diskJSON  `json:"disks"`
+	LastHeartbeat    *float64    `json:"last_heartbeat_seconds"`
+}
+
+type noticeJSON struct {
+	Kind     string     `json:"kind"`
+	Deadline *time.Time `json:"deadline"`
+}
+
+type diskJSON struct {
+	Path   string   `json:"path"`
+	Health string   `json:"health"`
+	Total  int64    `json:"total_bytes"`
+	Usable int64    `json:"usable_bytes"`
+	Slots  *int64   `json:"slots"`
+	Flush  *float64 `json:"flush_bytes_per_second"`
+	Fetch  *float64 `json:"fetch_bytes_per_second"`
+}
+
+func jsonOf(n *api.Node) nodeJSON {
+	out := nodeJSON{
+		Name: n.Name, ID: n.Id, State: n.State, SubState: n.SubState, Schedulable: n.Schedulable, Deactivated: n.Deactivated,
+		Maintenance: n.Maintenance, Excluded: n.Excluded, PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Disks: []diskJSON{},
+		RemainingSeconds: seconds(n.Remaining), LastHeartbeat: seconds(n.LastHeartbeat),
+	}
+	if n.Deadline != nil {
+		out.Deadline = new(n.Deadline.AsTime())
+	}
+	if said := n.Status.GetNotice(); said != nil {
+		out.Notice = &noticeJSON{Kind: said.Kind}
+		if said.Remaining != nil {
+			out.Notice.Deadline = new(time.Now().Add(said.Remaining.AsDuration()).UTC().Round(time.Millisecond))
+		}
+	}
+	for _, d := range n.Status.GetDisks() {
+		out.Disks = append(out.Disks, diskJSON{Path: d.Path, Health: d.Health, Total: d.TotalBytes, Usable: d.UsableBytes})
+	}
+	return out
+}
+
+func seconds(d *durationpb.Duration) *float64 {
+	if d == nil {
+		return nil
+	}
+	return new(d.AsDuration().Seconds())
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(v) // an error here is the reader's going away
+}
+
+func refuseHTTP(w http.ResponseWriter, code int, why string) {
+	writeJSON(w, code, map[string]string{"error": why})
+}

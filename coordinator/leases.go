@@ -1,0 +1,146 @@
+package coordinator
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// leases is what the leader believes of its nodes from their heartbeats. It is soft: nothing of it is written down, and
+// a new process starts by granting every node a full lease.
+type leases struct {
+	mu      sync.Mutex // guards all below, and every pulse
+	nodes   map[string]*pulse
+	awaited map[string]bool // in the fleet when this process started, and not heard since
+}
+
+// pulse is what one node last said.
+type pulse struct {
+	seen       time.Time // when it last gave a sign of life, or was granted a lease without one
+	heard      bool      // a sign of life came since this process started
+	registered bool      // it registered since this process started
+	status     *api.Status
+	said       time.Time // when status came
+	room       int64     // what peers are told; follows status in steps of a quarter
+	unsaid     int       // beats in a row without a notice and without a drain
+}
+
+// newLeases grants everybody in names a lease from now on, without having heard of them.
+func newLeases(names []string, now time.Time) *leases {
+	l := &leases{nodes: map[string]*pulse{}, awaited: map[string]bool{}}
+	for _, name := range names {
+		l.pulse(name).seen = now
+		l.awaited[name] = true
+	}
+	return l
+}
+
+// waiting says whether some node of the log has yet to be heard.
+func (l *leases) waiting() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.awaited) > 0
+}
+
+// regrant gives everybody a new lease: it was we who were not there.
+func (l *leases) regrant(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.nodes {
+		p.seen = now
+	}
+}
+
+// register notes a registration.
+func (l *leases) register(name string, status *api.Status, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.pulse(name)
+	p.registered = true
+	p.note(status, now)
+	delete(l.awaited, name)
+}
+
+// knows says whether the node has registered since this process started.
+func (l *leases) knows(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	return ok && p.registered
+}
+
+// beat renews a lease. It reports whether the list of peers is another now, and how many beats in a row came without
+// notice or drain.
+func (l *leases) beat(name string, status *api.Status, now time.Time) (changed bool, unsaid int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.pulse(name)
+	changed = p.note(status, now)
+	delete(l.awaited, name)
+	return changed, p.unsaid
+}
+
+// silent says whether the node's lease has run out.
+func (l *leases) silent(name string, now time.Time, lease time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	if !ok { // it is being registered at this very moment
+		p = l.pulse(name)
+		p.seen = now
+	}
+	return now.Sub(p.seen) > lease
+}
+
+// read is a copy of what the node last said. The status in it is never written to.
+func (l *leases) read(name string) pulse {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.nodes[name]; ok {
+		return *p
+	}
+	return pulse{}
+}
+
+func (l *leases) forget(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.nodes, name)
+}
+
+func (l *leases) pulse(name string) *pulse {
+	p, ok := l.nodes[name]
+	if !ok {
+		p = new(pulse)
+		l.nodes[name] = p
+	}
+	return p
+}
+
+func (p *pulse) note(status *api.Status, now time.Time) (changed bool) {
+	changed = !p.heard || watched(p.status) != watched(status)
+	p.seen, p.heard = now, true
+	if status == nil {
+		return changed
+	}
+	p.status, p.said = status, now
+	if d := status.RoomBytes - p.room; d != 0 && (p.room == 0 || status.RoomBytes == 0 || 4*max(d, -d) >= p.room) {
+		p.room, changed = status.RoomBytes, true
+	}
+	if status.Notice == nil && (status.Drain == nil || status.Drain.Phase == "cancelled") {
+		p.unsaid++
+	} else {
+		p.unsaid = 0
+	}
+	return changed
+}
+
+// watched says whether the node is under a notice that its agent takes seriously.
+func watched(s *api.Status) bool {
+	n := s.GetNotice()
+	return n != nil && n.Stance != "ignore"
+}
+
+// leaves says whether the node's own word is that it is leaving.
+func leaves(s *api.Status) bool { return s.GetNotice().GetStance() == "drain" }

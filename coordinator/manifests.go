@@ -1,0 +1,229 @@
+package coordinator
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// manifests keeps the entries of every ended decommission: a file of JSON lines each, the summary first. The log says which
+// files count; any other is what a crash left and is removed. What they name as lost is kept in memory as hashes, so that
+// "lost" is answered at once and also after a restart.
+type manifests struct {
+	root *os.Root
+	log  *slog.Logger
+	seed maphash.Seed
+
+	mu    sync.Mutex              // guards all below
+	lost  map[uint64]*manifestRef // hash of a block's id: the newest manifest that names it as lost
+	files map[string]bool
+}
+
+// entry is one line of a file.
+type entry struct {
+	ID      string `json:"id"`
+	Bytes   int64  `json:"bytes"`
+	Outcome string `json:"outcome"`
+	Peer    string `json:"peer,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+}
+
+// maxLine is above the longest entry: an id and a reason at their bounds, every byte escaped as \u00XX.
+const maxLine = 64 << 10
+
+// openManifests reads what dir has of refs. A file that cannot be read makes its blocks unknown, not the fleet.
+func openManifests(dir string, refs []*manifestRef, log *slog.Logger) (*manifests, error) {
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), lost: map[uint64]*manifestRef{}, files: map[string]bool{}}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	for _, e := range entries {
+		m.files[e.Name()] = true
+	}
+	m.prune(refs)
+	for _, ref := range refs {
+		if ref.Lost == 0 {
+			continue
+		}
+		for e, err := range m.read(ref) {
+			if err != nil {
+				log.Warn("a manifest cannot be read: the blocks that it names as lost are answered as unknown", "node", ref.Node, "err", err)
+				break
+			}
+			if e.Outcome == "lost" {
+				m.lost[m.hash(e.ID)] = ref
+			}
+		}
+	}
+	return m, nil
+}
+
+func (m *manifests) Close() error { return m.root.Close() }
+
+func (m *manifests) hash(id string) uint64 { return maphash.String(m.seed, id) }
+
+// namedLost is the newest manifest that names the block as lost, or nil.
+func (m *manifests) namedLost(id string) *manifestRef {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lost[m.hash(id)]
+}
+
+// keep takes a written manifest into account once the log refers to it.
+func (m *manifests) keep(ref *manifestRef, lost []uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.files[ref.File] = true
+	for _, h := range lost {
+		m.lost[h] = ref
+	}
+}
+
+// prune removes the files that none of refs names.
+func (m *manifests) prune(refs []*manifestRef) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	named := make(map[string]bool, len(refs))
+	for _, ref := range refs {
+		named[ref.File] = true
+	}
+	var pruned bool
+	for file := range m.files {
+		if !named[file] {
+			m.remove(file)
+			delete(m.files, file)
+			pruned = true
+		}
+	}
+	if !pruned {
+		return
+	}
+	for h, ref := range m.lost {
+		if !named[ref.File] {
+			delete(m.lost, h)
+		}
+	}
+}
+
+func (m *manifests) remove(file string) {
+	if err := m.root.RemoveAll(file); err != nil {
+		m.log.Warn("an unused manifest cannot be removed", "file", file, "err", err)
+	}
+}
+
+// read yields the entries of a manifest. It ends after the first error.
+func (m *manifests) read(ref *manifestRef) iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		f, err := m.root.Open(ref.File)
+		if err != nil {
+			yield(entry{}, err)
+			return
+		}
+		defer f.Close()
+		lines := bufio.NewScanner(f)
+		lines.Buffer(make([]byte, 0, 4096), maxLine)
+		lines.Scan() // the summary, for people: the log has it too
+		for n := 2; lines.Scan(); n++ {
+			var e entry
+			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+				yield(entry{}, fmt.Errorf("manifest %s, line %d: %w", ref.File, n, err))
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(entry{}, fmt.Errorf("manifest %s: %w", ref.File, err))
+		}
+	}
+}
+
+// manifestWriter is a manifest on its way in.
+type manifestWriter struct {
+	of     *manifests
+	name   string
+	file   *os.File
+	out    *bufio.Writer
+	lines  *json.Encoder
+	lost   []uint64
+	counts map[string]int64 // by outcome
+	total  int64
+	ended  bool
+}
+
+// begin starts a file for node's manifest. Its caller ends with commit, and calls abort in any case.
+func (m *manifests) begin(node string, summary *api.ManifestSummary) (*manifestWriter, error) {
+	head, err := protojson.Marshal(summary)
+	if err != nil {
+		return nil, err
+	}
+	w := &manifestWriter{of: m, name: node + "-" + strings.ToLower(rand.Text()) + ".jsonl", counts: map[string]int64{}}
+	if w.file, err = m.root.OpenFile(w.partial(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return nil, err
+	}
+	w.out = bufio.NewWriterSize(w.file, 64<<10)
+	w.lines = json.NewEncoder(w.out)
+	if err := w.lines.Encode(json.RawMessage(head)); err != nil {
+		w.abort()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *manifestWriter) partial() string { return "partial-" + w.name }
+
+func (w *manifestWriter) add(e *api.ManifestEntry) error {
+	if w.total++; w.total > maxEntries {
+		return fault("a manifest of more than %d entries", maxEntries)
+	}
+	w.counts[e.Outcome]++
+	if e.Outcome == "lost" {
+		w.lost = append(w.lost, w.of.hash(e.Id))
+	}
+	return w.lines.Encode(entry{e.Id, e.Bytes, e.Outcome, e.Peer, e.Reason})
+}
+
+// commit makes the file durable under its own name.
+func (w *manifestWriter) commit() error {
+	if err := errors.Join(w.out.Flush(), w.file.Sync()); err != nil {
+		return err
+	}
+	w.ended = true
+	if err := w.file.Close(); err != nil {
+		return err
+	}
+	if err := w.of.root.Rename(w.partial(), w.name); err != nil {
+		return err
+	}
+	return syncDir(w.of.root.Name())
+}
+
+// abort removes what commit has not made durable.
+func (w *manifestWriter) abort() {
+	if !w.ended {
+		w.ended = true
+		w.file.Close()
+		w.of.remove(w.partial())
+	}
+}

@@ -1,0 +1,327 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// membership is what agents call. Who calls is read from the certificate.
+type membership struct {
+	api.UnimplementedMembershipServer
+	*fleet
+}
+
+func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api.RegisterReply, error) {
+	name, err := speaker(ctx, r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRegister(r); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	// A drained node that registers has come back to stay, unless it is we who came back: then it only repeats itself.
+	reattach := !s.leases.knows(name) && (now.Sub(s.started) <= s.cfg.Lease || s.leases.read(name).heard)
+	if _, err := s.do(command{
+		Do: doRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
+		Facts: &facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
+	}); err != nil {
+		return nil, asStatus(err)
+	}
+	s.leases.register(name, r.Status, now)
+	s.roster.change()
+	n, _ := s.node(name)
+	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo()}, nil
+}
+
+func (s *membership) paceTo() *api.Pace {
+	interval, lease := s.pace()
+	return &api.Pace{Interval: durationpb.New(interval), Lease: durationpb.New(lease)}
+}
+
+func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*api.HeartbeatReply, error) {
+	name, err := speaker(ctx, r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	if err := first(checkIncarnation(r.Incarnation), checkStatus(r.Status)); err != nil {
+		return nil, err
+	}
+	n, known := s.node(name)
+	if !known || n.Incarnation != r.Incarnation {
+		s.metrics.beats.WithLabelValues("unknown").Inc()
+		return &api.HeartbeatReply{Register: true, Pace: s.paceTo()}, nil
+	}
+	changed, unsaid := s.leases.beat(name, r.Status, time.Now())
+	if changed {
+		s.roster.change()
+	}
+	if !s.leases.knows(name) || n.State == Lost || n.State == Shutdown {
+		// After a restart its blocks are wanted anew; a node that was given up comes back by name.
+		s.metrics.beats.WithLabelValues("reattach").Inc()
+		return &api.HeartbeatReply{Register: true, Pace: s.paceTo()}, nil
+	}
+	s.metrics.beats.WithLabelValues("known").Inc()
+	if n, err = s.heal(n, r.Status, unsaid); err != nil {
+		return nil, asStatus(err)
+	}
+	reply := &api.HeartbeatReply{Pace: s.paceTo(), Directive: directive(n, time.Now())}
+	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
+	return reply, nil
+}
+
+// heal brings the node's state in line with what its status says, for words that were spoken while nobody was here.
+func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
+	c := command{Nodes: []string{n.Name}, Incarnation: n.Incarnation}
+	switch d := n.Decommission; {
+	case (n.State == Active || n.leaving()) && leaves(st) && checkAnnounced(st.Notice) == nil:
+		c.Do, c.Notice = doAnnounce, noticeFrom(st.Notice, time.Now())
+	case (n.leaving() || n.State == Decommissioned) && d != nil && d.Order == nil && d.Notice != nil && unsaid >= unsaidBeats:
+		c.Do, c.Incident = doWithdraw, d.Notice.Incident
+	default:
+		return n, nil
+	}
+	events, err := s.do(c)
+	if err != nil || len(events) == 0 {
+		return n, err
+	}
+	n, _ = s.node(n.Name)
+	return n, nil
+}
+
+// directive is the standing wish. It stands also when the node is done, until somebody takes it back.
+func directive(n node, now time.Time) *api.Directive {
+	if d := n.Decommission; (n.leaving() || n.State == Decommissioned) && d != nil && d.Order != nil {
+		wish := &api.Directive{Decommission: d.ID, Reason: d.Order.Reason}
+		if at := d.Order.deadline(); !at.IsZero() {
+			wish.Remaining = durationpb.New(at.Sub(now))
+		}
+		return wish
+	}
+	return nil
+}
+
+func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecommissionRequest) (*api.WorkerDecommissionReply, error) {
+	name, err := speaker(ctx, r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	if err := first(checkIncarnation(r.Incarnation), checkAnnounced(r.Notice)); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if _, err := s.do(command{Do: doAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
+		return nil, asStatus(err)
+	}
+	return &api.WorkerDecommissionReply{}, nil
+}
+
+func checkAnnounced(n *api.Notice) error {
+	if n.GetIncident() == "" {
+		return fault("notice without an incident: name the incident, so that repeating it is no second one")
+	}
+	return checkNotice(n)
+}
+
+func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDecommissionRequest) (*api.WithdrawDecommissionReply, error) {
+	name, err := speaker(ctx, r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	if err := first(checkIncarnation(r.Incarnation), checkWord("incident", r.Incident, maxWord)); err != nil {
+		return nil, err
+	}
+	if _, err := s.do(command{Do: doWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
+		return nil, asStatus(err)
+	}
+	return &api.WithdrawDecommissionReply{}, nil
+}
+
+func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavailableRequest) (*api.ReportUnavailableReply, error) {
+	name, err := speaker(ctx, r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkIncarnation(r.Incarnation); err != nil {
+		return nil, err
+	}
+	if _, err := s.do(command{Do: doUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
+		return nil, asStatus(err)
+	}
+	return &api.ReportUnavailableReply{}, nil
+}
+
+// ReportBlocks gathers a full report aside and swaps it in at its end, so that readers never meet half of one.
+func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
+	var name string
+	var full map[blockKey]landed
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if name == "" {
+			if name, err = s.reporter(stream.Context(), r); err != nil {
+				return err
+			}
+			if r.Full {
+				full = map[blockKey]landed{}
+			}
+		}
+		if err := checkReport(r); err != nil {
+			return err
+		}
+		words := wordsOf(r)
+		if full == nil {
+			if err := s.blocks.hear(name, words); err != nil {
+				return status.Error(codes.ResourceExhausted, err.Error())
+			}
+			continue
+		}
+		if err := gather(full, words); err != nil {
+			return status.Error(codes.ResourceExhausted, err.Error())
+		}
+	}
+	if full != nil {
+		if err := s.blocks.replace(name, full); err != nil {
+			return status.Error(codes.ResourceExhausted, err.Error())
+		}
+	}
+	return stream.SendAndClose(&api.ReportBlocksReply{})
+}
+
+// reporter is the node behind a stream, as its first message says.
+func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (string, error) {
+	name, err := speaker(ctx, r.GetNode())
+	if err != nil {
+		return "", err
+	}
+	return name, s.registered(name, r.Incarnation)
+}
+
+func (s *membership) registered(name, incarnation string) error {
+	switch n, known := s.node(name); {
+	case !known:
+		return status.Errorf(codes.NotFound, "node %s is not known here: it must register first", name)
+	case n.Incarnation != incarnation:
+		return status.Errorf(codes.FailedPrecondition, "node %s is registered with incarnation %s, not %q: it must register first", name, n.Incarnation, incarnation)
+	}
+	return nil
+}
+
+func wordsOf(r *api.ReportBlocksRequest) []word {
+	words := make([]word, 0, len(r.Landed)+len(r.Gone))
+	for _, b := range r.Landed {
+		words = append(words, word{id: b.Id, bytes: b.Bytes, from: b.From})
+	}
+	for _, id := range r.Gone {
+		words = append(words, word{id: id, gone: true})
+	}
+	return words
+}
+
+// Goodbye ends a decommission. The manifest is on the disk before the log refers to it, and the log before the node hears
+// that it may go.
+func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeRequest, api.GoodbyeReply]) error {
+	r, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return checkSummary(nil)
+	}
+	if err != nil {
+		return err
+	}
+	summary := r.Summary
+	if err := checkSummary(summary); err != nil {
+		return err
+	}
+	name, err := speaker(stream.Context(), summary.Node)
+	if err != nil {
+		return err
+	}
+	if err := s.registered(name, summary.Incarnation); err != nil {
+		return err
+	}
+	w, err := s.manifests.begin(name, summary)
+	if err != nil {
+		return s.unwritten(name, err)
+	}
+	defer w.abort()
+	for ; err == nil; r, err = stream.Recv() {
+		if err := checkCount("entries", len(r.Entries), maxBlocks); err != nil {
+			return err
+		}
+		for _, e := range r.Entries {
+			if err := checkEntry(e); err != nil {
+				return err
+			}
+			if err := w.add(e); err != nil {
+				return s.unwritten(name, err)
+			}
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := w.commit(); err != nil {
+		return s.unwritten(name, err)
+	}
+	if err := s.end(name, summary, w); err != nil {
+		return err
+	}
+	return stream.SendAndClose(&api.GoodbyeReply{})
+}
+
+func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestWriter) error {
+	if w.counts["moved"] != summary.GetMoved().GetBlocks() || w.counts["lost"] != summary.GetLost().GetBlocks() || w.counts["skipped"] != summary.GetSkipped().GetBlocks() {
+		s.log.Warn("a manifest's summary and its entries disagree: the entries count", "node", name, "incident", summary.Incident)
+	}
+	said, err := proto.Marshal(summary)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	ref := &manifestRef{
+		File: w.name, Node: name, Incarnation: summary.Incarnation, Incident: summary.Incident, At: time.Now().UTC().Round(0), Summary: said,
+		Moved: w.counts["moved"], Lost: w.counts["lost"], Skipped: w.counts["skipped"],
+	}
+	s.goodbyes.Lock()
+	defer s.goodbyes.Unlock()
+	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
+	if errors.Is(err, errNoLog) {
+		return asStatus(err) // it may have been written all the same: the next start finds out whether the file counts
+	}
+	if err != nil || len(events) == 0 { // refused, or overtaken: the file stands for nothing
+		s.manifests.remove(w.name)
+		return asStatus(err)
+	}
+	s.manifests.keep(ref, w.lost)
+	var refs []*manifestRef
+	s.ledger.view(func(m *machine) { refs = m.Manifests })
+	s.manifests.prune(refs)
+	return nil
+}
+
+// unwritten is about our disk, unless it is about the manifest.
+func (s *membership) unwritten(name string, err error) error {
+	if _, is := status.FromError(err); is {
+		return err
+	}
+	s.log.Error("a manifest cannot be written", "node", name, "err", err)
+	return status.Errorf(codes.Unavailable, "the coordinator cannot write the manifest: %v: try again, or look at the disk of its data_dir", err)
+}
+
+func (s *membership) Locate(ctx context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
+	return s.locate(r.GetId())
+}

@@ -1,0 +1,74 @@
+package coordinator
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics are the fleet in numbers for Prometheus. No label has one value per node: a large fleet would drown them.
+type metrics struct {
+	fleet    *fleet
+	registry *prometheus.Registry
+	beats    *prometheus.CounterVec
+	events   *prometheus.CounterVec
+
+	nodes, located, lost, leader, lastEvent *prometheus.Desc
+}
+
+func newMetrics(f *fleet) *metrics {
+	m := &metrics{
+		fleet:    f,
+		registry: prometheus.NewRegistry(),
+		beats: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lifeboat_coordinator_heartbeats_total",
+			Help: "Heartbeats answered: of known nodes, of nodes told to register (unknown), or to register again (reattach).",
+		}, []string{"result"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lifeboat_coordinator_events_total",
+			Help: "Changes of the fleet that this process decided, by type of event.",
+		}, []string{"type"}),
+		nodes:     prometheus.NewDesc("lifeboat_coordinator_nodes", "Nodes by state.", []string{"state"}, nil),
+		located:   prometheus.NewDesc("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", nil, nil),
+		lost:      prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost.", nil, nil),
+		leader:    prometheus.NewDesc("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", nil, nil),
+		lastEvent: prometheus.NewDesc("lifeboat_coordinator_last_event", "Index of the newest event.", nil, nil),
+	}
+	m.registry.MustRegister(m, m.beats, m.events, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *metrics) saw(e event) { m.events.WithLabelValues(e.Type).Inc() }
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.lastEvent} {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	c := m.fleet.count()
+	for state, n := range c.nodes {
+		gauge(m.nodes, float64(n), string(state))
+	}
+	gauge(m.located, float64(m.fleet.blocks.located()))
+	gauge(m.lost, float64(c.lost))
+	gauge(m.lastEvent, float64(c.lastEvent))
+	leader := 0.0
+	if m.fleet.ledger.leads() {
+		leader = 1
+	}
+	gauge(m.leader, leader)
+}

@@ -1,0 +1,263 @@
+package coordinator
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// operator is what people and their programs call.
+type operator struct {
+	api.UnimplementedOperatorServer
+	*fleet
+	version string
+	closing context.Context // ends when the server stops: following streams end with it
+}
+
+// listBatch is how many items go into one message of a list.
+const listBatch = 1000
+
+func (s *operator) ListNodes(context.Context, *api.ListNodesRequest) (*api.ListNodesReply, error) {
+	reply := &api.ListNodesReply{}
+	for _, n := range s.nodes() {
+		reply.Nodes = append(reply.Nodes, s.picture(n))
+	}
+	return reply, nil
+}
+
+func (s *operator) GetNode(_ context.Context, r *api.GetNodeRequest) (*api.Node, error) {
+	n, err := s.known(r.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	return s.picture(n), nil
+}
+
+func (s *operator) known(name string) (node, error) {
+	if err := checkWord("node", name, maxName); err != nil {
+		return node{}, err
+	}
+	n, known := s.node(name)
+	if !known {
+		return node{}, status.Errorf(codes.NotFound, "node %q is not known here: lifeboat nodes lists those that are", name)
+	}
+	return n, nil
+}
+
+func (s *operator) Decommission(_ context.Context, r *api.DecommissionRequest) (*api.DecommissionReply, error) {
+	names, err := distinct(r.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	if err := first(checkSpan("timeout", r.Timeout), checkText("reason", r.Reason)); err != nil {
+		return nil, err
+	}
+	timeout := s.cfg.DecommissionTimeout
+	if r.Timeout != nil {
+		timeout = max(r.Timeout.AsDuration(), -1) // every negative one means the same
+	}
+	if _, err := s.do(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}}); err != nil {
+		return nil, asStatus(err)
+	}
+	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
+}
+
+func (s *operator) Recommission(_ context.Context, r *api.RecommissionRequest) (*api.RecommissionReply, error) {
+	names, err := distinct(r.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		// A node that is done, and still says that it leaves, would be sent away again by its next heartbeat.
+		p := s.leases.read(name)
+		if n, _ := s.node(name); n.State == Decommissioned && leaves(p.status) && p.status.Notice.Kind != echo && s.present(n) {
+			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, errOwnNotice, p.status.Notice.Kind)
+		}
+	}
+	if _, err := s.do(command{Do: doRecommission, Nodes: names}); err != nil {
+		return nil, asStatus(err)
+	}
+	return &api.RecommissionReply{Nodes: s.pictures(names)}, nil
+}
+
+func (s *operator) pictures(names []string) []*api.Node {
+	var nodes []*api.Node
+	for _, name := range names {
+		if n, known := s.node(name); known {
+			nodes = append(nodes, s.picture(n))
+		}
+	}
+	return nodes
+}
+
+func (s *operator) Locate(_ context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
+	return s.locate(r.GetId())
+}
+
+// ListBlocks lists what holders reported, then what manifests name as lost and nobody has.
+func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStreamingServer[api.ListBlocksReply]) error {
+	if r.GetNode() != "" {
+		if _, err := s.known(r.Node); err != nil {
+			return err
+		}
+	}
+	var batch []*api.BlockInfo
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		err := stream.Send(&api.ListBlocksReply{Blocks: batch})
+		batch = nil
+		return err
+	}
+	send := func(b *api.BlockInfo) error {
+		if batch = append(batch, b); len(batch) < listBatch {
+			return nil
+		}
+		return flush()
+	}
+	if err := s.eachHeld(r.Node, send); err != nil {
+		return err
+	}
+	if err := s.eachLost(r.Node, send); err != nil {
+		return err
+	}
+	return flush()
+}
+
+func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error {
+	nodes := []string{only}
+	if only == "" {
+		nodes = s.blocks.nodes()
+	}
+	for _, name := range nodes {
+		for _, k := range s.blocks.of(name) {
+			said, what := s.blocks.holders(k)
+			if len(said) == 0 || only == "" && said[0] != name {
+				continue // gone meanwhile, or told with its first holder
+			}
+			b := &api.BlockInfo{Id: k.id(), Bytes: what.bytes, From: what.from.Value(), State: "lost"}
+			for _, h := range s.reachable(said) {
+				b.State = "held"
+				b.Holders = append(b.Holders, h.Node)
+			}
+			if err := send(b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error {
+	var refs []*manifestRef
+	s.ledger.view(func(m *machine) {
+		for _, ref := range m.Manifests {
+			if ref.Lost > 0 && (only == "" || ref.Node == only) && m.inForce(ref) {
+				refs = append(refs, ref)
+			}
+		}
+	})
+	for _, ref := range refs {
+		for e, err := range s.manifests.read(ref) {
+			if err != nil {
+				return status.Error(codes.DataLoss, err.Error())
+			}
+			if newest := s.manifests.namedLost(e.ID); e.Outcome != "lost" || newest == nil || newest.File != ref.File {
+				continue // or told with the newest manifest that names it
+			}
+			if said, _ := s.blocks.holders(keyOf(e.ID)); len(said) > 0 {
+				continue
+			}
+			if err := send(&api.BlockInfo{Id: e.ID, Bytes: e.Bytes, From: ref.Node, State: "lost"}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStreamingServer[api.GoodbyeRequest]) error {
+	n, err := s.known(r.GetNode())
+	if err != nil {
+		return err
+	}
+	if n.Manifest == nil {
+		return status.Errorf(codes.NotFound, "node %s has no manifest: it is %s and has not said goodbye", n.Name, n.State)
+	}
+	if err := stream.Send(&api.GoodbyeRequest{Summary: n.Manifest.summary()}); err != nil {
+		return err
+	}
+	var batch []*api.ManifestEntry
+	for e, err := range s.manifests.read(n.Manifest) {
+		if err != nil {
+			return status.Error(codes.DataLoss, err.Error())
+		}
+		batch = append(batch, &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: e.Outcome, Peer: e.Peer, Reason: e.Reason})
+		if len(batch) == listBatch {
+			if err := stream.Send(&api.GoodbyeRequest{Entries: batch}); err != nil {
+				return err
+			}
+			batch = nil
+		}
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return stream.Send(&api.GoodbyeRequest{Entries: batch})
+}
+
+func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServer[api.Event]) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	err := s.follow(ctx, r.GetAfter(), r.GetFollow(), func(e event) error { return stream.Send(eventTo(e)) })
+	if err == nil && s.closing.Err() != nil {
+		return status.Error(codes.Unavailable, "the coordinator stops: follow again after the last index")
+	}
+	return err
+}
+
+func (s *operator) GetStatus(context.Context, *api.GetStatusRequest) (*api.CoordinatorStatus, error) {
+	reply := &api.CoordinatorStatus{
+		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)),
+		Nodes: map[string]int64{}, BlocksLocated: int64(s.blocks.located()),
+	}
+	c := s.count()
+	for state, n := range c.nodes {
+		reply.Nodes[string(state)] = n
+	}
+	reply.BlocksLost, reply.LastIndex = c.lost, c.lastEvent
+	return reply, nil
+}
+
+// counts is the fleet in numbers.
+type counts struct {
+	nodes     map[State]int64
+	lost      int64
+	lastEvent uint64
+}
+
+func (f *fleet) count() counts {
+	c := counts{nodes: map[State]int64{}}
+	for _, s := range States {
+		c.nodes[s] = 0
+	}
+	f.ledger.view(func(m *machine) {
+		c.lastEvent = m.LastEvent
+		for _, n := range m.Nodes {
+			c.nodes[n.State]++
+		}
+		for _, ref := range m.Manifests {
+			if m.inForce(ref) {
+				c.lost += ref.Lost
+			}
+		}
+	})
+	return c
+}

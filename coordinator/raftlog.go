@@ -1,0 +1,107 @@
+package coordinator
+
+import (
+	"context"
+	"io"
+	"log"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// raftLog lets raft speak through slog: warnings and worse. Until the first election is over only errors pass, because a
+// lone voter warns, on every start, that it heard from no leader. What raft repeats passes once a minute: beside a disk that
+// fails it says the same several times a second.
+type raftLog struct {
+	*raftSpeech
+	name string
+	args []any
+}
+
+// raftSpeech is shared by a logger and those made from it.
+type raftSpeech struct {
+	log   *slog.Logger
+	began atomic.Bool
+
+	mu   sync.Mutex // guards said
+	said map[string]time.Time
+}
+
+const repeatPause = time.Minute
+
+func newRaftLog(l *slog.Logger) *raftLog {
+	return &raftLog{raftSpeech: &raftSpeech{log: l, said: map[string]time.Time{}}, name: "raft"}
+}
+
+func (l *raftLog) least() slog.Level {
+	if l.began.Load() {
+		return slog.LevelWarn
+	}
+	return slog.LevelError
+}
+
+func (l *raftLog) put(level slog.Level, msg string, args []any) {
+	if level >= l.least() && l.anew(msg) {
+		l.log.Log(context.Background(), level, l.name+": "+msg, append(l.args[:len(l.args):len(l.args)], args...)...)
+	}
+}
+
+// anew says whether msg was not said lately. Raft's messages are constants: there are a few dozen of them.
+func (l *raftSpeech) anew(msg string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if at, ok := l.said[msg]; ok && now.Sub(at) < repeatPause {
+		return false
+	}
+	l.said[msg] = now
+	return true
+}
+
+func (l *raftLog) Log(level hclog.Level, msg string, args ...any) {
+	switch level {
+	case hclog.Warn:
+		l.Warn(msg, args...)
+	case hclog.Error:
+		l.Error(msg, args...)
+	}
+}
+
+func (l *raftLog) Trace(string, ...any)           {}
+func (l *raftLog) Debug(string, ...any)           {}
+func (l *raftLog) Info(string, ...any)            {}
+func (l *raftLog) Warn(msg string, args ...any)   { l.put(slog.LevelWarn, msg, args) }
+func (l *raftLog) Error(msg string, args ...any)  { l.put(slog.LevelError, msg, args) }
+func (l *raftLog) IsTrace() bool                  { return false }
+func (l *raftLog) IsDebug() bool                  { return false }
+func (l *raftLog) IsInfo() bool                   { return false }
+func (l *raftLog) IsWarn() bool                   { return l.least() <= slog.LevelWarn }
+func (l *raftLog) IsError() bool                  { return true }
+func (l *raftLog) ImpliedArgs() []any             { return l.args }
+func (l *raftLog) Name() string                   { return l.name }
+func (l *raftLog) SetLevel(hclog.Level)           {}
+func (l *raftLog) GetLevel() hclog.Level          { return hclog.Warn }
+func (l *raftLog) Named(name string) hclog.Logger { return l.ResetNamed(l.name + "." + name) }
+
+func (l *raftLog) With(args ...any) hclog.Logger {
+	c := *l
+	c.args = append(l.args[:len(l.args):len(l.args)], args...)
+	return &c
+}
+
+func (l *raftLog) ResetNamed(name string) hclog.Logger {
+	c := *l
+	c.name = name
+	return &c
+}
+
+func (l *raftLog) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
+	return slog.NewLogLogger(l.log.Handler(), slog.LevelWarn)
+}
+
+func (l *raftLog) StandardWriter(o *hclog.StandardLoggerOptions) io.Writer {
+	return l.StandardLogger(o).Writer()
+}

@@ -1,0 +1,363 @@
+package coordinator
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/hashicorp/raft"
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// raftStore keeps raft's log and its few stable values in one bbolt file. What it acknowledges is on the disk. It is ours
+// because the published stores do not build beside raft 1.8.0.
+//
+// bbolt never overwrites a live page and commits by one checksummed page, so a crash leaves the last acknowledged
+// transaction or the one in flight, whole. On top of that every entry carries its own checksum, and opening walks the
+// whole log: a file that was cut short, or whose entries were altered, is refused at the start, not met in the middle of a
+// decision. Damage to bbolt's own page headers is beyond what it checks for: the file system and its backups are for that.
+//
+// A disk that takes no more must not end the process: the fleet can still be read, and heartbeats answered. A failing log
+// is an error, after a pause, and makes raft step down. A failing stable value is tried again until it is written or
+// the store is given up, because raft ends the process when it hears of that error.
+type raftStore struct {
+	db      *bolt.DB
+	log     *slog.Logger
+	closing chan struct{} // closed by giveUp
+}
+
+var (
+	logBucket    = []byte("log")
+	stableBucket = []byte("stable")
+	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
+)
+
+const (
+	entryVersion = 1
+	entryHead    = 1 + 1 + 8 + 8 + 4 // version, type, term, appended at, length of the extensions
+	entryTail    = 4                 // CRC-32C over key and entry
+	openTimeout  = time.Second       // another process holds the file's lock: say so soon
+	diskPause    = time.Second       // between two attempts at a disk that fails
+)
+
+// remedy ends every refusal of a file.
+const remedy = "restore data_dir from a backup, or remove it to start an empty fleet"
+
+// openRaftStore opens or makes the store at path.
+func openRaftStore(path string, log *slog.Logger) (*raftStore, error) {
+	if err := examine(path); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db, err := openBolt(path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, inUse(err))
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		_, err1 := tx.CreateBucketIfNotExists(logBucket)
+		_, err2 := tx.CreateBucketIfNotExists(stableBucket)
+		return errors.Join(err1, err2)
+	})
+	if err := errors.Join(err, syncDir(filepath.Dir(path))); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	return &raftStore{db: db, log: log, closing: make(chan struct{})}, nil
+}
+
+func openBolt(path string) (db *bolt.DB, err error) {
+	defer refuseDamage(&err)
+	return bolt.Open(path, 0o600, &bolt.Options{
+		Timeout:        openTimeout,
+		NoFreelistSync: true, // one write less a commit; the list is found again by a walk when opening
+		FreelistType:   bolt.FreelistMapType,
+		NoStatistics:   true,
+	})
+}
+
+// refuseDamage turns into an error what bbolt asserts by panic: a page that is not what it should be.
+func refuseDamage(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("damaged: %v: %s", p, remedy)
+	}
+}
+
+func inUse(err error) error {
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return errors.New("another process has it open: stop the other coordinator or give this one its own data_dir")
+	}
+	return err
+}
+
+// examine refuses a file that is not what its last commit made it. It goes first because bbolt trusts its file: opened for
+// writing it walks the pages in a goroutine of its own, where a bad one ends the process. Opened for reading it reads the
+// first two pages and no more until asked.
+func examine(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: openTimeout, NoStatistics: true})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return inUse(err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, remedy)
+	}
+	defer db.Close()
+	return db.View(func(tx *bolt.Tx) error {
+		// A mapped page beyond the end of a file ends the process when touched.
+		if want := tx.Size(); info.Size() < want {
+			return fmt.Errorf("cut short: it has %d bytes, its last commit needs %d: %s", info.Size(), want, remedy)
+		}
+		return walk(tx)
+	})
+}
+
+// walk reads everything once: as a list, and by looking each key up.
+func walk(tx *bolt.Tx) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer refuseDamage(&err)
+	var last uint64
+	each := map[string]func(k, v []byte) error{
+		string(logBucket): func(k, v []byte) error {
+			var entry raft.Log
+			if err := decodeEntry(k, v, &entry); err != nil {
+				return err
+			}
+			if last != 0 && entry.Index != last+1 {
+				return fmt.Errorf("log entry %d follows %d", entry.Index, last)
+			}
+			last = entry.Index
+			return nil
+		},
+		string(stableBucket): func(k, v []byte) error {
+			_, err := decodeStable(k, v)
+			return err
+		},
+	}
+	err = tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		check := each[string(name)]
+		if check == nil || b == nil {
+			return fmt.Errorf("%q is not a part of a raft log", name)
+		}
+		return b.ForEach(func(k, v []byte) error {
+			if !bytes.Equal(b.Get(k), v) {
+				return fmt.Errorf("key %x is listed and not found", k)
+			}
+			return check(k, v)
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("damaged: %w: %s", err, remedy)
+	}
+	return nil
+}
+
+// giveUp ends what waits for a failing disk. Nothing is acknowledged after it.
+func (s *raftStore) giveUp() { close(s.closing) }
+
+// Close closes the file.
+func (s *raftStore) Close() error { return s.db.Close() }
+
+// pause waits before a failing disk is tried again. It reports whether to try.
+func (s *raftStore) pause() bool {
+	timer := time.NewTimer(diskPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.closing:
+		return false
+	}
+}
+
+// FirstIndex implements raft.LogStore.
+func (s *raftStore) FirstIndex() (uint64, error) {
+	return s.edge(func(c *bolt.Cursor) ([]byte, []byte) { return c.First() })
+}
+
+// LastIndex implements raft.LogStore.
+func (s *raftStore) LastIndex() (uint64, error) {
+	return s.edge(func(c *bolt.Cursor) ([]byte, []byte) { return c.Last() })
+}
+
+func (s *raftStore) edge(pick func(*bolt.Cursor) (k, v []byte)) (index uint64, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		if k, _ := pick(tx.Bucket(logBucket).Cursor()); k != nil {
+			index = binary.BigEndian.Uint64(k)
+		}
+		return nil
+	})
+	return index, err
+}
+
+// GetLog implements raft.LogStore.
+func (s *raftStore) GetLog(index uint64, entry *raft.Log) error {
+	return s.db.View(func(tx *bolt.Tx) error {
+		k := key(index)
+		v := tx.Bucket(logBucket).Get(k)
+		if v == nil {
+			return raft.ErrLogNotFound
+		}
+		return decodeEntry(k, v, entry)
+	})
+}
+
+// StoreLog implements raft.LogStore.
+func (s *raftStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs implements raft.LogStore: all of the entries or none, on the disk when it returns.
+func (s *raftStore) StoreLogs(entries []*raft.Log) error {
+	err := s.db.Update(func(tx *bolt.Tx) error {
+		b := tx.Bucket(logBucket)
+		b.FillPercent = 0.9 // entries are appended in order: half-empty pages would stay so
+		for _, e := range entries {
+			if err := b.Put(key(e.Index), encodeEntry(e)); err != nil {
+				return fmt.Errorf("store log entry %d: %w", e.Index, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.pause() // or raft would stand for election, win, and fail again, twenty times a second
+	}
+	return err
+}
+
+// DeleteRange implements raft.LogStore.
+func (s *raftStore) DeleteRange(from, to uint64) error {
+	return s.db.Update(func(tx *bolt.Tx) error {
+		b := tx.Bucket(logBucket)
+		var doomed [][]byte // a cursor may not be trusted to step on after a delete
+		c := b.Cursor()
+		for k, _ := c.Seek(key(from)); k != nil && binary.BigEndian.Uint64(k) <= to; k, _ = c.Next() {
+			doomed = append(doomed, k)
+		}
+		for _, k := range doomed {
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Set implements raft.StableStore.
+func (s *raftStore) Set(k, v []byte) error {
+	for failed := false; ; failed = true {
+		err := s.db.Update(func(tx *bolt.Tx) error {
+			return tx.Bucket(stableBucket).Put(k, binary.BigEndian.AppendUint32(bytes.Clone(v), checksum(k, v)))
+		})
+		switch {
+		case err == nil && failed:
+			s.log.Info("the raft store can be written again")
+			return nil
+		case err == nil:
+			return nil
+		case !failed:
+			s.log.Error("the raft store cannot be written: nothing can be decided until it can", "err", err)
+		}
+		if !s.pause() {
+			return nil
+		}
+	}
+}
+
+// Get implements raft.StableStore.
+func (s *raftStore) Get(k []byte) (v []byte, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		if stored := tx.Bucket(stableBucket).Get(k); stored != nil {
+			v, err = decodeStable(k, stored)
+		}
+		return err
+	})
+	return v, err
+}
+
+// SetUint64 implements raft.StableStore.
+func (s *raftStore) SetUint64(k []byte, v uint64) error { return s.Set(k, key(v)) }
+
+// GetUint64 implements raft.StableStore.
+func (s *raftStore) GetUint64(k []byte) (uint64, error) {
+	v, err := s.Get(k)
+	switch {
+	case err != nil || len(v) == 0:
+		return 0, err
+	case len(v) != 8:
+		return 0, fmt.Errorf("stable value %q has %d bytes, want 8", k, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+func key(index uint64) []byte { return binary.BigEndian.AppendUint64(nil, index) }
+
+func encodeEntry(e *raft.Log) []byte {
+	b := make([]byte, 0, entryHead+len(e.Extensions)+len(e.Data)+entryTail)
+	b = append(b, entryVersion, byte(e.Type))
+	b = binary.BigEndian.AppendUint64(b, e.Term)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.AppendedAt.UnixNano()))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(e.Extensions)))
+	b = append(b, e.Extensions...)
+	b = append(b, e.Data...)
+	return binary.BigEndian.AppendUint32(b, checksum(key(e.Index), b))
+}
+
+// decodeEntry copies: bbolt's bytes are valid only inside the transaction.
+func decodeEntry(k, v []byte, e *raft.Log) error {
+	if len(k) != 8 || len(v) < entryHead+entryTail {
+		return fmt.Errorf("log entry %x: %d bytes, want at least %d", k, len(v), entryHead+entryTail)
+	}
+	index := binary.BigEndian.Uint64(k)
+	body, sum := v[:len(v)-entryTail], binary.BigEndian.Uint32(v[len(v)-entryTail:])
+	if checksum(k, body) != sum {
+		return fmt.Errorf("log entry %d: checksum does not match", index)
+	}
+	if body[0] != entryVersion {
+		return fmt.Errorf("log entry %d: format %d, this version reads %d: run the lifeboat that wrote it", index, body[0], entryVersion)
+	}
+	rest := body[entryHead:]
+	extensions := binary.BigEndian.Uint32(body[entryHead-4:])
+	if uint64(extensions) > uint64(len(rest)) {
+		return fmt.Errorf("log entry %d: extensions of %d bytes in %d", index, extensions, len(rest))
+	}
+	*e = raft.Log{
+		Index:      index,
+		Type:       raft.LogType(body[1]),
+		Term:       binary.BigEndian.Uint64(body[2:]),
+		AppendedAt: time.Unix(0, int64(binary.BigEndian.Uint64(body[10:]))),
+		Extensions: append([]byte(nil), rest[:extensions]...),
+		Data:       append([]byte(nil), rest[extensions:]...),
+	}
+	return nil
+}
+
+func decodeStable(k, stored []byte) ([]byte, error) {
+	n := len(stored) - entryTail
+	if n < 0 || checksum(k, stored[:n]) != binary.BigEndian.Uint32(stored[n:]) {
+		return nil, fmt.Errorf("stable value %q: checksum does not match", k)
+	}
+	return bytes.Clone(stored[:n]), nil
+}
+
+func checksum(k, body []byte) uint32 {
+	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, body)
+}
+
+// syncDir makes a name made in dir as durable as the file behind it.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,378 @@
+package coordinator
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+func openStore(t *testing.T, path string) *raftStore {
+	t.Helper()
+	s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func entryAt(i uint64) *raft.Log {
+	return &raft.Log{
+		Index: i, Term: 1 + i/10, Type: raft.LogCommand, AppendedAt: time.Unix(0, int64(i)),
+		Data: []byte(strings.Repeat(fmt.Sprintf("entry %d ", i), 1+int(i%50))), Extensions: []byte("x"),
+	}
+}
+
+// checkEntries wants exactly the entries from..to, whole.
+func checkEntries(s *raftStore, from, to uint64) error {
+	first, err1 := s.FirstIndex()
+	last, err2 := s.LastIndex()
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if first != from || last != to {
+		return fmt.Errorf("got entries %d to %d, want %d to %d", first, last, from, to)
+	}
+	for i := from; i <= to && i != 0; i++ {
+		var got raft.Log
+		if err := s.GetLog(i, &got); err != nil {
+			return fmt.Errorf("entry %d: %w", i, err)
+		}
+		if want := entryAt(i); string(got.Data) != string(want.Data) || got.Term != want.Term || got.Type != want.Type ||
+			!got.AppendedAt.Equal(want.AppendedAt) || string(got.Extensions) != "x" || got.Index != i {
+			return fmt.Errorf("entry %d: got %+v, want %+v", i, got, *want)
+		}
+	}
+	return nil
+}
+
+func TestRaftStoreKeeps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "raft.db")
+	s := openStore(t, path)
+	if err := checkEntries(s, 0, 0); err != nil {
+		t.Error(err)
+	}
+	var batch []*raft.Log
+	for i := uint64(1); i <= 100; i++ {
+		batch = append(batch, entryAt(i))
+	}
+	err := errors.Join(s.StoreLogs(batch), s.DeleteRange(1, 30), s.DeleteRange(91, 1<<40),
+		s.Set([]byte("k"), []byte("v")), s.SetUint64([]byte("n"), 1<<60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, path)
+	if err := checkEntries(s, 31, 90); err != nil {
+		t.Error(err)
+	}
+	if err := s.GetLog(30, new(raft.Log)); !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("got %v, want %v", err, raft.ErrLogNotFound)
+	}
+	if v, err := s.Get([]byte("k")); string(v) != "v" || err != nil {
+		t.Errorf("got %q, %v, want v", v, err)
+	}
+	if v, err := s.GetUint64([]byte("n")); v != 1<<60 || err != nil {
+		t.Errorf("got %d, %v, want 1<<60", v, err)
+	}
+	if v, err := s.Get([]byte("none")); len(v) != 0 || err != nil {
+		t.Errorf("got %q, %v, want nothing", v, err)
+	}
+	if v, err := s.GetUint64([]byte("none")); v != 0 || err != nil {
+		t.Errorf("got %d, %v, want 0", v, err)
+	}
+}
+
+func TestRaftStoreIsOpenedOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "raft.db")
+	openStore(t, path)
+	if _, err := openRaftStore(path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "another process has it open") {
+		t.Errorf("got %v, want a word about the other process", err)
+	}
+}
+
+// A commit writes its pages, syncs, and then writes one of the two first pages. So a crash leaves any of the other changed
+// pages written or not, or the first page torn as well. Each such file must open with what was there before the commit,
+// and the whole commit only when its first page is whole.
+func TestRaftStoreSurvivesCrashes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "raft.db")
+	s := openStore(t, path)
+	const pageSize = 4096
+	for last := uint64(0); last < 60; last += 3 {
+		before := read(t, path)
+		if err := s.StoreLogs([]*raft.Log{entryAt(last + 1), entryAt(last + 2), entryAt(last + 3)}); err != nil {
+			t.Fatal(err)
+		}
+		after := read(t, path)
+
+		var pages []int // changed behind the first two
+		meta := -1
+		for at := 0; at < len(after); at += pageSize {
+			if at < len(before) && string(before[at:at+pageSize]) == string(after[at:at+pageSize]) {
+				continue
+			}
+			if at < 2*pageSize {
+				meta = at
+			} else {
+				pages = append(pages, at)
+			}
+		}
+		if meta < 0 || len(pages) == 0 {
+			t.Fatalf("a commit changed page %d and %v", meta, pages)
+		}
+		image := func(written uint) []byte {
+			file := append(append([]byte{}, before...), make([]byte, max(0, len(after)-len(before)))...)
+			for i, at := range pages {
+				if written>>i&1 != 0 {
+					copy(file[at:at+pageSize], after[at:])
+				}
+			}
+			return file
+		}
+		from := min(last, 1)
+		for written := range uint(1) << min(len(pages), 6) {
+			reopen(t, dir, image(written), from, last)
+		}
+		for _, torn := range []int{1, 20, 40, 64, 79} { // inside of the 80 bytes that count
+			file := image(^uint(0))
+			copy(file[meta:meta+torn], after[meta:])
+			if string(file[meta:meta+80]) != string(after[meta:meta+80]) {
+				reopen(t, dir, file, from, last)
+			}
+		}
+		reopen(t, dir, after, 1, last+3)
+	}
+}
+
+func reopen(t *testing.T, dir string, file []byte, from, to uint64) {
+	t.Helper()
+	path := filepath.Join(dir, "copy.db")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatalf("reopen with entries %d to %d: %v", from, to, err)
+	}
+	defer s.Close()
+	if err := checkEntries(s, from, to); err != nil {
+		t.Fatal(err)
+	}
+	// and it takes more
+	if err := s.StoreLog(entryAt(to + 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkEntries(s, max(from, 1), to+1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// A file that lost its end was not a crash but a bad copy or a full backup disk: it is refused with a word on what to do,
+// never a panic, never fewer entries than were acknowledged.
+func TestRaftStoreRefusesCutFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "raft.db")
+	s := openStore(t, path)
+	const entries = 200
+	for i := uint64(1); i <= entries; i++ {
+		if err := s.StoreLog(entryAt(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole := read(t, path)
+	refused := 0
+	for size := 1; size < len(whole); size += 2048 {
+		cut := filepath.Join(dir, "cut.db")
+		if err := os.WriteFile(cut, whole[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openRaftStore(cut, slog.New(slog.DiscardHandler))
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), "restore data_dir") {
+				t.Errorf("cut to %d bytes: %v: does not say what to do", size, err)
+			}
+			continue
+		}
+		if err := checkEntries(s, 1, entries); err != nil {
+			t.Errorf("cut to %d bytes, opened: %v", size, err)
+		}
+		s.Close()
+	}
+	if refused == 0 {
+		t.Error("no cut file was refused")
+	}
+}
+
+// A flipped byte in an entry is refused, or was in a page that nothing uses any more.
+func TestRaftStoreRefusesAlteredEntry(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "raft.db")
+	s := openStore(t, path)
+	for i := uint64(1); i <= 40; i++ {
+		if err := s.StoreLog(entryAt(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole := read(t, path)
+	refused := 0
+	for at := 0; ; at++ {
+		next := bytes.Index(whole[at:], []byte("entry 17 "))
+		if next < 0 {
+			break
+		}
+		at += next
+		file := bytes.Clone(whole)
+		file[at+3] ^= 0x40
+		bad := filepath.Join(dir, "bad.db")
+		if err := os.WriteFile(bad, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openRaftStore(bad, slog.New(slog.DiscardHandler))
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), "log entry 17: checksum") || !strings.Contains(err.Error(), "restore data_dir") {
+				t.Errorf("byte %d flipped: %v: does not name the entry and what to do", at, err)
+			}
+			continue
+		}
+		if err := checkEntries(s, 1, 40); err != nil {
+			t.Errorf("byte %d flipped, opened: %v", at, err)
+		}
+		s.Close()
+	}
+	if refused == 0 {
+		t.Error("no altered file was refused")
+	}
+}
+
+const childEnv = "LIFEBOAT_TEST_RAFTSTORE"
+
+// TestMain lets this binary play the process that is killed.
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		fmt.Fprintln(os.Stderr, storeForEver(path))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// storeForEver stores entry after entry and prints the index of each once it is acknowledged.
+func storeForEver(path string) error {
+	s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	last, err := s.LastIndex()
+	if err != nil {
+		return err
+	}
+	for {
+		batch := make([]*raft.Log, 1+last%4)
+		for i := range batch {
+			last++
+			batch[i] = entryAt(last)
+		}
+		if err := errors.Join(s.StoreLogs(batch), s.SetUint64([]byte("term"), last)); err != nil {
+			return err
+		}
+		if last%64 > 60 && last > 200 { // the log is cut at its start, as after a snapshot
+			if err := s.DeleteRange(1, last-200); err != nil {
+				return err
+			}
+		}
+		fmt.Println(last)
+	}
+}
+
+func TestRaftStoreSurvivesKill9(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "raft.db")
+	rounds := 12
+	if testing.Short() {
+		rounds = 3
+	}
+	var acknowledged uint64
+	for round := range rounds {
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), childEnv+"="+path)
+		child.Stderr = os.Stderr
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for n := 0; lines.Scan(); n++ {
+			i, err := strconv.ParseUint(lines.Text(), 10, 64)
+			if err != nil {
+				break // the last line may be cut
+			}
+			acknowledged = i
+			if n == 20+7*round {
+				if err := child.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		child.Wait() // killed: the error says so
+
+		s, err := openRaftStore(path, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		first, _ := s.FirstIndex()
+		last, _ := s.LastIndex()
+		if last < acknowledged {
+			t.Errorf("round %d: entry %d was acknowledged, the last one kept is %d", round, acknowledged, last)
+		}
+		if err := checkEntries(s, first, last); err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+		if term, err := s.GetUint64([]byte("term")); err != nil || term < acknowledged || term > last {
+			t.Errorf("round %d: got stable value %d (%v), want %d to %d", round, term, err, acknowledged, last)
+		}
+		s.Close()
+	}
+}
+
+func FuzzDecodeEntry(f *testing.F) {
+	f.Add(key(7), encodeEntry(entryAt(7)))
+	f.Add([]byte{}, []byte{1})
+	f.Fuzz(func(t *testing.T, k, v []byte) {
+		var e raft.Log
+		if decodeEntry(k, v, &e) == nil && string(encodeEntry(&e)) != string(v) {
+			t.Errorf("%x decodes, and encodes as another", v)
+		}
+	})
+}

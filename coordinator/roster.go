@@ -1,0 +1,94 @@
+package coordinator
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+const (
+	// peersTold is how many peers an agent is told: enough to spread a drain over, few enough to send to everybody.
+	peersTold = 32
+
+	// rosterPace bounds how often a changing fleet makes the list anew: the work grows with the fleet, and so does the rate
+	// of changes.
+	rosterPace = 100 * time.Millisecond
+)
+
+// roster is the list of nodes that may take blocks. It is kept in the order of a hash of the names, so that neighbours in
+// it are seldom neighbours in a rack.
+type roster struct {
+	mu      sync.Mutex // guards all below
+	entries []rosterEntry
+	made    time.Time
+	stale   bool
+}
+
+type rosterEntry struct {
+	place uint64 // hash of the name
+	mark  uint64 // hash of all that is told
+	peer  *api.Peer
+}
+
+func newRoster() *roster { return &roster{stale: true} }
+
+func (r *roster) change() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stale = true
+}
+
+// pick chooses the peers of one node and the version of that choice. The version is a hash of what is told, so it means
+// the same after a restart; it is never 0.
+func (r *roster) pick(asker string, now time.Time, list func() []*api.Peer) (version uint64, peers []*api.Peer) {
+	r.mu.Lock()
+	if r.stale && (r.made.IsZero() || now.Sub(r.made) >= rosterPace) {
+		r.entries, r.made, r.stale = rosterOf(list()), now, false
+	}
+	entries := r.entries // replaced, never changed
+	r.mu.Unlock()
+
+	start, _ := slices.BinarySearchFunc(entries, hashOf(asker), func(e rosterEntry, at uint64) int { return cmp.Compare(e.place, at) })
+	version = 14695981039346656037 // FNV-1a
+	for i := range entries {
+		e := entries[(start+i)%len(entries)]
+		if e.peer.Node == asker {
+			continue
+		}
+		version = (version ^ e.mark) * 1099511628211
+		if peers = append(peers, e.peer); len(peers) == peersTold {
+			break
+		}
+	}
+	return max(version, 1), peers
+}
+
+func rosterOf(peers []*api.Peer) []rosterEntry {
+	entries := make([]rosterEntry, len(peers))
+	for i, p := range peers {
+		room := string(binary.BigEndian.AppendUint64(nil, uint64(p.RoomBytes)))
+		entries[i] = rosterEntry{place: hashOf(p.Node), mark: hashOf(p.Node, p.Address, p.Zone, p.Pool, room), peer: p}
+	}
+	slices.SortFunc(entries, func(a, b rosterEntry) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.peer.Node, b.peer.Node))
+	})
+	return entries
+}
+
+func hashOf(words ...string) uint64 {
+	h := fnv.New64a()
+	for _, w := range words {
+		h.Write([]byte(w))
+		h.Write([]byte{0})
+	}
+	// FNV leaves names that differ in their last letters close together; this is MurmurHash3's finalizer.
+	x := h.Sum64()
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}

@@ -1,0 +1,304 @@
+package coordinator
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// What happens, in words that scripts match on.
+const (
+	evRegistered      = "NodeRegistered"
+	evReplaced        = "NodeReplaced" // another machine came under the name
+	evChanged         = "NodeChanged"  // its address, zone, pool or version
+	evReturned        = "NodeReturned"
+	evDecommissioning = "NodeDecommissioning" // an operator's order
+	evAnnounced       = "WorkerDecommission"  // the node's own word
+	evDeadline        = "DecommissionChanged"
+	evWithdrawn       = "NoticeWithdrawn" // and an order still stands
+	evDecommissioned  = "NodeDecommissioned"
+	evRecommissioned  = "NodeRecommissioned"
+	evManifest        = "ManifestReceived" // after the decommission had ended
+	evLost            = "NodeLost"
+	evShutdown        = "NodeShutdown"
+	evForgotten       = "NodeForgotten"
+)
+
+// slack is how far two readings of the same deadline may lie apart. It crosses the wire as a span, so each reading is
+// late by the time the message travelled.
+const slack = time.Second
+
+// step is one command meeting one node. Every change is told by an event.
+type step struct {
+	name string
+	node node // a zero State: not known
+	cmd  command
+	last uint64 // index of the last event before this step
+
+	events []event
+}
+
+func (s *step) take() error {
+	n, c := &s.node, s.cmd
+	if c.Do == doRegister {
+		s.register()
+		return nil
+	}
+	if n.State == "" {
+		return errUnknownNode
+	}
+	if c.Incarnation != "" && c.Incarnation != n.Incarnation {
+		return errIncarnation
+	}
+	switch c.Do {
+	case doAnnounce:
+		s.announce()
+	case doWithdraw:
+		s.withdraw()
+	case doUnavailable:
+		if n.State == Active {
+			n.State = Shutdown
+			s.tell(evShutdown)
+		}
+	case doGoodbye:
+		s.goodbye()
+	case doDecommission:
+		s.decommission()
+	case doRecommission:
+		return s.recommission()
+	case doLose:
+		s.lose()
+	case doTimeout:
+		if d := n.Decommission; n.leaving() && !d.deadline().IsZero() && !c.At.Before(d.deadline()) {
+			s.end(timedOut)
+			n.State = Decommissioned
+			s.tell(evDecommissioned, "outcome", string(timedOut), "decommission", d.ID)
+		}
+	case doForget:
+		if n.gone(c.At) {
+			s.tell(evForgotten, "id", n.ID, "state", string(n.State))
+			*n = node{}
+		}
+	default:
+		return fmt.Errorf("command %q is not known to this lifeboat", c.Do)
+	}
+	return nil
+}
+
+func (s *step) register() {
+	n, c := &s.node, s.cmd
+	if n.State != "" && n.Incarnation != c.Facts.Incarnation {
+		s.tell(evReplaced, "id", n.ID, "state", string(n.State))
+		*n = node{}
+	}
+	if n.State == "" {
+		*n = node{Name: s.name, ID: s.id("node"), State: Active, facts: *c.Facts}
+		s.tell(evRegistered, "id", n.ID, "peer_address", n.PeerAddress)
+		return
+	}
+	if n.facts != *c.Facts {
+		n.facts = *c.Facts
+		s.tell(evChanged, "peer_address", n.PeerAddress, "version", n.Version)
+	}
+	switch n.State {
+	case Lost, Shutdown:
+		if n.ordered() { // it was away while the order stood: the order stands
+			s.begin(n.Decommission.Order, n.Decommission.Notice)
+			s.tell(evReturned, "from", string(Lost), "decommission", n.Decommission.ID)
+			return
+		}
+		s.activate(evReturned, "from", string(n.State))
+	case Decommissioned:
+		if !c.UnderNotice && !c.Reattach {
+			s.activate(evReturned, "from", string(Decommissioned))
+		}
+	}
+}
+
+// announce is the node saying that it leaves.
+func (s *step) announce() {
+	n, said := &s.node, s.cmd.Notice
+	if said.Kind == echo {
+		said = &notice{Incident: said.Incident, Kind: said.Kind, Source: said.Source, Reason: said.Reason}
+		if !n.leaving() || n.Decommission.Order == nil {
+			return // the order was taken back meanwhile: the next directive says so
+		}
+	}
+	d := n.Decommission
+	switch {
+	case n.State == Decommissioned && d != nil && d.Notice != nil && d.Notice.Incident == said.Incident:
+		return // it has gone already
+	case !n.leaving():
+		var standing *order
+		if n.ordered() {
+			standing = d.Order
+		}
+		s.begin(standing, said)
+		s.tellNotice(evAnnounced)
+	case d.Notice == nil || d.Notice.Incident != said.Incident:
+		s.amend(d.Order, said)
+		s.tellNotice(evAnnounced)
+	case d.Notice.Kind != said.Kind || !near(d.Notice.Deadline, said.Deadline):
+		s.amend(d.Order, said)
+		s.tellNotice(evDeadline)
+	}
+}
+
+// withdraw is the node saying that the notice was taken back.
+func (s *step) withdraw() {
+	n := &s.node
+	d := n.Decommission
+	if d == nil || d.Notice == nil || d.Notice.Incident != s.cmd.Incident {
+		return
+	}
+	switch {
+	case n.leaving() && d.Order != nil:
+		s.amend(d.Order, nil)
+		s.tell(evWithdrawn, "incident", s.cmd.Incident)
+	case n.leaving() || n.State == Decommissioned && d.Order == nil:
+		s.end(undone)
+		s.activate(evRecommissioned, "incident", s.cmd.Incident)
+	}
+}
+
+// goodbye is the node's account of its decommission. It may come late, or from a node whose notice never reached us.
+func (s *step) goodbye() {
+	n, ref := &s.node, s.cmd.Manifest
+	counts := []string{"moved", strconv.FormatInt(ref.Moved, 10), "lost", strconv.FormatInt(ref.Lost, 10), "skipped", strconv.FormatInt(ref.Skipped, 10)}
+	d := n.Decommission
+	switch {
+	case n.State == Decommissioned:
+		n.Manifest = ref
+		s.tell(evManifest, counts...)
+		return
+	case n.State == Active && (d != nil && d.Notice != nil && d.Notice.Incident == ref.Incident ||
+		n.Manifest != nil && n.Manifest.Incident == ref.Incident):
+		return // it stays after all, and this account was overtaken on the way
+	case !n.leaving():
+		s.begin(nil, &notice{Incident: ref.Incident, Kind: "unknown", Source: "manifest", Reason: "told by its manifest only"})
+	}
+	s.end(drained)
+	n.State, n.Manifest = Decommissioned, ref
+	s.tell(evDecommissioned, append(counts, "outcome", string(drained), "decommission", n.Decommission.ID)...)
+}
+
+func (s *step) decommission() {
+	n, o := &s.node, *s.cmd.Order
+	o.At = s.cmd.At
+	d := n.Decommission
+	switch {
+	case n.State == Decommissioned:
+		return
+	case !n.leaving():
+		s.begin(&o, nil)
+	case d.Order == nil:
+		s.amend(&o, d.Notice)
+	case d.Order.Timeout != o.Timeout:
+		o.At = d.Order.At
+		o.Reason = d.Order.Reason
+		s.amend(&o, d.Notice)
+		s.tell(evDeadline, "decommission", d.ID, "deadline", stamp(n.Decommission.deadline()))
+		return
+	default:
+		return
+	}
+	s.tell(evDecommissioning, "decommission", n.Decommission.ID, "deadline", stamp(n.Decommission.deadline()), "reason", o.Reason)
+}
+
+func (s *step) recommission() error {
+	n := &s.node
+	d := n.Decommission
+	switch {
+	case n.leaving() && d.Notice != nil && d.Notice.Kind != echo:
+		if d.Order == nil {
+			return errOwnNotice
+		}
+		s.amend(nil, d.Notice)
+		s.tell(evRecommissioned, "still", "leaving on its own notice")
+	case n.leaving() || n.State == Decommissioned:
+		s.end(undone)
+		s.activate(evRecommissioned)
+	case n.ordered(): // LOST: only the order is taken back
+		s.end(undone)
+		s.tell(evRecommissioned, "still", string(n.State))
+	}
+	return nil
+}
+
+// lose is the lease running out. A leaver with a deadline is left to the deadline: it may well be draining out of our sight.
+func (s *step) lose() {
+	n := &s.node
+	switch {
+	case n.leaving() && n.Decommission.deadline().IsZero():
+		s.end(silenced)
+	case n.State != Active:
+		return
+	}
+	n.State = Lost
+	s.tell(evLost)
+}
+
+// begin opens a decommission. One that the node's silence broke off goes on under its old name and clock.
+func (s *step) begin(o *order, nt *notice) {
+	d := &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, Order: o, Notice: nt}
+	if s.node.ordered() {
+		d.ID, d.StartedAt = s.node.Decommission.ID, s.node.Decommission.StartedAt
+	}
+	s.node.State, s.node.Decommission, s.node.Manifest = Decommissioning, d, nil
+}
+
+func (s *step) amend(o *order, nt *notice) {
+	d := *s.node.Decommission
+	d.Order, d.Notice = o, nt
+	s.node.Decommission = &d
+}
+
+func (s *step) end(how outcome) {
+	if s.node.Decommission == nil {
+		return
+	}
+	d := *s.node.Decommission
+	d.Outcome, d.EndedAt = how, s.cmd.At
+	s.node.Decommission = &d
+}
+
+func (s *step) activate(event string, data ...string) {
+	s.node.State, s.node.ReturnedAt = Active, s.cmd.At
+	s.tell(event, data...)
+}
+
+// id makes a name that no other node or decommission has: it contains the index of the event that is about to tell of it.
+func (s *step) id(kind string) string {
+	return kind + "-" + strconv.FormatUint(s.last+uint64(len(s.events))+1, 10)
+}
+
+func (s *step) tell(what string, data ...string) {
+	e := event{Index: s.last + uint64(len(s.events)) + 1, Time: s.cmd.At, Type: what, Node: s.name}
+	for i := 0; i+1 < len(data); i += 2 {
+		if data[i+1] == "" {
+			continue
+		}
+		if e.Data == nil {
+			e.Data = map[string]string{}
+		}
+		e.Data[data[i]] = data[i+1]
+	}
+	s.events = append(s.events, e)
+}
+
+func (s *step) tellNotice(what string) {
+	d := s.node.Decommission
+	s.tell(what, "decommission", d.ID, "incident", d.Notice.Incident, "kind", d.Notice.Kind, "source", d.Notice.Source,
+		"deadline", stamp(d.deadline()), "reason", d.Notice.Reason)
+}
+
+func near(a, b time.Time) bool {
+	return a.IsZero() == b.IsZero() && a.Sub(b).Abs() <= slack
+}
+
+func stamp(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339Nano)
+}

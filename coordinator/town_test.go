@@ -1,0 +1,320 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// pipes is a listener whose connections never leave the bubble.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-p.closed:
+		return nil, errors.New("connection refused")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *pipes) Close() error {
+	select {
+	case <-p.closed:
+	default:
+		close(p.closed)
+	}
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
+
+// town is a coordinator in a bubble that can be stopped and started on the same directory.
+type town struct {
+	*testing.T
+	cfg  Config
+	grpc *pipes
+	http *pipes
+	stop func()
+}
+
+func inTown(t *testing.T, tell func(*town)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.Name, cfg.DataDir = "c", t.TempDir()
+		v := &town{T: t, cfg: cfg}
+		v.start()
+		defer func() { v.stop() }()
+		tell(v)
+	})
+}
+
+func (v *town) start() {
+	v.Helper()
+	v.grpc, v.http = newPipes(), newPipes()
+	ready := make(chan struct{})
+	c, err := New(v.cfg, Deps{
+		Log: slog.New(slog.NewTextHandler(v.Output(), nil)), Identity: certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c"}),
+		GRPC: v.grpc, HTTP: v.http, Version: "test", Ready: func() { close(ready) },
+	})
+	if err != nil {
+		v.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		v.Fatalf("the coordinator ended at its start: %v", err)
+	}
+	v.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			v.Errorf("run: %v", err)
+		}
+		v.stop = func() {}
+	}
+}
+
+func (v *town) restart() {
+	v.stop()
+	v.start()
+}
+
+func (v *town) conn(role certs.Role, name string) *grpc.ClientConn {
+	v.Helper()
+	tls := certs.Dev(certs.Name{Role: role, Name: name}).Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})
+	conn, err := grpc.NewClient("passthrough:///c", grpc.WithTransportCredentials(credentials.NewTLS(tls)),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return v.grpc.dial(ctx) }),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		v.Fatal(err)
+	}
+	v.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func (v *town) operator() api.OperatorClient {
+	return api.NewOperatorClient(v.conn(certs.RoleOperator, "eve"))
+}
+
+// agent is a node that does what it is told by the test.
+type agent struct {
+	*town
+	api.MembershipClient
+	name, incarnation string
+	status            *api.Status
+	version           uint64
+}
+
+func (v *town) agent(name string) *agent {
+	v.Helper()
+	return &agent{
+		town: v, name: name, incarnation: "inc-of-" + name, MembershipClient: api.NewMembershipClient(v.conn(certs.RoleNode, name)),
+		status: &api.Status{RoomBytes: 1 << 30, Stores: []*api.StoreInfo{{Name: "spark"}}},
+	}
+}
+
+func (a *agent) register() {
+	a.Helper()
+	if _, err := a.Register(a.Context(), &api.RegisterRequest{Node: a.name, Incarnation: a.incarnation, PeerAddress: a.name + ":7412", Status: a.status}); err != nil {
+		a.Fatalf("register %s: %v", a.name, err)
+	}
+}
+
+// beat beats once, and registers when told to.
+func (a *agent) beat() *api.HeartbeatReply {
+	a.Helper()
+	for range 2 {
+		reply, err := a.Heartbeat(a.Context(), &api.HeartbeatRequest{Node: a.name, Incarnation: a.incarnation, Status: a.status, PeersVersion: a.version})
+		if err != nil {
+			a.Fatalf("heartbeat of %s: %v", a.name, err)
+		}
+		if !reply.Register {
+			return reply
+		}
+		a.register()
+	}
+	a.Fatalf("node %s is told to register right after it did", a.name)
+	return nil
+}
+
+// live beats every second for a while.
+func (a *agent) live(seconds int) (last *api.HeartbeatReply) {
+	a.Helper()
+	for range seconds {
+		time.Sleep(time.Second)
+		last = a.beat()
+	}
+	return last
+}
+
+func (a *agent) notice(incident string, left time.Duration) {
+	a.status.Notice = &api.Notice{Incident: incident, Kind: "terminate", Source: "ec2", Stance: "drain", Remaining: durationpb.New(left)}
+}
+
+func (a *agent) announce() {
+	a.Helper()
+	if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: a.name, Incarnation: a.incarnation, Notice: a.status.Notice}); err != nil {
+		a.Fatalf("announce %s: %v", a.name, err)
+	}
+}
+
+func (a *agent) report(full bool, ids ...string) {
+	a.Helper()
+	stream, err := a.ReportBlocks(a.Context())
+	if err != nil {
+		a.Fatal(err)
+	}
+	send := func(r *api.ReportBlocksRequest) {
+		r.Node, r.Incarnation = a.name, a.incarnation
+		if err := stream.Send(r); err != nil && err != io.EOF {
+			a.Fatal(err)
+		}
+	}
+	send(&api.ReportBlocksRequest{Full: full})
+	for _, id := range ids {
+		send(&api.ReportBlocksRequest{Landed: []*api.HeldBlock{{Id: id, Bytes: 7, From: "gone"}}})
+	}
+	if _, err := stream.CloseAndRecv(); err != nil {
+		a.Fatal(err)
+	}
+}
+
+func (a *agent) goodbye(incident string, entries ...*api.ManifestEntry) {
+	a.Helper()
+	s := &api.ManifestSummary{Node: a.name, Incarnation: a.incarnation, Incident: incident, Kind: "terminate", Source: "ec2",
+		Moved: new(api.Count), Lost: new(api.Count), Skipped: new(api.Count)}
+	for _, e := range entries {
+		switch e.Outcome {
+		case "moved":
+			s.Moved.Blocks++
+		case "lost":
+			s.Lost.Blocks++
+		default:
+			s.Skipped.Blocks++
+		}
+	}
+	stream, err := a.Goodbye(a.Context())
+	if err != nil {
+		a.Fatal(err)
+	}
+	for _, r := range []*api.GoodbyeRequest{{Summary: s}, {Entries: entries}} {
+		if err := stream.Send(r); err != nil && err != io.EOF {
+			a.Fatal(err)
+		}
+	}
+	if _, err := stream.CloseAndRecv(); err != nil {
+		a.Fatalf("goodbye of %s: %v", a.name, err)
+	}
+}
+
+// node reads one node as an operator sees it.
+func (v *town) seen(name string) *api.Node {
+	v.Helper()
+	n, err := v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: name})
+	if err != nil {
+		v.Fatal(err)
+	}
+	return n
+}
+
+func (v *town) is(name string, want State) {
+	v.Helper()
+	if n := v.seen(name); n.State != string(want) {
+		v.Errorf("node %s: got %s, want %s", name, n.State, want)
+	}
+}
+
+func (v *town) order(timeout time.Duration, names ...string) {
+	v.Helper()
+	r := &api.DecommissionRequest{Nodes: names, Reason: "kernel", Timeout: durationpb.New(timeout)}
+	if _, err := v.operator().Decommission(v.Context(), r); err != nil {
+		v.Fatal(err)
+	}
+}
+
+func (v *town) located(id, state string, holders ...string) {
+	v.Helper()
+	r, err := v.operator().Locate(v.Context(), &api.LocateRequest{Id: id})
+	if err != nil {
+		v.Fatal(err)
+	}
+	var got []string
+	for _, h := range r.Holders {
+		got = append(got, h.Node)
+		if h.Address != h.Node+":7412" {
+			v.Errorf("holder %s: got address %q", h.Node, h.Address)
+		}
+	}
+	if r.State != state || strings.Join(got, " ") != strings.Join(holders, " ") {
+		v.Errorf("locate %s: got %s at %v, want %s at %v", id, r.State, got, state, holders)
+	}
+}
+
+func (v *town) refused(err error, want codes.Code, words string) {
+	v.Helper()
+	if status.Code(err) != want || !strings.Contains(status.Convert(err).Message(), words) {
+		v.Errorf("got %v, want %s with %q", err, want, words)
+	}
+}
+
+// get asks the HTTP side, as somebody or as nobody.
+func (v *town) get(path string, as *certs.Name) (int, string) {
+	v.Helper()
+	who := certs.Dev(certs.Name{Role: certs.RoleOperator, Name: "eve"})
+	if as != nil {
+		who = certs.Dev(*as)
+	}
+	tls := who.Client(nil, certs.Name{Role: certs.RoleCoordinator})
+	if as == nil {
+		tls.Certificates, tls.GetClientCertificate = nil, nil
+	}
+	transport := &http.Transport{TLSClientConfig: tls, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.http.dial(ctx) }}
+	defer transport.CloseIdleConnections()
+	reply, err := (&http.Client{Transport: transport}).Get("https://c" + path)
+	if err != nil {
+		v.Fatal(err)
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		v.Fatal(err)
+	}
+	return reply.StatusCode, string(body)
+}

@@ -1,0 +1,343 @@
+package coordinator
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// What may come off the wire. Each bound is several times what an honest agent sends.
+const (
+	maxMessageBytes = 4 << 20
+	maxNodes        = 10_000 // named by one operator's call
+	maxName         = 128    // as in certificates
+	maxWord         = 128    // ids, kinds, zones, pools, versions
+	maxText         = 1024   // reasons, for people
+	maxPath         = 4096   // PATH_MAX
+	maxID           = 4096
+	maxDisks        = 256
+	maxStores       = 256
+	maxPeers        = 1024
+	maxBlocks       = 16 << 10 // in one message
+	maxEntries      = 8 << 20  // in one manifest
+	maxSpan         = 10 * 365 * 24 * time.Hour
+)
+
+// fault says what is wrong with a message and what would be right.
+func fault(format string, args ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, args...)
+}
+
+func printable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkWord bounds one string. Control characters would end up in people's terminals.
+func checkWord(what, s string, most int) error {
+	switch {
+	case len(s) > most:
+		return fault("%s of %d bytes: at most %d", what, len(s), most)
+	case !printable(s):
+		return fault("%s %q: must be printable UTF-8", what, s)
+	}
+	return nil
+}
+
+func checkCount(what string, got, most int) error {
+	if got > most {
+		return fault("%d %s in one message: at most %d, send more messages", got, what, most)
+	}
+	return nil
+}
+
+func checkSizes(what string, sizes ...int64) error {
+	for _, n := range sizes {
+		if n < 0 {
+			return fault("%s: %d is negative", what, n)
+		}
+	}
+	return nil
+}
+
+// checkSpan bounds a span, so that adding it to an instant cannot overflow. Absent is well.
+func checkSpan(what string, d *durationpb.Duration) error {
+	if d == nil {
+		return nil
+	}
+	if err := d.CheckValid(); err != nil {
+		return fault("%s: %v", what, err)
+	}
+	if d.AsDuration().Abs() > maxSpan {
+		return fault("%s of %s: at most %s", what, d.AsDuration(), maxSpan)
+	}
+	return nil
+}
+
+// checkAddress wants what another machine can dial.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fault("peer address %q: must be HOST:PORT", address)
+	}
+	if err := checkWord("peer address", host, 253); err != nil { // RFC 1035, 2.3.4
+		return err
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fault("peer address %q: the port must be 1 to 65535", address)
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		return fault("peer address %q: others cannot dial it: set listen.advertise at the agent", address)
+	}
+	return nil
+}
+
+// first returns the first fault.
+func first(faults ...error) error {
+	for _, err := range faults {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkIncarnation(s string) error {
+	if s == "" {
+		return fault("incarnation is empty: an agent makes one for its data directory")
+	}
+	return checkWord("incarnation", s, maxWord)
+}
+
+func checkRegister(r *api.RegisterRequest) error {
+	return first(
+		checkIncarnation(r.Incarnation),
+		checkAddress(r.PeerAddress),
+		checkWord("zone", r.Zone, maxWord),
+		checkWord("pool", r.Pool, maxWord),
+		checkWord("version", r.Version, maxWord),
+		checkStatus(r.Status),
+	)
+}
+
+func checkNotice(n *api.Notice) error {
+	if n == nil {
+		return nil
+	}
+	return first(
+		checkWord("incident", n.Incident, maxWord),
+		checkWord("notice kind", n.Kind, maxWord),
+		checkWord("notice source", n.Source, maxWord),
+		checkWord("notice stance", n.Stance, maxWord),
+		checkSpan("notice remaining", n.Remaining),
+		checkText("notice reason", n.Reason),
+	)
+}
+
+// checkText bounds what people wrote, which may have lines.
+func checkText(what, s string) error {
+	if len(s) > maxText || !utf8.ValidString(s) {
+		return fault("%s of %d bytes: must be UTF-8 of at most %d", what, len(s), maxText)
+	}
+	return nil
+}
+
+func checkStatus(s *api.Status) error {
+	if s == nil {
+		return nil
+	}
+	if err := first(
+		checkNotice(s.Notice),
+		checkCount("disks", len(s.Disks), maxDisks),
+		checkCount("stores", len(s.Stores), maxStores),
+		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),
+	); err != nil {
+		return err
+	}
+	for _, d := range s.Disks {
+		if err := first(checkWord("disk path", d.GetPath(), maxPath), checkWord("disk health", d.GetHealth(), maxWord),
+			checkSizes("disk "+d.GetPath(), d.GetTotalBytes(), d.GetUsableBytes())); err != nil {
+			return err
+		}
+	}
+	for _, st := range s.Stores {
+		if err := first(checkWord("store name", st.GetName(), maxWord), checkWord("store kind", st.GetKind(), maxWord),
+			checkWord("store layout", st.GetLayout(), maxWord), checkWord("store land", st.GetLand(), maxWord)); err != nil {
+			return err
+		}
+	}
+	if p := s.Drain; p != nil {
+		if err := first(checkWord("drain phase", p.Phase, maxWord), checkCount("peers", len(p.Peers), maxPeers),
+			checkSizes("drain progress", p.BlocksTotal, p.BlocksMoved, p.BlocksLost, p.BlocksSkipped, p.BytesTotal, p.BytesMoved, p.BytesPerSecond)); err != nil {
+			return err
+		}
+		for _, peer := range p.Peers {
+			if err := first(checkWord("peer", peer.GetNode(), maxName), checkText("trouble", peer.GetTrouble()),
+				checkSizes("peer "+peer.GetNode(), peer.GetBlocks(), peer.GetBytes())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkReport(r *api.ReportBlocksRequest) error {
+	if err := checkCount("blocks", len(r.Landed)+len(r.Gone), maxBlocks); err != nil {
+		return err
+	}
+	for _, b := range r.Landed {
+		if err := checkID(b.GetId()); err != nil {
+			return fault("%v", err)
+		}
+		if err := first(checkWord("from", b.GetFrom(), maxName), checkSizes("block "+b.GetId(), b.GetBytes())); err != nil {
+			return err
+		}
+	}
+	for _, id := range r.Gone {
+		if err := checkID(id); err != nil {
+			return fault("%v", err)
+		}
+	}
+	return nil
+}
+
+func checkSummary(s *api.ManifestSummary) error {
+	if s == nil {
+		return fault("goodbye without a summary: the first message carries it")
+	}
+	for _, at := range []*timestamppb.Timestamp{s.NoticedAt, s.Deadline, s.StartedAt, s.FinishedAt} {
+		if at != nil && at.CheckValid() != nil {
+			return fault("manifest: %v", at.CheckValid())
+		}
+	}
+	for _, c := range []*api.Count{s.Total, s.Moved, s.Lost, s.Skipped} {
+		if err := checkSizes("manifest counts", c.GetBlocks(), c.GetBytes()); err != nil {
+			return err
+		}
+	}
+	return first(checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
+		checkWord("kind", s.Kind, maxWord), checkWord("source", s.Source, maxWord))
+}
+
+func checkEntry(e *api.ManifestEntry) error {
+	if err := checkID(e.GetId()); err != nil {
+		return fault("%v", err)
+	}
+	switch e.GetOutcome() {
+	case "moved", "lost", "skipped":
+	default:
+		return fault("manifest entry %s: outcome %q: must be moved, lost or skipped", e.GetId(), e.GetOutcome())
+	}
+	return first(checkSizes("manifest entry "+e.GetId(), e.GetBytes()), checkWord("peer", e.GetPeer(), maxName), checkText("reason", e.GetReason()))
+}
+
+func noticeFrom(n *api.Notice, now time.Time) *notice {
+	said := &notice{Incident: n.GetIncident(), Kind: n.GetKind(), Source: n.GetSource(), Reason: n.GetReason()}
+	if n.GetRemaining() != nil {
+		said.Deadline = now.Add(n.Remaining.AsDuration()).UTC().Round(0)
+	}
+	return said
+}
+
+// nodeTo is the one picture of a node that people and programs get, whichever way they ask. No verb deactivates, excludes
+// or puts under maintenance, so every node is UP and none of these.
+func nodeTo(n node, p pulse, now time.Time) *api.Node {
+	out := &api.Node{
+		Name: n.Name, Id: n.ID, State: string(n.State), SubState: subState(n, p),
+		Schedulable: n.State == Active && !watched(p.status), Maintenance: "UP",
+		PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Zone: n.Zone, Pool: n.Pool, Version: n.Version,
+	}
+	if p.heard {
+		out.LastHeartbeat = durationpb.New(now.Sub(p.seen))
+	}
+	if p.status != nil {
+		out.Status = proto.CloneOf(p.status)
+		if left := out.Status.Notice.GetRemaining(); left != nil {
+			out.Status.Notice.Remaining = durationpb.New(left.AsDuration() - now.Sub(p.said)) // it was true when it was said
+		}
+	}
+	if d := n.Decommission; d != nil {
+		out.Decommission, out.Reason = d.ID, d.reason()
+		if at := d.deadline(); n.leaving() && !at.IsZero() {
+			out.Deadline = timestamppb.New(at)
+			out.Remaining = durationpb.New(at.Sub(now))
+		}
+		if d.Notice != nil && n.leaving() && out.Status.GetNotice() == nil {
+			out.Status = cmp.Or(out.Status, &api.Status{}) // after a restart the log knows what the agent has yet to repeat
+			out.Status.Notice = &api.Notice{Incident: d.Notice.Incident, Kind: d.Notice.Kind, Source: d.Notice.Source, Stance: "drain", Reason: d.Notice.Reason}
+			if !d.Notice.Deadline.IsZero() {
+				out.Status.Notice.Remaining = durationpb.New(d.Notice.Deadline.Sub(now))
+			}
+		}
+	}
+	if n.Manifest != nil {
+		out.Manifest = n.Manifest.summary()
+	}
+	return out
+}
+
+// subState refines what is under way, and tells a decommission that ran out of time from one that was done.
+func subState(n node, p pulse) string {
+	switch {
+	case n.State == Decommissioned && n.Decommission != nil && n.Decommission.Outcome == timedOut:
+		return "TIMEOUT"
+	case !n.leaving():
+		return ""
+	case p.status.GetDrain().GetPhase() == "drained":
+		return "READY"
+	}
+	return "MIGRATING"
+}
+
+// summary is nil when the bytes are not one, which only a damaged log could bring about.
+func (r *manifestRef) summary() *api.ManifestSummary {
+	s := new(api.ManifestSummary)
+	if proto.Unmarshal(r.Summary, s) != nil {
+		return nil
+	}
+	return s
+}
+
+func eventTo(e event) *api.Event {
+	return &api.Event{Index: e.Index, Time: timestamppb.New(e.Time), Type: e.Type, Node: e.Node, Data: e.Data}
+}
+
+// distinct drops repetitions and keeps the order.
+func distinct(names []string) ([]string, error) {
+	if len(names) == 0 {
+		return nil, fault("no node is named: name at least one")
+	}
+	if len(names) > maxNodes {
+		return nil, fault("%d nodes in one call: at most %d, make several calls", len(names), maxNodes)
+	}
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		if err := checkWord("node", name, maxName); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		was := seen[name]
+		seen[name] = true
+		return was
+	}), nil
+}

@@ -1,0 +1,172 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+func TestStrangers(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		r, err := a.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "a", Incarnation: "i"})
+		if err != nil || !r.Register {
+			v.Errorf("an unknown node beats: got %v, %v, want to be told to register", r, err)
+		}
+		_, err = a.WorkerDecommission(v.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: "i", Notice: &api.Notice{Incident: "x"}})
+		v.refused(err, codes.NotFound, "must register first")
+		a.register()
+		r, err = a.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "a", Incarnation: "other"})
+		if err != nil || !r.Register {
+			v.Errorf("another incarnation beats: got %v, %v, want to be told to register", r, err)
+		}
+		_, err = a.WorkerDecommission(v.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: "other", Notice: &api.Notice{Incident: "x"}})
+		v.refused(err, codes.FailedPrecondition, "another machine has this name")
+		_, err = v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "b"})
+		v.refused(err, codes.NotFound, "lifeboat nodes lists")
+		_, err = v.operator().Decommission(v.Context(), &api.DecommissionRequest{Nodes: []string{"a", "b"}})
+		v.refused(err, codes.NotFound, "node b")
+		v.is("a", Active)
+		_, err = v.operator().Decommission(v.Context(), &api.DecommissionRequest{})
+		v.refused(err, codes.InvalidArgument, "name at least one")
+	})
+}
+
+func TestWhoMayCallWhat(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		a.register()
+		ctx := v.Context()
+		for call, err := range map[string]error{
+			"register":    fails(b.Register(ctx, &api.RegisterRequest{Node: "a", Incarnation: "i", PeerAddress: "b:1"})),
+			"beat":        fails(b.Heartbeat(ctx, &api.HeartbeatRequest{Node: "a", Incarnation: a.incarnation})),
+			"announce":    fails(b.WorkerDecommission(ctx, &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: &api.Notice{Incident: "x"}})),
+			"withdraw":    fails(b.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: "a", Incarnation: a.incarnation, Incident: "x"})),
+			"unavailable": fails(b.ReportUnavailable(ctx, &api.ReportUnavailableRequest{Node: "a", Incarnation: a.incarnation})),
+			"report":      reports(b, &api.ReportBlocksRequest{Node: "a", Incarnation: a.incarnation}),
+			"goodbye":     says(b, &api.GoodbyeRequest{Summary: &api.ManifestSummary{Node: "a", Incarnation: a.incarnation}}),
+		} {
+			if err == nil {
+				v.Errorf("%s in another's name was taken", call)
+				continue
+			}
+			v.refused(err, codes.PermissionDenied, "node b may not speak for node \"a\"")
+		}
+		node, person := v.conn(certs.RoleNode, "a"), v.conn(certs.RoleOperator, "eve")
+		_, err := api.NewOperatorClient(node).Decommission(ctx, &api.DecommissionRequest{Nodes: []string{"a"}})
+		v.refused(err, codes.PermissionDenied, "operator's certificate")
+		_, err = api.NewOperatorClient(node).Recommission(ctx, &api.RecommissionRequest{Nodes: []string{"a"}})
+		v.refused(err, codes.PermissionDenied, "operator's certificate")
+		if _, err := api.NewOperatorClient(node).ListNodes(ctx, &api.ListNodesRequest{}); err != nil {
+			v.Errorf("a node may look: %v", err)
+		}
+		_, err = api.NewMembershipClient(person).Heartbeat(ctx, &api.HeartbeatRequest{Node: "eve", Incarnation: "i"})
+		v.refused(err, codes.PermissionDenied, "operator eve may not call")
+
+		// An app has no business here; without WaitForReady the handshake's refusal is the call's.
+		short, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if _, err := api.NewOperatorClient(v.conn(certs.RoleApp, "app")).ListNodes(short, &api.ListNodesRequest{}); err == nil {
+			v.Error("an app's certificate opened the control plane")
+		}
+		v.is("a", Active)
+	})
+}
+
+func fails[T any](_ T, err error) error { return err }
+
+func reports(a *agent, r *api.ReportBlocksRequest) error {
+	stream, err := a.ReportBlocks(a.Context())
+	if err != nil {
+		return err
+	}
+	if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return fails(stream.CloseAndRecv())
+}
+
+func says(a *agent, rs ...*api.GoodbyeRequest) error {
+	stream, err := a.Goodbye(a.Context())
+	if err != nil {
+		return err
+	}
+	for _, r := range rs {
+		if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	return fails(stream.CloseAndRecv())
+}
+
+func TestWireIsBounded(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		long := strings.Repeat("x", 5000)
+		ok := func() *api.RegisterRequest {
+			return &api.RegisterRequest{Node: "a", Incarnation: "i", PeerAddress: "a:1", Status: &api.Status{}}
+		}
+		for what, spoil := range map[string]func(*api.RegisterRequest){
+			"incarnation is empty":        func(r *api.RegisterRequest) { r.Incarnation = "" },
+			"incarnation of 5000 bytes":   func(r *api.RegisterRequest) { r.Incarnation = long },
+			"zone of 5000 bytes":          func(r *api.RegisterRequest) { r.Zone = long },
+			"pool \"\\x1b[2J\"":           func(r *api.RegisterRequest) { r.Pool = "\x1b[2J" },
+			"must be HOST:PORT":           func(r *api.RegisterRequest) { r.PeerAddress = "a" },
+			"the port must be":            func(r *api.RegisterRequest) { r.PeerAddress = "a:http" },
+			"set listen.advertise":        func(r *api.RegisterRequest) { r.PeerAddress = "0.0.0.0:7412" },
+			"-1 is negative":              func(r *api.RegisterRequest) { r.Status.RoomBytes = -1 },
+			"300 disks in one message":    func(r *api.RegisterRequest) { r.Status.Disks = make([]*api.Disk, 300) },
+			"disk path of 5000 bytes":     func(r *api.RegisterRequest) { r.Status.Disks = []*api.Disk{{Path: long}} },
+			"notice reason of 5000 bytes": func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Reason: long} },
+			"notice remaining of":         func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Remaining: durationpb.New(1 << 62)} },
+			"2000 peers in one message": func(r *api.RegisterRequest) {
+				r.Status.Drain = &api.DrainProgress{Peers: make([]*api.PeerProgress, 2000)}
+			},
+			"store name of 5000 bytes":   func(r *api.RegisterRequest) { r.Status.Stores = []*api.StoreInfo{{Name: long}} },
+			"drain phase of 5000 bytes":  func(r *api.RegisterRequest) { r.Status.Drain = &api.DrainProgress{Phase: long} },
+			"drain progress: -3":         func(r *api.RegisterRequest) { r.Status.Drain = &api.DrainProgress{BytesMoved: -3} },
+			"held_bytes: -9 is negative": func(r *api.RegisterRequest) { r.Status.HeldBytes = -9 },
+			"trouble of 5000 bytes": func(r *api.RegisterRequest) {
+				r.Status.Drain = &api.DrainProgress{Peers: []*api.PeerProgress{{Trouble: long}}}
+			},
+			"version of 5000 bytes":       func(r *api.RegisterRequest) { r.Version = long },
+			"disk /d: -2 is negative":     func(r *api.RegisterRequest) { r.Status.Disks = []*api.Disk{{Path: "/d", TotalBytes: -2}} },
+			"300 stores in one message":   func(r *api.RegisterRequest) { r.Status.Stores = make([]*api.StoreInfo, 300) },
+			"notice stance of 5000 bytes": func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Stance: long} },
+			"notice remaining: ": func(r *api.RegisterRequest) {
+				r.Status.Notice = &api.Notice{Remaining: &durationpb.Duration{Seconds: 1, Nanos: -1}}
+			},
+		} {
+			r := ok()
+			spoil(r)
+			_, err := a.Register(v.Context(), r)
+			v.refused(err, codes.InvalidArgument, what)
+		}
+		_, err := a.Register(v.Context(), &api.RegisterRequest{Node: "a", Zone: strings.Repeat(long, 1000)})
+		v.refused(err, codes.ResourceExhausted, "larger than max")
+
+		a.register()
+		const node, inc = "a", "inc-of-a"
+		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Gone: make([]string, maxBlocks+1)}), codes.InvalidArgument, "send more messages")
+		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Gone: []string{"x"}}), codes.InvalidArgument, "STORE/SCOPE/NAME")
+		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Landed: []*api.HeldBlock{{Id: "a/b/" + long}}}), codes.InvalidArgument, "block id of 5004 bytes")
+		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Landed: []*api.HeldBlock{{Id: "a/b/c", Bytes: -1}}}), codes.InvalidArgument, "negative")
+		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: "old"}), codes.FailedPrecondition, "must register first")
+		s := &api.ManifestSummary{Node: node, Incarnation: inc}
+		v.refused(says(a), codes.InvalidArgument, "without a summary")
+		v.refused(says(a, &api.GoodbyeRequest{}), codes.InvalidArgument, "without a summary")
+		v.refused(says(a, &api.GoodbyeRequest{Summary: s, Entries: []*api.ManifestEntry{{Id: "a/b/c", Outcome: "eaten"}}}), codes.InvalidArgument, "must be moved, lost or skipped")
+		v.refused(says(a, &api.GoodbyeRequest{Summary: s, Entries: make([]*api.ManifestEntry, maxBlocks+1)}), codes.InvalidArgument, "send more messages")
+		v.refused(says(a, &api.GoodbyeRequest{Summary: &api.ManifestSummary{Node: node, Incarnation: inc, Lost: &api.Count{Blocks: -1}}}), codes.InvalidArgument, "negative")
+		v.is("a", Active)
+	})
+}
