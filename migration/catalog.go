@@ -108,18 +108,6 @@ func (c *catalog) commit(records []record, ends map[uint32]int64) error {
 	return nil
 }
 
-// forget drops records, so that what they name is served no more.
-func (c *catalog) forget(ids ...BlockID) error {
-	return c.db.Update(func(tx *bbolt.Tx) error {
-		for _, id := range ids {
-			if err := tx.Bucket(bucketBlocks).Delete([]byte(id)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // segmentEnds tells how far each segment was committed.
 func (c *catalog) segmentEnds() (ends map[uint32]int64, err error) {
 	ends = map[uint32]int64{}
@@ -137,41 +125,43 @@ func (c *catalog) segmentEnds() (ends map[uint32]int64, err error) {
 // listBatch keeps read transactions short: a long one would make the catalog's file grow behind it.
 const listBatch = 512
 
-// all yields every record in the order of ids, a batch at a time, so it may be left open for long.
+// all yields every record in the order of ids, a batch at a time, so it may be left open for long. A value that is corrupt
+// comes as an error, with the id alone.
 func (c *catalog) all() iter.Seq2[record, error] {
 	return func(yield func(record, error) bool) {
+		type value struct {
+			record
+			err error
+		}
 		var after []byte
 		for {
-			batch := make([]record, 0, listBatch)
-			var bad error
+			batch := make([]value, 0, listBatch)
 			err := c.db.View(func(tx *bbolt.Tx) error {
 				cur := tx.Bucket(bucketBlocks).Cursor()
-				k, v := cur.First()
-				if after != nil {
-					if k, v = cur.Seek(after); k != nil && string(k) == string(after) {
-						k, v = cur.Next()
-					}
+				k, v := cur.Seek(after)
+				if k != nil && after != nil && string(k) == string(after) {
+					k, v = cur.Next()
 				}
 				for ; k != nil && len(batch) < listBatch; k, v = cur.Next() {
 					after = append(after[:0], k...)
 					r, err := parseRecord(v)
 					if err != nil {
-						bad = errors.Join(bad, fmt.Errorf("catalog: block %s: %w", k, err))
-						continue
+						r, err = record{opening: opening{ID: string(k)}}, fmt.Errorf("catalog: block %s: %w", k, err)
 					}
-					batch = append(batch, r)
+					batch = append(batch, value{r, err})
 				}
 				return nil
 			})
-			for _, r := range batch {
-				if !yield(r, nil) {
+			for _, b := range batch {
+				if !yield(b.record, b.err) {
 					return
 				}
 			}
-			if err = errors.Join(err, bad); err != nil && !yield(record{}, err) {
+			if err != nil {
+				yield(record{}, fmt.Errorf("read catalog: %w", err))
 				return
 			}
-			if len(batch) < listBatch && bad == nil {
+			if len(batch) < listBatch {
 				return
 			}
 		}

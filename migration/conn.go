@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"time"
 )
 
 // Conn is a TLS connection that crosses into the kernel in large pieces. crypto/tls writes each 16 KiB record by itself
@@ -28,6 +29,20 @@ func Server(raw net.Conn, cfg *tls.Config) *Conn {
 	return &Conn{tls.Server(g, cfg), g}
 }
 
+// Cut ends the connection at once. Close would first tell the other end, and wait for it.
+func (c *Conn) Cut() error { return c.raw.Conn.Close() }
+
+// cut ends a connection whose other end is not to be waited for.
+func cut(c net.Conn) error {
+	if c, ok := c.(interface{ Cut() error }); ok {
+		return c.Cut()
+	}
+	return c.Close()
+}
+
+// buffered is how much has come and not been decrypted.
+func (c *Conn) buffered() int { return c.raw.r.Buffered() }
+
 // Write sends p in as few system calls as its size allows.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.raw.hold()
@@ -48,7 +63,14 @@ type gatheringConn struct {
 	holding bool
 }
 
+// keepAlive notices within half a minute that the other machine is gone: machines that vanish without a word are what this
+// program is about.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
+
 func newGatheringConn(c net.Conn) *gatheringConn {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetKeepAliveConfig(keepAlive) // a closed connection says so at its next use
+	}
 	return &gatheringConn{Conn: c, r: bufio.NewReaderSize(c, gatherConnBytes), w: bufio.NewWriterSize(c, gatherConnBytes)}
 }
 

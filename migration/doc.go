@@ -9,6 +9,6 @@
 // The package does not decide when to drain, does not talk to the coordinator and does not choose who may connect: the
 // agent hands it peers, connections that are already authenticated, and a context whose deadline is the end of sending.
 //
-// Who may call what when: a Store and a Vault may be used from any goroutine. One Drain runs at a time. A Receiver's
-// Serve runs once; its vault outlives it.
+// Who may call what when: a Store and a Vault may be used from any goroutine. One Drain runs at a time. A Receiver's Run
+// runs once, and its vault outlives it.
 package migration

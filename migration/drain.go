@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -15,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 )
 
@@ -60,7 +57,9 @@ type Drain struct {
 	phase    Phase
 	found    Count
 	peers    map[string]*peerState
+	lanes    map[*lane]bool
 	handled  map[version]bool // moved by an earlier run of this drain, or changed since the scan began
+	givenUp  map[BlockID]bool // lost because of its own files
 	rateAt   time.Time
 	rateSent int64
 	rate     int64
@@ -74,14 +73,6 @@ const (
 	PhaseSending  Phase = "sending"
 	PhaseDrained  Phase = "drained" // everything is accounted for
 )
-
-// peerState is what a drain knows of a peer, shared by its lanes.
-type peerState struct {
-	Peer
-	moved    Count
-	trouble  string
-	failures int // in a row
-}
 
 // Progress is a snapshot of a drain.
 type Progress struct {
@@ -104,7 +95,7 @@ type PeerProgress struct {
 // NewDrain prepares a drain in cfg.Dir. If an earlier run of the same drain left its account there, what it moved is not
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
-	d := &Drain{cfg: cfg, stores: map[string]*Store{}, peers: map[string]*peerState{}, handled: map[version]bool{}, phase: PhaseScanning}
+	d := &Drain{cfg: cfg, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[*lane]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 	}
@@ -152,36 +143,55 @@ const receiptGrace = 2 * time.Second
 
 // Run moves everything, or as much as can be before ctx ends; blocks that no peer has by then are lost, each with its
 // reason. It returns an error only when the account itself could not be kept.
+//
+// It returns soon after ctx ends even if a disk then hangs under a scan or a lane: nothing can end those, so they are
+// left behind, and what they held is accounted for without them.
 func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
-	g, work := errgroup.WithContext(work)
-	g.Go(func() error {
+	var working sync.WaitGroup
+	working.Go(func() {
 		defer d.plan.seal()
 		d.scanUntilQuiet(work)
-		return nil
 	})
-	g.Go(func() error {
+	working.Go(func() {
 		defer stop() // every block is settled
-		return d.runLanes(work)
+		d.runLanes(work)
 	})
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
-		d.cfg.Log.Error("the drain stopped early", "err", err)
+	ended := make(chan struct{})
+	go func() { working.Wait(); close(ended) }()
+	late, cancel := linger(ctx, receiptGrace+time.Second)
+	defer cancel()
+	select {
+	case <-ended:
+	case <-late.Done():
+		d.cfg.Log.Error("the drain ends without those who do not answer: a disk or a connection hangs")
+		d.surrender()
 	}
+	d.account(ctx)
+	d.setPhase(PhaseDrained)
+	sum, err := d.ledger.close()
+	return sum, errors.Join(err, d.plan.close())
+}
+
+// account names everything that is left as lost.
+func (d *Drain) account(ctx context.Context) {
 	why := "the deadline came first"
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		why = "the drain was stopped"
 	}
-	for e, err := range d.plan.rest() {
-		if err != nil {
-			d.cfg.Log.Error("part of the plan cannot be read: its blocks are lost and not named", "err", err)
-			break
-		}
-		d.lose(e, cmpReason(d.lastWords(e), why))
+	unread := d.plan.rest(func(e entry) { d.lose(e, cmpReason(d.lastWords(e), why)) })
+	if unread.Blocks > 0 {
+		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
+		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
-	d.setPhase(PhaseDrained)
-	sum, err := d.ledger.close()
-	return sum, errors.Join(err, d.plan.close())
+}
+
+// linger returns a context that ends so long after ctx does.
+func linger(ctx context.Context, by time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
+	return late, func() { undo(); cancel() }
 }
 
 func cmpReason(detail, why string) string {
@@ -222,202 +232,6 @@ func (d *Drain) setPhase(p Phase) {
 	d.phase = p
 }
 
-// maxScans bounds the passes over stores that an engine goes on writing to.
-const maxScans = 10
-
-// scanUntilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
-// a pass finds nothing new.
-func (d *Drain) scanUntilQuiet(ctx context.Context) {
-	var since time.Time
-	for pass := range maxScans {
-		began := time.Now()
-		found := d.scan(ctx, since, pass)
-		if ctx.Err() != nil || pass > 0 && found == 0 {
-			return
-		}
-		d.setPhase(PhaseSending)
-		if err := d.plan.idle(ctx); err != nil {
-			return
-		}
-		since = began
-	}
-	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
-}
-
-// scan plans the blocks that changed after since and have not been handled in this version, and counts them.
-func (d *Drain) scan(ctx context.Context, since time.Time, pass int) (found int) {
-	take := func(it Item, err error) bool {
-		switch {
-		case ctx.Err() != nil:
-			return false
-		case err != nil:
-			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
-			return true
-		case it.Skip != "":
-			if pass == 0 {
-				d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
-			}
-			return true
-		case !d.fresh(it.Block, since):
-			return true
-		}
-		found++
-		d.mu.Lock()
-		d.found.Blocks++
-		d.found.Bytes += it.Bytes()
-		d.mu.Unlock()
-		if err := d.plan.add(ctx, it.Block); err != nil {
-			d.lose(entry{Block: it.Block}, "the deadline came before it was planned")
-			return true
-		}
-		return true
-	}
-	for _, s := range d.cfg.Stores {
-		for it, err := range s.Scan(ctx) {
-			if !take(it, err) {
-				return found
-			}
-		}
-	}
-	for it, err := range d.cfg.Vault.blocks() {
-		if !take(it, err) {
-			return found
-		}
-	}
-	return found
-}
-
-// fresh reports whether a block needs planning. Only what changed after the drain began is remembered, so memory stays
-// flat on a node whose engines have stopped.
-func (d *Drain) fresh(b Block, since time.Time) bool {
-	changed := time.Unix(0, b.changed())
-	if changed.Before(since.Add(-clockGrain)) {
-		return false
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	recent := changed.After(d.ledger.summary.Started.Add(-clockGrain))
-	if !recent && len(d.handled) == 0 {
-		return true
-	}
-	v := b.version()
-	if d.handled[v] {
-		return false
-	}
-	if recent {
-		d.handled[v] = true
-	}
-	return true
-}
-
-// clockGrain is more than a file system's time stamps lag behind the clock (a kernel tick, 10 ms at most).
-const clockGrain = 50 * time.Millisecond
-
-// lookForPeers is how often a drain asks who its peers are now.
-const lookForPeers = 500 * time.Millisecond
-
-// runLanes keeps lanes to every peer until all blocks are settled or ctx ends.
-func (d *Drain) runLanes(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	var lanes sync.WaitGroup
-	defer lanes.Wait()
-	tick := time.NewTicker(lookForPeers)
-	defer tick.Stop()
-	for {
-		for _, p := range d.cfg.Peers() {
-			if p.Node == d.cfg.Node {
-				continue
-			}
-			d.mu.Lock()
-			state, known := d.peers[p.Node]
-			if known {
-				state.Peer = p // it may have come back at another address
-			} else {
-				state = &peerState{Peer: p}
-				d.peers[p.Node] = state
-			}
-			d.mu.Unlock()
-			if known {
-				continue
-			}
-			for range d.cfg.Connections {
-				lanes.Go(func() {
-					if d.runLane(ctx, state) {
-						stop()
-					}
-				})
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if d.plan.settled() {
-				return nil
-			}
-		}
-	}
-}
-
-// Back-off of a peer that is in trouble: short at first, because 30 seconds are all there is.
-const (
-	backOffLeast = 100 * time.Millisecond
-	backOffMost  = 5 * time.Second
-)
-
-func backOff(failures int) time.Duration {
-	return min(backOffLeast<<min(failures, 10), backOffMost)
-}
-
-// runLane sends blocks to one peer over one connection after another, until all blocks are settled (true) or ctx ends.
-func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
-	for ctx.Err() == nil {
-		err := d.connectAndSend(ctx, p)
-		if errors.Is(err, io.EOF) {
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		pause := d.note(p, err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-	}
-	return false
-}
-
-// refusedError is a peer's no to a whole stream.
-type refusedError struct {
-	reason string
-	retry  time.Duration
-}
-
-func (e *refusedError) Error() string { return e.reason }
-
-// note keeps what went wrong with a peer and says how long to leave it alone.
-func (d *Drain) note(p *peerState, err error) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err == nil {
-		p.trouble, p.failures = "", 0
-		return 0
-	}
-	if p.trouble == "" {
-		d.cfg.Log.Warn("peer in trouble", "peer", p.Node, "err", err)
-	}
-	p.trouble = err.Error()
-	p.failures++
-	if refused, ok := errors.AsType[*refusedError](err); ok && refused.retry > 0 {
-		return min(refused.retry, backOffMost)
-	}
-	return backOff(p.failures)
-}
-
 // Progress tells how far the drain is.
 func (d *Drain) Progress() Progress {
 	sum := d.ledger.counts()
@@ -436,27 +250,4 @@ func (d *Drain) Progress() Progress {
 	}
 	slices.SortFunc(p.Peers, func(a, b PeerProgress) int { return strings.Compare(a.Node, b.Node) })
 	return p
-}
-
-// moved books blocks whose receipts came from a peer.
-func (d *Drain) moved(p *peerState, blocks ...entry) {
-	entries := make([]Entry, len(blocks))
-	var n Count
-	for i, e := range blocks {
-		v := e.version()
-		entries[i] = Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Moved, Peer: p.Node, Version: hex.EncodeToString(v[:])}
-		n.Blocks++
-		n.Bytes += e.Bytes()
-	}
-	d.ledger.add(entries...)
-	d.mu.Lock()
-	p.moved.Blocks += n.Blocks
-	p.moved.Bytes += n.Bytes
-	d.mu.Unlock()
-	d.plan.settle(len(blocks))
-}
-
-// describe names a block and a peer in an error.
-func describe(id BlockID, peer string, err error) error {
-	return fmt.Errorf("send block %s to %s: %w", id, peer, err)
 }

@@ -146,10 +146,14 @@ func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([
 	return nil, fmt.Errorf("locate %s: %w", id, ErrNeverKnown)
 }
 
+func blockURL(h Holder, id BlockID) string {
+	u := url.URL{Scheme: "https", Host: h.Address, Path: "/blocks/" + string(id)}
+	return u.String()
+}
+
 // From asks one holder. The header's Range and conditions are passed on. The caller closes the body.
 func (f *Fetcher) From(ctx context.Context, h Holder, method string, id BlockID, header http.Header) (*http.Response, error) {
-	u := url.URL{Scheme: "https", Host: h.Address, Path: "/blocks/" + string(id)}
-	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), method, u.String(), nil)
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), method, blockURL(h, id), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (filesLayout) scan(ctx context.Context, s *Store, yield func(Item, error) b
 			}
 			info, err := e.Info()
 			if err != nil {
-				return errors.Is(err, fs.ErrNotExist) || yield(Item{}, err)
+				return errors.Is(err, fs.ErrNotExist) || yield(Item{Block: s.block(id)}, err)
 			}
 			m, err := memberOf(i, p, id.Name(), info)
 			if err != nil {

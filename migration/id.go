@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -43,7 +44,7 @@ func ParseBlockID(s string) (BlockID, error) {
 		return bad("not UTF-8")
 	}
 	for _, r := range s {
-		if r < 0x20 || r == 0x7f {
+		if unicode.IsControl(r) {
 			return bad("control character %U", r)
 		}
 	}
@@ -83,6 +84,9 @@ func (id BlockID) Name() string {
 	_, name, _ := strings.Cut(rest, "/")
 	return name
 }
+
+// Block is the id of the block that id names, or names a file of: what landed and what was lost is known by its block.
+func (id BlockID) Block() BlockID { return sparkLayout{}.base(id) }
 
 // sibling is the id of another name in the same scope.
 func (id BlockID) sibling(name string) BlockID {

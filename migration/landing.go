@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -29,6 +30,7 @@ type landed struct {
 	files   []stagedFile // to sync and to publish, for a block in place
 	store   *Store
 	already bool // the same content was here before: only the receipt is missing
+	fault   error
 
 	transfer uint32
 	reply    func(...verdict)
@@ -70,7 +72,8 @@ func (l *vaultLanding) abort() {
 type stagedFile struct {
 	root     int
 	from, to string
-	publish  bool // after the others
+	last     bool // named after the others
+	named    bool
 }
 
 // placeLanding writes the members of a block to temporary files in the store that it belongs to.
@@ -80,25 +83,31 @@ type placeLanding struct {
 	files   []stagedFile
 	placed  []placed
 	current *os.File
+	written int64 // to current
+	behind  writeBehind
 	member  int
 }
 
-// errOccupied says that a file of that name is there and did not come from a peer: it is never overwritten.
-var errOccupied = errors.New("a file of that name is there already")
-
-// landInPlace prepares a block's landing in its store. replace allows files that an earlier landing put there.
-func landInPlace(s *Store, o opening, replace bool) (*placeLanding, error) {
+// landInPlace begins a block's landing in its store. It fails with errOccupied where a file is in the way.
+func landInPlace(s *Store, o opening, c *catalog) (*placeLanding, error) {
 	l := &placeLanding{store: s, opening: o, member: -1}
 	id := BlockID(o.ID)
 	for _, m := range o.Members {
 		root, to := s.layout.place(s, id, m.Name)
-		if !replace {
-			if _, err := s.roots[root].Lstat(to); err == nil {
-				return nil, fmt.Errorf("%s: %w", path.Join(s.Paths[root], to), errOccupied)
+		if to == stagingDir || strings.HasPrefix(to, stagingDir+"/") {
+			return nil, fmt.Errorf("%s: %w", to, errOccupied)
+		}
+		for i := range s.roots { // the same name in another directory would hide this one
+			if err := s.vacant(id, c, place{i, to}); err != nil {
+				return nil, err
 			}
 		}
-		l.files = append(l.files, stagedFile{root: root, from: path.Join(stagingDir, rand.Text()), to: to, publish: s.layout.last(m.Name)})
+		l.files = append(l.files, stagedFile{root: root, from: path.Join(stagingDir, rand.Text()), to: to, last: s.layout.last(m.Name)})
 		l.placed = append(l.placed, placed{Root: root, Path: to})
+	}
+	if err := l.reach(0); err != nil {
+		l.abort()
+		return nil, err
 	}
 	return l, nil
 }
@@ -118,7 +127,7 @@ func (l *placeLanding) reach(member int) error {
 		if err != nil {
 			return err
 		}
-		l.current = w
+		l.current, l.written, l.behind = w, 0, writeBehind{}
 		if err := l.store.own(w, f.root); err != nil {
 			return err
 		}
@@ -126,14 +135,23 @@ func (l *placeLanding) reach(member int) error {
 	return nil
 }
 
+// closeCurrent notes the modification time that the file system keeps, which may be coarser than the one that came: by it
+// the file is known again.
 func (l *placeLanding) closeCurrent() error {
 	if l.current == nil {
 		return nil
 	}
+	defer func() { l.current = nil }()
 	when := time.Unix(0, l.opening.ModTime)
-	err := errors.Join(l.current.Close(), l.store.roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when))
-	l.current = nil
-	return err
+	if err := l.store.roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when); err != nil {
+		return errors.Join(err, l.current.Close())
+	}
+	info, err := l.current.Stat()
+	if err != nil {
+		return errors.Join(err, l.current.Close())
+	}
+	l.placed[l.member].ModTime = info.ModTime().UnixNano()
+	return l.current.Close()
 }
 
 func (l *placeLanding) data(member int, f frame) error {
@@ -141,16 +159,17 @@ func (l *placeLanding) data(member int, f frame) error {
 		return err
 	}
 	l.placed[member].Chunks = binary.BigEndian.AppendUint32(l.placed[member].Chunks, f.sum)
-	_, err := l.current.Write(f.payload)
-	return err
+	n, err := l.current.Write(f.payload)
+	if err != nil {
+		return err
+	}
+	l.written += int64(n)
+	return l.behind.wrote(l.current, l.written)
 }
 
 func (l *placeLanding) finish(_ frame, r record) (landed, error) {
 	if err := errors.Join(l.reach(len(l.files)-1), l.closeCurrent()); err != nil {
 		return landed{}, err
-	}
-	for i := range l.placed {
-		l.placed[i].ModTime = l.opening.ModTime
 	}
 	r.Placed = l.placed
 	return landed{record: r, store: l.store, files: l.files}, nil

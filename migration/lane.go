@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
-	"io/fs"
+	"maps"
 	"net"
-	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,10 +22,15 @@ type lane struct {
 	sum  summer
 	last uint32 // transfer number
 
+	beat    atomic.Int64 // rises with every piece sent and every word from the peer
+	writing atomic.Bool
+
 	mu       sync.Mutex
 	inflight map[uint32]entry
-	bytes    int64 // of inflight
-	room     int64 // that the peer granted and that is not used up
+	bytes    int64  // of inflight
+	current  uint32 // 1 while the newest of inflight is not complete
+	given    uint32 // the last transfer that the peer has all of: what the cap on the drain holds back is not the peer's fault
+	room     int64  // that the peer granted and that is not used up
 	changed  chan struct{}
 }
 
@@ -38,70 +41,114 @@ const (
 	// 64 MiB are 50 ms at 10 Gbit/s.
 	maxInflightBytes  = 64 << 20
 	maxInflightBlocks = 8192
+	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
+	dialTimeout = 5 * time.Second
+	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a
+	// window behind (writeBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again.
+	peerTimeout = 10 * time.Second
 )
 
-// Local trouble with one block's files is tried again so often; trouble with peers as long as time remains.
-const (
-	maxReadFailures = 3
-	maxChanges      = 5
+var (
+	errPeerFull    = errors.New("full: no room for any block that is left")
+	errPeerStalled = fmt.Errorf("it took nothing and answered nothing for %v", peerTimeout)
 )
 
-var errPeerFull = errors.New("full: no room for any block that is left")
-
-// connectAndSend returns io.EOF when every block is settled.
+// connectAndSend returns errSettled when every block is settled.
 func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	d.mu.Lock()
 	peer := p.Peer
 	d.mu.Unlock()
-	conn, err := d.cfg.Dial(ctx, peer)
+	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := d.cfg.Dial(dialing, peer)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, 0, laneBuffer), sum: newSummer(), inflight: map[uint32]entry{}, changed: make(chan struct{}, 1)}
-	undo := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now().Add(receiptGrace)) })
+	defer cut(conn)
+	// What is being written when ctx ends may go out and be answered; then it is over, whatever the peer does.
+	undo := context.AfterFunc(ctx, func() { time.AfterFunc(receiptGrace, func() { cut(conn) }) })
 	defer undo()
-	frames := newFrameReader(conn)
+
+	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, 0, laneBuffer), sum: newSummer(), inflight: map[uint32]entry{}, changed: make(chan struct{}, 1)}
+	frames := newFrameReader(conn, maxPayload[frameReceipts])
 	if err := l.handshake(frames); err != nil {
 		return err
 	}
-	d.note(p, nil)
+	d.greeted(p)
+	d.join(l)
+	defer d.leave(l)
 
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	received := make(chan error, 1)
+	unwatch := watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); cut(conn) })
+	defer unwatch()
+	received := make(chan struct{})
 	go func() {
-		err := l.receive(frames)
-		stop(err) // the writer must not wait for receipts that will not come
+		defer close(received)
+		stop(l.receive(frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
-		received <- err
 	}()
 	err = l.send(sending)
-	l.wait(received, err)
-	if cause := context.Cause(sending); cause != nil && !errors.Is(cause, context.Canceled) && ctx.Err() == nil && !errors.Is(err, io.EOF) {
-		err = cause
+	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != errSettled {
+		err = cause // the peer went first, and that is why sending failed
 	}
+	l.finish(received, err == errSettled || err == errPeerFull || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
 	return err
 }
 
-// wait closes the sending side and takes receipts for what is still on its way.
-func (l *lane) wait(received <-chan error, err error) {
-	healthy := err == nil || errors.Is(err, io.EOF) || errors.Is(err, errPeerFull) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	if c, ok := l.conn.(interface{ CloseWrite() error }); ok && healthy {
-		if c.CloseWrite() == nil {
-			l.conn.SetReadDeadline(time.Now().Add(receiptGrace))
-			<-received
-			return
+func (d *Drain) join(l *lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lanes[l] = true
+}
+
+func (d *Drain) leave(l *lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.lanes, l)
+}
+
+// surrender gives back what lanes hold that cannot be waited for.
+func (d *Drain) surrender() {
+	d.mu.Lock()
+	lanes := slices.Collect(maps.Keys(d.lanes))
+	d.mu.Unlock()
+	for _, l := range lanes {
+		l.returnInflight(context.Background(), errors.New("it hung"))
+	}
+}
+
+// owed reports whether the peer has something to take or to answer. The block that is being read does not count: if that
+// is slow, it is this node's disk.
+func (l *lane) owed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for t := range l.inflight {
+		if t <= l.given {
+			return true
 		}
 	}
-	l.conn.Close()
+	return l.writing.Load()
+}
+
+// finish says that no more comes, and takes the receipts for what is on its way; after a fault, those that are here.
+func (l *lane) finish(received <-chan struct{}, inOrder bool) {
+	patience := receiptGrace / 10
+	if inOrder {
+		patience = receiptGrace
+	}
+	over := time.AfterFunc(patience, func() { cut(l.conn) })
+	defer over.Stop()
+	if c, ok := l.conn.(interface{ CloseWrite() error }); ok && inOrder {
+		_ = c.CloseWrite() // a peer that does not hear it is cut off
+	}
 	<-received
 }
 
 func (l *lane) handshake(frames *frameReader) error {
-	l.conn.SetDeadline(time.Now().Add(5 * time.Second))
-	defer l.conn.SetDeadline(time.Time{})
+	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
+	defer greeting.Stop()
 	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident}
 	if _, err := l.conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
 		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
@@ -123,244 +170,6 @@ func (l *lane) handshake(frames *frameReader) error {
 		return &refusedError{r.Reason, time.Duration(r.RetryMillis) * time.Millisecond}
 	default:
 		return fmt.Errorf("greet %s: frame of type %d in reply", l.peer.Node, f.typ)
-	}
-}
-
-// send writes blocks until none is left (io.EOF), the peer has no room, or ctx ends.
-func (l *lane) send(ctx context.Context) error {
-	for {
-		if err := l.window(ctx); err != nil {
-			return err
-		}
-		e, ok, _, err := l.d.plan.take(l.roomLeft())
-		if err == nil && !ok {
-			if err := l.flush(ctx); err != nil {
-				return err
-			}
-			e, err = l.d.plan.next(ctx, l.roomLeft())
-		}
-		switch {
-		case errors.Is(err, errNoRoom):
-			if err := l.flush(ctx); err != nil {
-				return err
-			}
-			return errPeerFull
-		case err != nil:
-			return err
-		}
-		if err := l.sendBlock(ctx, e); err != nil {
-			return err
-		}
-	}
-}
-
-func (l *lane) roomLeft() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.room
-}
-
-// window waits until the receipts have caught up.
-func (l *lane) window(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		open := l.bytes < maxInflightBytes && len(l.inflight) < maxInflightBlocks
-		l.mu.Unlock()
-		if open {
-			return nil
-		}
-		if err := l.flush(ctx); err != nil {
-			return err
-		}
-		select {
-		case <-l.changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-func (l *lane) flush(ctx context.Context) error {
-	if len(l.buf) == 0 {
-		return ctx.Err()
-	}
-	if err := l.d.limit.WaitN(ctx, len(l.buf)); err != nil {
-		return context.Cause(ctx)
-	}
-	_, err := l.conn.Write(l.buf)
-	l.buf = l.buf[:0]
-	return err
-}
-
-// space makes sure that n more bytes fit into the buffer.
-func (l *lane) space(ctx context.Context, n int) error {
-	if len(l.buf)+n <= cap(l.buf) {
-		return nil
-	}
-	return l.flush(ctx)
-}
-
-// localError is trouble with a block's own files, not with the peer.
-type localError struct{ err error }
-
-func (e *localError) Error() string { return e.err.Error() }
-func (e *localError) Unwrap() error { return e.err }
-
-var errChanged = errors.New("changed while it was being sent")
-
-// errWithdrawn says that the peer answered for the block before all of it was sent.
-var errWithdrawn = errors.New("refused while it was being sent")
-
-// sendBlock returns an error only when the lane is of no more use.
-func (l *lane) sendBlock(ctx context.Context, e entry) error {
-	l.last++
-	l.mu.Lock()
-	l.inflight[l.last] = e
-	l.bytes += e.Bytes()
-	l.room -= e.Bytes()
-	l.mu.Unlock()
-	err := l.writeBlock(ctx, e)
-	local, ok := errors.AsType[*localError](err)
-	if !ok && !errors.Is(err, errWithdrawn) {
-		return err
-	}
-	l.buf = appendFrame(l.buf, frameAbort, l.last, nil) // space for it is always kept
-	if ok && l.forget(l.last) {
-		l.d.localTrouble(e, local.err)
-	}
-	return nil
-}
-
-func (l *lane) writeBlock(ctx context.Context, e entry) error {
-	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, ModTime: e.modified().UnixNano()}
-	for _, m := range e.Members {
-		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
-	}
-	payload := o.append(nil)
-	if err := l.space(ctx, headerBytes+len(payload)+headerBytes); err != nil {
-		return err
-	}
-	l.buf = appendFrame(l.buf, frameOpen, l.last, payload)
-	l.sum.reset()
-	for i, m := range e.Members {
-		l.sum.member(m.Bytes)
-		if err := l.writeMember(ctx, e, i); err != nil {
-			return err
-		}
-	}
-	sum := l.sum.sum()
-	if err := l.space(ctx, headerBytes+len(sum)+headerBytes); err != nil {
-		return err
-	}
-	l.buf = appendFrame(l.buf, frameClose, l.last, sum[:])
-	return nil
-}
-
-func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
-	m := e.Members[i]
-	r, err := l.d.openMember(e.Block, i)
-	if err != nil {
-		return &localError{err}
-	}
-	defer r.Close()
-	for left := m.Bytes; left > 0; {
-		n := int(min(left, ChunkBytes))
-		if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
-			return err
-		}
-		at := len(l.buf)
-		l.buf = l.buf[:at+headerBytes+n]
-		payload := l.buf[at+headerBytes:]
-		if _, err := io.ReadFull(r, payload); err != nil {
-			l.buf = l.buf[:at]
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = errChanged
-			}
-			return &localError{err}
-		}
-		sum := crc32.Checksum(payload, castagnoli)
-		putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
-		l.sum.chunk(sum)
-		left -= int64(n)
-		l.d.sent.Add(int64(n))
-		if !l.wanted(l.last) {
-			return errWithdrawn
-		}
-	}
-	return stillSame(r, m)
-}
-
-// stillSame tells whether a file is what it was when it was planned. A copy of a file that changed under the reader's
-// hands would be a mixture of two contents.
-func stillSame(r io.Reader, m Member) error {
-	f, ok := r.(*os.File)
-	if !ok {
-		return nil // the vault's blocks do not change
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return &localError{err}
-	}
-	if info.Size() != m.Bytes || !info.ModTime().Equal(m.ModTime) {
-		return &localError{errChanged}
-	}
-	return nil
-}
-
-// openMember opens a member where it lies now: in its store, or in this node's vault.
-func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
-	m := b.Members[i]
-	if m.root < 0 {
-		r, err := d.cfg.Vault.catalog.get(b.ID)
-		if err != nil {
-			return nil, err
-		}
-		return d.cfg.Vault.reader(r, i)
-	}
-	s := d.stores[b.ID.Store()]
-	if r, err := d.cfg.Vault.catalog.get(b.ID); err == nil && i < len(r.Placed) {
-		// It came from a peer: its checksums are known, so what is carried on is what came.
-		if c, err := s.openPlaced(r, i); !errors.Is(err, fs.ErrNotExist) {
-			return c, err
-		}
-	}
-	f, err := s.open(m)
-	if err != nil {
-		return nil, err
-	}
-	if err := stillSame(f, m); err != nil {
-		f.Close()
-		if local, ok := errors.AsType[*localError](err); ok {
-			err = local.err
-		}
-		return nil, err
-	}
-	return f, nil
-}
-
-// localTrouble decides about a block whose own files stood in the way.
-func (d *Drain) localTrouble(e entry, err error) {
-	e.attempts++
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Skipped, Reason: "deleted while the node was draining"})
-		d.plan.settle(1)
-	case errors.Is(err, errChanged) && e.attempts < maxChanges:
-		now, found := d.stores[e.ID.Store()].Find(e.ID)
-		if errors.Is(found, fs.ErrNotExist) {
-			d.localTrouble(e, found)
-			return
-		}
-		if found == nil {
-			e.Block = now
-		}
-		d.plan.giveBack(e, backOff(e.attempts), err.Error())
-	case !errors.Is(err, errChanged) && !errors.Is(err, errCorrupt) && e.attempts < maxReadFailures:
-		d.plan.giveBack(e, backOff(e.attempts), err.Error())
-	default:
-		d.cfg.Log.Error("block lost", "block", e.ID, "err", err)
-		d.lose(e, err.Error())
-		d.plan.settle(1)
 	}
 }
 
@@ -396,6 +205,7 @@ func (l *lane) receive(frames *frameReader) error {
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
+		l.beat.Add(1)
 		if f.typ != frameReceipts {
 			return fmt.Errorf("receipts from %s: frame of type %d", l.peer.Node, f.typ)
 		}
@@ -430,8 +240,9 @@ func (l *lane) receive(frames *frameReader) error {
 	}
 }
 
-// returnInflight gives back what the peer never answered for. After the deadline there is nobody to give it to: the plan
-// keeps it until the account is closed.
+// returnInflight gives back what the peer never answered for. The first of those may be why: should a peer choke on it, it
+// must not be the first to be sent to everyone again. After the deadline there is nobody to give back to: the plan keeps it
+// until the account is closed.
 func (l *lane) returnInflight(ctx context.Context, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -439,14 +250,13 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		why = err.Error()
 	}
-	transfers := make([]uint32, 0, len(l.inflight))
-	for t := range l.inflight {
-		transfers = append(transfers, t)
-	}
-	slices.Sort(transfers) // map order must not become send order
-	for _, t := range transfers {
-		e := l.inflight[t]
-		l.d.plan.giveBack(e, 0, fmt.Sprintf("sent to %s: %s", l.peer.Node, why))
+	for i, t := range slices.Sorted(maps.Keys(l.inflight)) { // map order must not become send order
+		e, delay := l.inflight[t], time.Duration(0)
+		if i == 0 {
+			e.attempts++
+			delay = backOff(e.attempts)
+		}
+		l.d.plan.giveBack(e, delay, fmt.Sprintf("sent to %s: %s", l.peer.Node, why))
 	}
 	clear(l.inflight)
 	l.bytes = 0

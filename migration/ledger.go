@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -67,6 +68,7 @@ type ledger struct {
 	dir string
 
 	mu      sync.Mutex
+	closed  bool
 	files   map[Outcome]*ledgerFile
 	summary Summary
 	err     error // the first write that failed: the account is then kept in numbers only
@@ -78,6 +80,7 @@ type ledgerFile struct {
 }
 
 func openLedger(dir string) (*ledger, error) {
+	mendLedger(ledgerPath(dir, Moved))
 	l := &ledger{dir: dir, files: map[Outcome]*ledgerFile{}, summary: Summary{Started: time.Now()}}
 	for o, flag := range map[Outcome]int{Moved: os.O_APPEND, Skipped: os.O_TRUNC, Lost: os.O_TRUNC} {
 		f, err := os.OpenFile(ledgerPath(dir, o), os.O_WRONLY|os.O_CREATE|flag, 0o600)
@@ -88,6 +91,26 @@ func openLedger(dir string) (*ledger, error) {
 		l.files[o] = &ledgerFile{f, bufio.NewWriterSize(f, 32<<10)}
 	}
 	return l, l.err
+}
+
+// mendLedger cuts off a last line that a crash left half written, so that the next is not glued to it. A file that cannot
+// be mended cannot be opened for appending either, which is told there.
+func mendLedger(p string) {
+	f, err := os.OpenFile(p, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return
+	}
+	tail := make([]byte, min(end, 64<<10)) // longer than any line: an id has at most 4 KiB, a reason less
+	if _, err := f.ReadAt(tail, end-int64(len(tail))); err != nil {
+		return
+	}
+	whole := bytes.LastIndexByte(tail, '\n') + 1
+	_ = f.Truncate(end - int64(len(tail)-whole))
 }
 
 func ledgerPath(dir string, o Outcome) string { return filepath.Join(dir, string(o)+".jsonl") }
@@ -102,6 +125,9 @@ func (l *ledger) fail(err error) {
 func (l *ledger) add(entries ...Entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return // from somebody whom Run could not wait for: his blocks are accounted for
+	}
 	for _, e := range entries {
 		l.count(e)
 		f := l.files[e.Outcome]
@@ -129,6 +155,14 @@ func (l *ledger) count(e Entry) {
 	c.Bytes += e.Bytes
 }
 
+// addUnnamed records the loss of blocks whose names are lost too.
+func (l *ledger) addUnnamed(n Count, why string) {
+	l.add(Entry{ID: fmt.Sprintf("(%d blocks)", n.Blocks), Bytes: n.Bytes, Outcome: Lost, Reason: why})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.summary.Lost.Blocks += n.Blocks - 1
+}
+
 func (l *ledger) counts() Summary {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,6 +174,7 @@ func (l *ledger) close() (Summary, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.summary.Finished = time.Now()
+	l.closed = true
 	for _, f := range l.files {
 		if err := cmp.Or(f.w.Flush(), f.f.Sync(), f.f.Close()); err != nil {
 			l.fail(err)

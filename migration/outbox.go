@@ -23,6 +23,13 @@ func (o *outbox) put(v ...verdict) {
 	o.nudge()
 }
 
+// len is how many wait to be sent.
+func (o *outbox) len() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue)
+}
+
 func (o *outbox) nudge() {
 	select {
 	case o.changed <- struct{}{}:

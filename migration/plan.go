@@ -2,13 +2,10 @@ package migration
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math/bits"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -26,14 +23,18 @@ type plan struct {
 	returned    []entry // came back from a lane, or fits no lane's room now
 	outstanding int     // handed out, not yet done or returned
 	sealed      bool    // nothing will be added any more
-	spoolErr    error
-	changed     chan struct{} // closed and replaced whenever anything above changes
+	closed      bool
+	spoolErr    error         // the first time that a spool could not be written
+	unread      Count         // blocks in a spool that could not be read back
+	watched     bool          // somebody waits for changed
+	changed     chan struct{} // closed when anything above changes, if somebody waits for it
 }
 
 // entry is a block on its way.
 type entry struct {
 	Block
-	attempts int       // that failed
+	attempts int       // that failed at a peer
+	misreads int       // attempts that failed here, on the block's own files
 	due      time.Time // not before
 	why      string    // what went wrong last
 }
@@ -47,8 +48,11 @@ const (
 	spoolBuffer  = 64 << 10
 )
 
-// errNoRoom is next's answer when blocks are left but none is small enough.
-var errNoRoom = errors.New("no block fits")
+// Answers of take and next: blocks are left but none is small enough; none is left and no more come.
+var (
+	errNoRoom  = errors.New("no block fits")
+	errSettled = errors.New("every block is settled")
+)
 
 func newPlan(dir string) *plan { return &plan{dir: dir, changed: make(chan struct{})} }
 
@@ -64,8 +68,15 @@ func rank(b Block) int {
 }
 
 func (p *plan) wake() {
-	close(p.changed)
-	p.changed = make(chan struct{})
+	if p.watched {
+		close(p.changed)
+		p.changed, p.watched = make(chan struct{}), false
+	}
+}
+
+func (p *plan) watch() <-chan struct{} {
+	p.watched = true
+	return p.changed
 }
 
 // add appends a block. It waits, while ctx lasts, when the spool cannot be written and memory is used up.
@@ -73,15 +84,8 @@ func (p *plan) add(ctx context.Context, b Block) error {
 	record := appendBlock(nil, b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := rank(b)
-	if p.spools[r] == nil {
-		p.spools[r] = &spool{path: filepath.Join(p.dir, fmt.Sprintf("plan-%02d", r))}
-	}
-	for {
-		if p.unspooled() < maxUnspooled {
-			break
-		}
-		changed := p.changed
+	for p.unspooled() >= maxUnspooled && !p.closed {
+		changed := p.watch()
 		p.mu.Unlock()
 		select {
 		case <-changed:
@@ -92,7 +96,14 @@ func (p *plan) add(ctx context.Context, b Block) error {
 			return ctx.Err()
 		}
 	}
-	if err := p.spools[r].push(record); err != nil && p.spoolErr == nil {
+	if p.closed {
+		return errSettled
+	}
+	r := rank(b)
+	if p.spools[r] == nil {
+		p.spools[r] = &spool{path: filepath.Join(p.dir, fmt.Sprintf("plan-%02d", r))}
+	}
+	if err := p.spools[r].push(record, b.Bytes()); err != nil && p.spoolErr == nil {
 		p.spoolErr = err
 	}
 	p.wake()
@@ -145,66 +156,90 @@ func (p *plan) take(room int64) (e entry, ok bool, wait time.Duration, err error
 		p.outstanding++
 		return e, true, 0, nil
 	}
-	for _, s := range p.spools {
-		for s != nil {
-			record, err := s.pop()
-			if err != nil {
-				return entry{}, false, 0, err
-			}
-			if record == nil {
-				break
-			}
-			b, err := parseBlock(record)
-			if err != nil {
-				return entry{}, false, 0, fmt.Errorf("read plan %s: %w", s.path, err)
-			}
-			if b.Bytes() <= room {
-				p.outstanding++
-				p.wake() // memory for the scan
-				return entry{Block: b}, true, 0, nil
-			}
-			p.returned = append(p.returned, entry{Block: b, why: "no peer has room"})
-			tooBig = true
-			if len(p.returned) >= maxReturned {
-				return entry{}, false, wait, errNoRoom
-			}
+	for b := range p.spooled() {
+		p.wake() // there is room in memory, should the scan wait for it
+		if b.Bytes() <= room {
+			p.outstanding++
+			return entry{Block: b}, true, 0, nil
+		}
+		p.returned = append(p.returned, entry{Block: b, why: "no peer has room"})
+		tooBig = true
+		if len(p.returned) >= maxReturned {
+			break
 		}
 	}
 	switch {
 	case tooBig:
 		return entry{}, false, wait, errNoRoom
-	case p.sealed && p.outstanding == 0 && len(p.returned) == 0:
-		return entry{}, false, 0, io.EOF
+	case p.sealed && p.empty():
+		return entry{}, false, 0, errSettled
 	}
 	return entry{}, false, wait, nil
 }
 
-// next waits for what take hands out. It returns io.EOF when every block is settled and no more come.
+// spooled takes blocks off the spools, the first rank first. A spool that cannot be read is given up, and its blocks are
+// counted.
+func (p *plan) spooled() iter.Seq[Block] {
+	return func(yield func(Block) bool) {
+		for _, s := range p.spools {
+			for s != nil && s.left.Blocks > 0 {
+				b, err := s.pop()
+				if err != nil {
+					p.unread.Blocks += s.left.Blocks
+					p.unread.Bytes += s.left.Bytes
+					s.left = Count{}
+					break
+				}
+				if !yield(b) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// empty reports whether nothing is left to hand out and nothing is handed out.
+func (p *plan) empty() bool {
+	for _, s := range p.spools {
+		if s != nil && s.left.Blocks > 0 {
+			return false
+		}
+	}
+	return p.outstanding == 0 && len(p.returned) == 0
+}
+
+// next waits for what take hands out.
 func (p *plan) next(ctx context.Context, room int64) (entry, error) {
 	for {
 		p.mu.Lock()
-		changed := p.changed
+		changed := p.watch()
 		p.mu.Unlock()
 		e, ok, wait, err := p.take(room)
 		if ok || err != nil {
 			return e, err
 		}
-		var due <-chan time.Time
+		var due *time.Timer
+		var isDue <-chan time.Time
 		if wait > 0 {
-			timer := time.NewTimer(wait)
-			defer timer.Stop()
-			due = timer.C
+			due = time.NewTimer(wait)
+			isDue = due.C
 		}
 		select {
 		case <-changed:
-		case <-due:
+		case <-isDue:
 		case <-ctx.Done():
-			return entry{}, ctx.Err()
+			err = ctx.Err()
+		}
+		if due != nil {
+			due.Stop()
+		}
+		if err != nil {
+			return entry{}, err
 		}
 	}
 }
 
-// settle says that a block handed out is accounted for.
+// settle says that blocks handed out are accounted for.
 func (p *plan) settle(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,15 +257,11 @@ func (p *plan) giveBack(e entry, delay time.Duration, why string) {
 	p.wake()
 }
 
-// idle waits until nothing is left to hand out and nothing is handed out.
+// idle waits until the plan is empty.
 func (p *plan) idle(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		idle := p.outstanding == 0 && len(p.returned) == 0
-		for _, s := range p.spools {
-			idle = idle && (s == nil || s.empty())
-		}
-		changed := p.changed
+		idle, changed := p.empty(), p.watch()
 		p.mu.Unlock()
 		if idle {
 			return nil
@@ -243,39 +274,34 @@ func (p *plan) idle(ctx context.Context) error {
 	}
 }
 
-// rest empties the plan: what was never sent, in the order in which it would have been.
-func (p *plan) rest() iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		p.mu.Lock()
-		returned := p.returned
-		p.returned = nil
-		p.mu.Unlock()
-		for _, e := range returned {
-			if !yield(e, nil) {
-				return
-			}
-		}
-		for _, s := range p.spools {
-			for s != nil {
-				record, err := s.pop()
-				if err != nil {
-					yield(entry{}, err)
-					return
-				}
-				if record == nil {
-					break
-				}
-				b, err := parseBlock(record)
-				if !yield(entry{Block: b}, err) || err != nil {
-					return
-				}
-			}
-		}
+// settled reports whether the plan is empty and no more comes.
+func (p *plan) settled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sealed && p.empty()
+}
+
+// rest empties the plan: what was never sent, in the order in which it would have been. unread counts what is in it and
+// cannot be named.
+func (p *plan) rest(lost func(entry)) (unread Count) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.returned {
+		lost(e)
 	}
+	p.returned = nil
+	for b := range p.spooled() {
+		lost(entry{Block: b})
+	}
+	return p.unread
 }
 
 // close removes the spools.
 func (p *plan) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.wake()
 	var errs []error
 	for _, s := range p.spools {
 		if s != nil {
@@ -283,120 +309,4 @@ func (p *plan) close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// spool is a queue of records on disk: [4 bytes length][record]... The newest stay in memory until they fill a buffer.
-type spool struct {
-	path    string
-	f       *os.File
-	written int64 // bytes in the file
-	read    int64 // bytes of the file already in head
-	head    []byte
-	tail    []byte
-}
-
-func (s *spool) empty() bool { return len(s.head) == 0 && len(s.tail) == 0 && s.read == s.written }
-
-// push never loses the record: an error says that it stays in memory.
-func (s *spool) push(record []byte) error {
-	s.tail = binary.BigEndian.AppendUint32(s.tail, uint32(len(record)))
-	s.tail = append(s.tail, record...)
-	if len(s.tail) < spoolBuffer {
-		return nil
-	}
-	if s.f == nil {
-		f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-		if err != nil {
-			return fmt.Errorf("spool the plan: %w", err)
-		}
-		s.f = f
-	}
-	if _, err := s.f.WriteAt(s.tail, s.written); err != nil {
-		return fmt.Errorf("spool the plan: %w", err)
-	}
-	s.written += int64(len(s.tail))
-	s.tail = s.tail[:0]
-	return nil
-}
-
-// pop returns nil when the spool is empty. The record is valid until the next call.
-func (s *spool) pop() ([]byte, error) {
-	if len(s.head) < 4 || len(s.head) < 4+int(binary.BigEndian.Uint32(s.head)) {
-		if err := s.refill(); err != nil {
-			return nil, err
-		}
-		if len(s.head) == 0 {
-			return nil, nil
-		}
-	}
-	n := int(binary.BigEndian.Uint32(s.head))
-	record := s.head[4 : 4+n]
-	s.head = s.head[4+n:]
-	return record, nil
-}
-
-func (s *spool) refill() error {
-	if left := s.written - s.read; left > 0 {
-		part := len(s.head)
-		buf := make([]byte, part+int(min(left, spoolBuffer)))
-		copy(buf, s.head)
-		if _, err := s.f.ReadAt(buf[part:], s.read); err != nil {
-			return fmt.Errorf("read the plan: %w", err)
-		}
-		s.read += int64(len(buf) - part)
-		s.head = buf
-		if len(buf) >= 4 && len(buf) >= 4+int(binary.BigEndian.Uint32(buf)) {
-			return nil
-		}
-		return s.refill()
-	}
-	s.head = append(s.head, s.tail...)
-	s.tail = nil
-	return nil
-}
-
-func (s *spool) close() error {
-	if s.f == nil {
-		return nil
-	}
-	return errors.Join(s.f.Close(), os.Remove(s.path))
-}
-
-// appendBlock and parseBlock are the spool's record of a block.
-func appendBlock(b []byte, blk Block) []byte {
-	b = appendString(appendString(appendString(b, string(blk.ID)), blk.Kind), blk.Layout)
-	b = binary.AppendUvarint(b, uint64(len(blk.Members)))
-	for _, m := range blk.Members {
-		b = binary.AppendVarint(appendString(b, m.Name), m.Bytes)
-		b = binary.AppendVarint(b, m.ModTime.UnixNano())
-		b = binary.AppendVarint(b, m.ctim)
-		b = appendString(binary.AppendVarint(b, int64(m.root)), m.path)
-	}
-	return b
-}
-
-func parseBlock(record []byte) (blk Block, err error) {
-	d := decoder{p: record}
-	blk.ID, blk.Kind, blk.Layout = BlockID(d.string()), d.string(), d.string()
-	for range min(d.uvarint(), maxMembers) {
-		m := Member{Name: d.string(), Bytes: d.varint(), ModTime: time.Unix(0, d.varint()), ctim: d.varint()}
-		m.root, m.path = int(d.varint()), d.string()
-		blk.Members = append(blk.Members, m)
-	}
-	return blk, d.end("plan")
-}
-
-// settled reports whether every block is accounted for and no more come.
-func (p *plan) settled() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.sealed || p.outstanding != 0 || len(p.returned) != 0 {
-		return false
-	}
-	for _, s := range p.spools {
-		if s != nil && !s.empty() {
-			return false
-		}
-	}
-	return true
 }

@@ -35,6 +35,15 @@ type content struct {
 	io.ReadSeekCloser
 	etag     string
 	modified time.Time
+	fault    error // of reading
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	n, err := c.ReadSeekCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.fault = err
+	}
+	return n, err
 }
 
 // membersError is the answer to reading a block of several members as if it were a file.
@@ -68,6 +77,9 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("ETag", c.etag)
 		w.Header().Set("Content-Type", "application/octet-stream")
 		http.ServeContent(w, req, "", c.modified, c)
+		if c.fault != nil { // the body was cut short there, which the reader sees
+			rd.Log.Error("a block here cannot be read to its end", "block", id, "err", c.fault)
+		}
 		return
 	case several:
 		w.Header().Set("Content-Type", "application/json")
@@ -108,7 +120,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 			refuseRead(w, id, err)
 			return
 		}
-		w.Header().Set("Location", "https://"+holders[0].Address+"/blocks/"+string(id))
+		w.Header().Set("Location", blockURL(holders[0], id))
 		w.Header().Set("Lifeboat-Node", holders[0].Node)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return
@@ -159,6 +171,12 @@ func (rd *Reader) Has(id BlockID) bool {
 
 // open finds a block's bytes on this node: what landed first, because its checksums are known.
 func (rd *Reader) open(id BlockID) (*content, error) {
+	var store *Store
+	for _, s := range rd.Stores {
+		if s.Name == id.Store() {
+			store = s
+		}
+	}
 	for _, base := range []BlockID{id, sparkLayout{}.base(id)} {
 		r, err := rd.Vault.catalog.get(base)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -167,60 +185,52 @@ func (rd *Reader) open(id BlockID) (*content, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, err := rd.openLanded(id, r)
+		c, err := rd.openLanded(store, id, r)
 		if errors.Is(err, fs.ErrNotExist) {
-			break // an engine removed it from its place
+			break // an engine removed it from its place, or put another there
 		}
 		return c, err
 	}
-	for _, s := range rd.Stores {
-		if s.Name == id.Store() {
-			return s.openOwn(id)
-		}
+	if store == nil {
+		return nil, fs.ErrNotExist
 	}
-	return nil, fs.ErrNotExist
+	return store.openOwn(id)
 }
 
-func (rd *Reader) openLanded(id BlockID, r record) (*content, error) {
-	if string(id) == r.ID && len(r.Members) > 1 {
-		e := &membersError{}
-		for _, m := range r.Members {
-			e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
-		}
-		return nil, e
-	}
+func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
+	several := string(id) == r.ID && len(r.Members) > 1
+	e := &membersError{}
 	for i, m := range r.Members {
-		if string(id) != r.ID && m.Name != id.Name() {
+		if !several && string(id) != r.ID && m.Name != id.Name() {
 			continue
 		}
-		c := &content{etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime)}
-		var err error
-		if r.Segment != 0 {
-			c.ReadSeekCloser, err = rd.Vault.reader(r, i)
-		} else {
-			c.ReadSeekCloser, err = nil, fs.ErrNotExist
-			for _, s := range rd.Stores {
-				if s.Name == id.Store() {
-					c.ReadSeekCloser, err = s.openPlaced(r, i)
-				}
-			}
-		}
+		f, err := openLanded(rd.Vault, s, r, i)
 		if err != nil {
 			return nil, err
 		}
-		return c, nil
+		if !several {
+			return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime)}, nil
+		}
+		f.Close()
+		e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
+	}
+	if several {
+		return nil, e
 	}
 	return nil, fs.ErrNotExist
 }
 
-// openPlaced opens a landed member that lies in the store. fs.ErrNotExist also says that the file is no longer the one
-// that landed: its engine has taken it over, and it is the store's own now.
-func (s *Store) openPlaced(r record, i int) (io.ReadSeekCloser, error) {
-	p := r.Placed[i]
-	if p.Root >= len(s.roots) {
+// openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
+// the store is no longer the one that landed: its engine has taken it over, and it is the store's own now.
+func openLanded(v *Vault, s *Store, r record, i int) (io.ReadSeekCloser, error) {
+	switch {
+	case r.Segment != 0:
+		return v.reader(r, i)
+	case s == nil || i >= len(r.Placed) || r.Placed[i].Root >= len(s.roots):
 		return nil, fs.ErrNotExist
 	}
-	f, err := s.roots[p.Root].Open(p.Path)
+	p := r.Placed[i]
+	f, err := s.open(Member{root: p.Root, path: p.Path})
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +263,7 @@ func (s *Store) openOwn(id BlockID) (*content, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &content{f, fmt.Sprintf(`"file-%x-%x-%x"`, m.Bytes, m.ModTime.UnixNano(), m.ctim), m.ModTime}, nil
+		return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"file-%x-%x-%x"`, m.Bytes, m.ModTime.UnixNano(), m.ctim), modified: m.ModTime}, nil
 	}
 	return nil, fs.ErrNotExist
 }

@@ -61,91 +61,10 @@ func SparkPlace(name string, dirs int) (dir int, sub string) {
 	return int(h) % dirs, fmt.Sprintf("%02x", int(h)/dirs%subDirectories)
 }
 
-// blockManager is one blockmgr directory.
-type blockManager struct {
-	root  int
-	path  string
-	scope string
-	app   bool // the scope is an application's id
-}
-
-func newBlockManager(root int, p string) blockManager {
-	for _, part := range strings.Split(path.Dir(p), "/") {
-		if applicationDir.MatchString(part) {
-			return blockManager{root, p, part, true}
-		}
-	}
-	return blockManager{root, p, path.Base(p), false}
-}
-
-// mayShare reports whether two directories may belong to one executor: the same application, or nothing known of either.
-func (m blockManager) mayShare(other blockManager) bool {
-	if m.app || other.app {
-		return m.scope == other.scope
-	}
-	return true
-}
-
-// maxManagerDepth is how deep below a store's directory a blockmgr directory is looked for. YARN nests deepest:
-// usercache/USER/appcache/APP/blockmgr-UUID.
-const maxManagerDepth = 8
-
-// managers lists the blockmgr directories: a few for each executor that ever ran here.
-func (s *Store) managers(ctx context.Context, fault func(error) bool) (all []blockManager, ok bool) {
-	for i, root := range s.roots {
-		enter := func(dir string) bool {
-			base := path.Base(dir)
-			if blockManagerDir.MatchString(base) {
-				all = append(all, newBlockManager(i, dir))
-				return false
-			}
-			return base != stagingDir && strings.Count(dir, "/") < maxManagerDepth
-		}
-		if !walk(ctx, root, ".", enter, func(string, fs.DirEntry) bool { return true }, fault) {
-			return nil, false
-		}
-	}
-	return all, true
-}
-
-// lookUp finds a file of a block whose other files are in near: in near itself, else in the directory where Spark's rule
-// puts the name. accept says whether what is there is the right one. More than one match is an error.
-func (s *Store) lookUp(all []blockManager, near blockManager, name string, accept func(Member) bool) (Member, error) {
-	dir, sub := SparkPlace(name, len(s.roots))
-	var found []Member
-	for _, m := range all {
-		if m.root != dir || !m.mayShare(near) {
-			continue
-		}
-		f, err := s.member(m.root, path.Join(m.path, sub, name), name)
-		if err != nil || !accept(f) {
-			continue
-		}
-		if path.Base(m.path) == path.Base(near.path) { // one directory, or a landed block's, named alike in all
-			return f, nil
-		}
-		found = append(found, f)
-	}
-	switch len(found) {
-	case 0:
-		// The executor may have run with fewer directories than are configured now.
-		_, sub := SparkPlace(name, 1)
-		f, err := s.member(near.root, path.Join(near.path, sub, name), name)
-		if err == nil && accept(f) {
-			return f, nil
-		}
-		return Member{}, fs.ErrNotExist
-	case 1:
-		return found[0], nil
-	default:
-		return Member{}, fmt.Errorf("%d block managers have a %s: cannot tell which belongs to %s", len(found), name, near.path)
-	}
-}
-
 func anyFile(Member) bool { return true }
 
 // mapOutput assembles the block whose index file is given. The error says why it is not a committed map output.
-func (s *Store) mapOutput(all []blockManager, mgr blockManager, index Member) (Block, error) {
+func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block, error) {
 	base := strings.TrimSuffix(index.Name, ".index")
 	id, err := s.id(mgr.scope, base)
 	if err != nil {
@@ -160,6 +79,7 @@ func (s *Store) mapOutput(all []blockManager, mgr blockManager, index Member) (B
 	switch {
 	case err == nil:
 		members = []Member{data, index}
+		all.marry(mgr, data)
 	case !errors.Is(err, fs.ErrNotExist):
 		return Block{}, err
 	case end != 0:
@@ -192,71 +112,92 @@ func (sparkLayout) scan(ctx context.Context, s *Store, yield func(Item, error) b
 	if !ok {
 		return
 	}
-	for _, mgr := range all {
+	// What is ambiguous is looked at once more in the end, when it is better known which managers belong together.
+	var later []func() bool
+	for _, mgr := range all.all {
 		enter := func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
 		visit := func(p string, e fs.DirEntry) bool {
-			item, show, err := s.sparkItem(all, mgr, p, e)
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				return true // cleaned up while we looked
-			case err != nil:
-				return yield(Item{}, err)
-			case !show:
+			item, err := s.sparkItem(all, mgr, p, e)
+			if errors.Is(err, errAmbiguous) && len(later) < maxLater {
+				later = append(later, func() bool {
+					item, err := s.sparkItem(all, mgr, p, e)
+					return s.show(mgr, e, item, err, yield)
+				})
 				return true
 			}
-			return yield(item, nil)
+			return s.show(mgr, e, item, err, yield)
 		}
 		if !walk(ctx, s.roots[mgr.root], mgr.path, enter, visit, fault) {
 			return
 		}
 	}
+	for _, again := range later {
+		if ctx.Err() != nil || !again() {
+			return
+		}
+	}
 }
 
-// sparkItem says what one file below a blockmgr directory is. Files that another file's item accounts for are not shown.
-func (s *Store) sparkItem(all []blockManager, mgr blockManager, p string, e fs.DirEntry) (item Item, show bool, err error) {
+// maxLater bounds the memory for what is ambiguous.
+const maxLater = 4096
+
+// leave is a reason to leave a file alone.
+type leave string
+
+func (why leave) Error() string { return string(why) }
+
+// show yields what sparkItem said of a file. One that the disk does not give is not one that we leave alone.
+func (s *Store) show(mgr blockManager, e fs.DirEntry, item Item, err error, yield func(Item, error) bool) bool {
+	switch {
+	case errors.Is(err, errNotShown), errors.Is(err, fs.ErrNotExist): // or cleaned up while we looked
+		return true
+	case err == nil:
+		return yield(item, nil)
+	}
+	left := s.skip(mgr.scope, e.Name(), err.Error(), size(e))
+	if _, unread := errors.AsType[*fs.PathError](err); unread {
+		return yield(Item{Block: left.Block}, err)
+	}
+	return yield(left, nil)
+}
+
+// errNotShown says that another file's item accounts for the file.
+var errNotShown = errors.New("part of another item")
+
+// sparkItem says what one file below a blockmgr directory is, or as an error why it is left alone.
+func (s *Store) sparkItem(all *managers, mgr blockManager, p string, e fs.DirEntry) (Item, error) {
 	name := path.Base(p)
-	left := func(why string) (Item, bool, error) { return s.skip(mgr.scope, name, why, size(e)), true, nil }
 	match := mapOutputFile.FindStringSubmatch(name)
 	switch {
 	case e.Type() != 0:
-		return left("not a regular file")
+		return Item{}, leave("not a regular file")
 	case sparkTemporary.MatchString(name):
-		return left("temporary file")
+		return Item{}, leave("temporary file")
 	case match != nil && match[2] == "index":
 		m, err := s.member(mgr.root, p, name)
 		if err != nil {
-			return Item{}, false, err
+			return Item{}, err
 		}
 		b, err := s.mapOutput(all, mgr, m)
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return Item{}, false, err
-			}
-			return left(err.Error())
-		}
-		return Item{Block: b}, true, nil
+		return Item{Block: b}, err
 	case match != nil:
-		index := match[1] + ".index"
-		if _, err := s.lookUp(all, mgr, index, anyFile); errors.Is(err, fs.ErrNotExist) {
-			return left("no index: the map output was not committed")
+		if _, err := s.lookUp(all, mgr, match[1]+".index", anyFile); errors.Is(err, fs.ErrNotExist) {
+			return Item{}, leave("no index: the map output was not committed")
 		}
-		return Item{}, false, nil
+		return Item{}, errNotShown
 	case cachedRDD.MatchString(name):
 		id, err := s.id(mgr.scope, name)
 		if err != nil {
-			return left(err.Error())
+			return Item{}, err
 		}
 		m, err := s.member(mgr.root, p, name)
-		if err != nil {
-			return Item{}, false, err
-		}
-		return Item{Block: s.block(id, m)}, true, nil
+		return Item{Block: s.block(id, m)}, err
 	case mergedShuffle.MatchString(name):
-		return left("push-merged shuffle: its map outputs are carried instead")
+		return Item{}, leave("push-merged shuffle: its map outputs are carried instead")
 	case broadcastBlock.MatchString(name):
-		return left("broadcast: the driver has it")
+		return Item{}, leave("broadcast: the driver has it")
 	default:
-		return left("not a block by its name")
+		return Item{}, leave("not a block by its name")
 	}
 }
 
@@ -272,7 +213,7 @@ func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
 	}
 	dir, sub := SparkPlace(name, len(s.roots))
 	_, single := SparkPlace(name, 1)
-	for _, mgr := range all {
+	for _, mgr := range all.all {
 		if mgr.scope != id.Scope() {
 			continue
 		}

@@ -72,10 +72,13 @@ type Member struct {
 	Bytes   int64
 	ModTime time.Time
 
-	root int    // of the store's directories; -1: the bytes are in the vault
+	root int    // of the store's directories, or inVault
 	path string // below that directory
 	ctim int64  // change time, Unix nanoseconds: rises when a file is renamed into place
 }
+
+// inVault is the root of members whose bytes are in the vault's segments.
+const inVault = -1
 
 // Bytes is the size of all members together.
 func (b Block) Bytes() (n int64) {
@@ -141,7 +144,7 @@ func (s *Store) Close() error {
 }
 
 // Scan yields what a drain would carry, and what it would leave alone with the reason. An error names what could not be
-// read; the scan goes on after it unless ctx has ended.
+// read, and comes with the block's id if it is about one; the scan goes on after it unless ctx has ended.
 func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) { s.layout.scan(ctx, s, yield) }
 }
@@ -149,7 +152,10 @@ func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
 // Find returns the block that an id names, or that the named member belongs to.
 func (s *Store) Find(id BlockID) (Block, error) { return s.layout.find(s, id) }
 
-func (s *Store) open(m Member) (*os.File, error) { return s.roots[m.root].Open(m.path) }
+// open does not wait for a writer, should the file have become a pipe since it was seen.
+func (s *Store) open(m Member) (*os.File, error) {
+	return s.roots[m.root].OpenFile(m.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
 
 func (s *Store) id(scope, name string) (BlockID, error) {
 	return ParseBlockID(s.Name + "/" + scope + "/" + name)
@@ -187,48 +193,43 @@ const stagingDir = ".lifeboat-staging"
 const walkBatch = 256
 
 // walk calls visit for every entry below dir that is not a directory, and enter for every directory, which it leaves out
-// when enter says false. It reads directories piecemeal and in the file system's own order. Entries that vanish while it
-// looks are passed by. It returns false when visit did.
+// when enter says false. It reads directories piecemeal, in the file system's own order, and keeps one open at a time.
+// Entries that vanish while it looks are passed by. It returns false when visit did.
 func walk(ctx context.Context, root *os.Root, dir string, enter func(dir string) bool, visit func(p string, e fs.DirEntry) bool, fault func(error) bool) bool {
+	dirs, ok := walkOne(ctx, root, dir, enter, visit, fault)
+	for _, d := range dirs {
+		ok = ok && walk(ctx, root, path.Join(dir, d), enter, visit, fault)
+	}
+	return ok
+}
+
+func walkOne(ctx context.Context, root *os.Root, dir string, enter func(dir string) bool, visit func(p string, e fs.DirEntry) bool, fault func(error) bool) (dirs []string, ok bool) {
 	f, err := root.Open(dir)
 	if err != nil {
-		return errors.Is(err, fs.ErrNotExist) || fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err))
+		return nil, errors.Is(err, fs.ErrNotExist) || fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err))
 	}
 	defer f.Close()
-	var dirs []string
-	for {
-		if ctx.Err() != nil {
-			return false
-		}
+	for ctx.Err() == nil {
 		entries, err := f.ReadDir(walkBatch)
 		for _, e := range entries {
 			p := path.Join(dir, e.Name())
-			if e.IsDir() {
-				if enter(p) {
-					dirs = append(dirs, e.Name())
+			switch {
+			case !e.IsDir():
+				if !visit(p, e) {
+					return nil, false
 				}
-				continue
-			}
-			if !visit(p, e) {
-				return false
+			case enter(p):
+				dirs = append(dirs, e.Name())
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			if !fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err)) {
-				return false
-			}
-			break
+		switch {
+		case errors.Is(err, io.EOF):
+			return dirs, true
+		case err != nil:
+			return dirs, fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err))
 		}
 	}
-	for _, d := range dirs {
-		if !walk(ctx, root, path.Join(dir, d), enter, visit, fault) {
-			return false
-		}
-	}
-	return true
+	return nil, false
 }
 
 // skip makes the item for a file that is left alone. The id is made of what can be shown of its name.
@@ -256,7 +257,7 @@ func Inventory(ctx context.Context, stores []*Store, v *Vault) iter.Seq2[Item, e
 				}
 			}
 		}
-		for it, err := range v.blocks() {
+		for it, err := range v.carried(stores) {
 			if !yield(it, err) {
 				return
 			}

@@ -1,7 +1,7 @@
 package migration
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +9,9 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 )
 
 // Vault is where landed blocks rest when their store does not want them in place: append-only segments of frames exactly
@@ -26,21 +28,6 @@ type Vault struct {
 	last uint32     // highest segment number in use
 }
 
-// segmentBytes is the size at which a segment gets no further block. 256 MiB keeps their number small and lets space come
-// back in useful pieces.
-const segmentBytes = 256 << 20
-
-// segment is open for appending.
-type segment struct {
-	no  uint32
-	f   *os.File
-	w   *bufio.Writer
-	end int64 // of what was appended, flushed or not
-
-	users  int  // its writer and each commit under way, guarded by Vault.mu
-	closed bool // takes no further block
-}
-
 // OpenVault opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for.
 func OpenVault(dir string) (*Vault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
@@ -51,7 +38,7 @@ func OpenVault(dir string) (*Vault, error) {
 		return nil, err
 	}
 	v := &Vault{dir: dir, catalog: c}
-	if err := v.recover(); err != nil {
+	if err := errors.Join(v.recover(), syncDir(dir)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open vault %s: %w", dir, err), c.close())
 	}
 	return v, nil
@@ -77,6 +64,9 @@ func (v *Vault) recover() error {
 	ends, err := v.catalog.segmentEnds()
 	if err != nil {
 		return err
+	}
+	for no := range ends {
+		v.last = max(v.last, no) // even if its file is gone: its number must not come to mean other bytes
 	}
 	entries, err := os.ReadDir(filepath.Join(v.dir, "segments"))
 	if err != nil {
@@ -111,80 +101,6 @@ func (v *Vault) recover() error {
 	return nil
 }
 
-// acquire hands out a segment to append to.
-func (v *Vault) acquire() (*segment, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if n := len(v.free); n > 0 {
-		s := v.free[n-1]
-		v.free = v.free[:n-1]
-		s.users++
-		return s, nil
-	}
-	no := v.last + 1
-	f, err := os.OpenFile(v.segmentPath(no), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("new segment: %w", err)
-	}
-	if err := syncDir(filepath.Dir(f.Name())); err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
-	}
-	v.last = no
-	return &segment{no: no, f: f, w: bufio.NewWriterSize(f, 512<<10), users: 1}, nil
-}
-
-// release takes a segment back from its writer, which has flushed it. A full one, or one that failed, takes no more.
-func (v *Vault) release(s *segment, failed bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if failed || s.end >= segmentBytes {
-		s.closed = true
-	} else {
-		v.free = append(v.free, s)
-	}
-	v.leave(s)
-}
-
-// use and done bracket a commit that will sync the segment.
-func (v *Vault) use(s *segment) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	s.users++
-}
-
-func (v *Vault) done(s *segment) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.leave(s)
-}
-
-func (v *Vault) leave(s *segment) {
-	if s.users--; s.users == 0 && s.closed {
-		s.f.Close() // all that it holds was synced, or never receipted
-	}
-}
-
-// cut forgets what was appended from offset on: a block that was not finished.
-func (s *segment) cut(offset int64) error {
-	if err := s.w.Flush(); err != nil {
-		return err
-	}
-	if err := s.f.Truncate(offset); err != nil {
-		return err
-	}
-	if _, err := s.f.Seek(offset, io.SeekStart); err != nil {
-		return err
-	}
-	s.end = offset
-	return nil
-}
-
-func (s *segment) append(raw []byte) error {
-	n, err := s.w.Write(raw)
-	s.end += int64(n)
-	return err
-}
-
 // Held yields every block that landed here from another node.
 func (v *Vault) Held() iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
@@ -212,13 +128,13 @@ type Held struct {
 func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From} }
 
 // blocks yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
-// store.
+// store. With an error comes the id of the block that it is about, if it is about one.
 func (v *Vault) blocks() iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for r, err := range v.catalog.all() {
 			switch {
 			case err != nil:
-				if !yield(Item{}, err) {
+				if !yield(Item{Block: Block{ID: BlockID(r.ID)}}, err) {
 					return
 				}
 			case r.Segment != 0:
@@ -230,15 +146,47 @@ func (v *Vault) blocks() iter.Seq2[Item, error] {
 	}
 }
 
+// carried yields the blocks of the vault, but for those that came back to where they had once left from and that a store
+// of this node has itself: a block is carried once.
+func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) {
+		for it, err := range v.blocks() {
+			own := func(s *Store) bool {
+				if s.Name != it.ID.Store() {
+					return false
+				}
+				_, err := s.Find(it.ID)
+				return err == nil
+			}
+			if err == nil && slices.ContainsFunc(stores, own) {
+				continue
+			}
+			if !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
 func (r record) block() Block {
 	b := Block{ID: BlockID(r.ID), Kind: r.Kind, Layout: r.Layout}
 	for _, m := range r.Members {
-		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: r.Landed, root: -1, ctim: r.Landed.UnixNano()})
+		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), root: inVault, ctim: r.Landed.UnixNano()})
 	}
 	return b
 }
 
-// reader reads one member of a block in the vault, verifying each chunk before it hands out a byte of it.
+// find returns a block whose bytes are in a segment.
+func (v *Vault) find(id BlockID) (Block, error) {
+	r, err := v.catalog.get(id)
+	if err == nil && r.Segment == 0 {
+		err = fs.ErrNotExist
+	}
+	return r.block(), err
+}
+
+// reader reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
+// chunk before it hands out a byte of it.
 func (v *Vault) reader(r record, member int) (*chunkReader, error) {
 	f, err := os.Open(v.segmentPath(r.Segment))
 	if err != nil {
@@ -246,6 +194,11 @@ func (v *Vault) reader(r record, member int) (*chunkReader, error) {
 			err = fmt.Errorf("block %s: its segment is gone: %w", r.ID, errCorrupt)
 		}
 		return nil, err
+	}
+	open := newFrameReader(io.NewSectionReader(f, r.Offset, r.OpenLen), int(r.OpenLen)-headerBytes)
+	if begins, err := open.next(); err != nil || begins.typ != frameOpen || !bytes.HasPrefix(begins.payload, appendString(nil, r.ID)) {
+		f.Close()
+		return nil, fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, errCorrupt)
 	}
 	start := r.Offset + r.OpenLen
 	for _, m := range r.Members[:member] {

@@ -1,0 +1,448 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// cached makes a node with that many cached files of that size, and returns the contents by id.
+func cached(t testing.TB, count, size int) (*node, map[string][]byte) {
+	t.Helper()
+	n := newNode(t, "a", with(filesStore, "cache"))
+	want := map[string][]byte{}
+	for i := range count {
+		name := fmt.Sprintf("f-%04d", i)
+		want["cache/-/"+name] = contentOf(name, size)
+		write(t, filepath.Join(n.dir, "cache", name), want["cache/-/"+name])
+	}
+	return n, want
+}
+
+// wantThere checks that every block is moved once and reads back at the peer that the account names.
+func wantThere(t testing.TB, want map[string][]byte, entries []Entry, peers ...*node) {
+	t.Helper()
+	moved := outcome(t, entries, Moved)
+	for id, content := range want {
+		e, ok := moved[id]
+		if !ok {
+			t.Errorf("%s did not move", id)
+			continue
+		}
+		for _, p := range peers {
+			if p.name == e.Peer && !bytes.Equal(p.content(t, id), content) {
+				t.Errorf("%s at %s is not what was sent", id, p.name)
+			}
+		}
+	}
+}
+
+func wantLost(t testing.TB, want map[string][]byte, entries []Entry, reason string) {
+	t.Helper()
+	lost := outcome(t, entries, Lost)
+	for id := range want {
+		if e, ok := lost[id]; !ok || !strings.Contains(e.Reason, reason) {
+			t.Errorf("%s: got %+v, want it lost because of %q", id, e, reason)
+		}
+	}
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestDrainWithoutPeersLosesEveryBlockByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 50, 100)
+		began := time.Now()
+		sum, entries := a.drain(t, within(t, 20*time.Second))
+		if took := time.Since(began); took < 20*time.Second || took > 23*time.Second {
+			t.Errorf("took %v, want until the deadline in 20 s: a peer may come", took)
+		}
+		wantLost(t, want, entries, "no peer to send to")
+		if sum.Lost.Blocks != 50 || sum.Lost.Bytes != 5000 || sum.Moved.Blocks != 0 {
+			t.Errorf("got %+v", sum)
+		}
+	})
+}
+
+func TestDrainWithNothingToCarryEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		a := newNode(t, "a", with(filesStore, "cache"))
+		if sum, _ := a.drain(t, within(t, time.Minute)); sum.Total().Blocks != 0 || time.Since(began) > 5*time.Second {
+			t.Errorf("got %+v after %v", sum, time.Since(began))
+		}
+	})
+}
+
+func TestDrainPassesByAPeerWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 50, 1000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		b.room = roomFor(999)
+		_, entries := a.drain(t, within(t, time.Minute), b, c)
+		wantThere(t, want, entries, c)
+		if held := b.landedBlocks(); len(held) != 0 {
+			t.Errorf("%d blocks landed where there was no room", len(held))
+		}
+	})
+}
+
+func TestDrainIntoFullPeersNamesThemFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 1000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		b.room, c.room = roomFor(10), roomFor(0)
+		_, entries := a.drain(t, within(t, 20*time.Second), b, c)
+		wantLost(t, want, entries, "room")
+	})
+}
+
+// The room that a peer grants is that of its best disk. A block may still find its own full.
+func TestBlockWhoseOwnPlaceIsFullGoesToTheVault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
+		files := writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000)
+		b.room = func(p string) int64 {
+			if strings.HasSuffix(p, "d0") {
+				return 10
+			}
+			return 1 << 30
+		}
+		began := time.Now()
+		_, entries := a.drain(t, within(t, time.Minute), b)
+		if _, ok := outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok || time.Since(began) > 5*time.Second {
+			t.Fatalf("got %+v after %v, want it moved", entries, time.Since(began))
+		}
+		if got := b.content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
+			t.Error("data differs")
+		}
+	})
+}
+
+func TestDrainSkipsWhatIsDeletedWhileQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 10, 100)
+		b := newNode(t, "b")
+		tr := newTrip(t, a, b)
+		tr.cfg.Peers = after(3*time.Second, tr.cfg.Peers)
+		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.dir, "cache", "f-0003")) })
+		_, entries := tr.run(within(t, time.Minute))
+		delete(want, "cache/-/f-0003")
+		wantThere(t, want, entries, b)
+		if e := outcome(t, entries, Skipped)["cache/-/f-0003"]; !strings.Contains(e.Reason, "deleted") {
+			t.Errorf("got %+v, want it skipped as deleted", e)
+		}
+	})
+}
+
+// after shows peers only when that much time has passed.
+func after(d time.Duration, peers func() []Peer) func() []Peer {
+	from := time.Now().Add(d)
+	return func() []Peer {
+		if time.Now().Before(from) {
+			return nil
+		}
+		return peers()
+	}
+}
+
+// Spark's shuffle service removes an executor's checksum files and keeps data and index: that is not the block deleted.
+func TestDrainCarriesAMapOutputThatLostItsChecksums(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b")
+		files := writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000)
+		tr := newTrip(t, a, b)
+		tr.cfg.Peers = after(3*time.Second, tr.cfg.Peers)
+		time.AfterFunc(time.Second, func() {
+			_, sub := SparkPlace("shuffle_1_2_0.checksum.ADLER32", 1)
+			if err := os.Remove(filepath.Join(a.dir, "d0/blockmgr-x", sub, "shuffle_1_2_0.checksum.ADLER32")); err != nil {
+				t.Error(err)
+			}
+		})
+		_, entries := tr.run(within(t, time.Minute))
+		if _, ok := outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok {
+			t.Fatalf("got %+v, want it moved", entries)
+		}
+		if got := b.content(t, "spark/blockmgr-x/shuffle_1_2_0.data"); !bytes.Equal(got, files["shuffle_1_2_0.data"]) {
+			t.Error("data differs")
+		}
+	})
+}
+
+func TestDrainSendsAChangedFileWholeInItsNewVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+		p := filepath.Join(a.dir, "cache", "x")
+		write(t, p, contentOf("old", 8*ChunkBytes))
+		var once atomic.Bool
+		b.mangle = func(conn net.Conn) net.Conn {
+			return &hooked{Conn: conn, afterRead: func(total int64) {
+				if total > 2*ChunkBytes && once.CompareAndSwap(false, true) {
+					if err := os.WriteFile(p, contentOf("new", 8*ChunkBytes), 0o644); err != nil {
+						t.Error(err)
+					}
+				}
+			}}
+		}
+		_, entries := a.drain(t, within(t, time.Minute), b)
+		if !once.Load() {
+			t.Fatal("the file did not change while it was being sent")
+		}
+		wantThere(t, map[string][]byte{"cache/-/x": contentOf("new", 8*ChunkBytes)}, entries, b)
+		if held := b.landedBlocks(); len(held) != 1 {
+			t.Errorf("%d copies landed, want the new one alone", len(held))
+		}
+	})
+}
+
+func TestDrainGivesUpAFileThatKeepsChanging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 5, 100)
+		b := newNode(t, "b")
+		p := filepath.Join(a.dir, "cache", "log")
+		write(t, p, contentOf("log", 4*ChunkBytes))
+		var size atomic.Int64
+		size.Store(4 * ChunkBytes)
+		b.mangle = func(conn net.Conn) net.Conn {
+			return &hooked{Conn: conn, afterRead: func(total int64) {
+				if err := os.Truncate(p, size.Add(1)); err != nil {
+					t.Error(err)
+				}
+			}}
+		}
+		began := time.Now()
+		_, entries := a.drain(t, within(t, 5*time.Minute), b)
+		wantThere(t, want, entries, b)
+		if e := outcome(t, entries, Lost)["cache/-/log"]; !strings.Contains(e.Reason, "changed while") {
+			t.Errorf("got %+v, want it lost because it changed", e)
+		}
+		if took := time.Since(began); took > 2*time.Minute {
+			t.Errorf("took %v: a restless file held the drain up", took)
+		}
+	})
+}
+
+func TestDrainTwiceLeavesOneCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 30, 5000)
+		b := newNode(t, "b")
+		a.drain(t, within(t, time.Minute), b)
+		before := segmentBytesOf(t, b)
+		tr := newTrip(t, a, b)
+		tr.cfg.Dir = filepath.Join(a.dir, "another-incident")
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, b)
+		if held, after := b.landedBlocks(), segmentBytesOf(t, b); len(held) != 30 || after != before {
+			t.Errorf("%d blocks landed and segments grew from %d to %d bytes, want 30 and no growth", len(held), before, after)
+		}
+	})
+}
+
+func segmentBytesOf(t testing.TB, n *node) (bytes int64) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(n.dir, "vault", "segments"), func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		bytes += info.Size()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes
+}
+
+// Two peers may hold what came under one name in two versions: the receipt for the old one must not stand for the new.
+func TestDrainReplacesAnOlderVersionAtThePeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 1, 5000)
+		b := newNode(t, "b")
+		a.drain(t, within(t, time.Minute), b)
+		write(t, filepath.Join(a.dir, "cache", "f-0000"), contentOf("newer", 5000))
+		tr := newTrip(t, a, b)
+		tr.cfg.Dir = filepath.Join(a.dir, "another-incident")
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, map[string][]byte{"cache/-/f-0000": contentOf("newer", 5000)}, entries, b)
+	})
+}
+
+func TestDrainUsesAPeerThatAppearsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 10, 100)
+		b := newNode(t, "b")
+		tr := newTrip(t, a, b)
+		tr.cfg.Peers = after(7*time.Second, tr.cfg.Peers)
+		began := time.Now()
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, b)
+		if took := time.Since(began); took > 9*time.Second {
+			t.Errorf("took %v, want soon after the peer came", took)
+		}
+	})
+}
+
+func TestDrainCarriesWhatIsWrittenMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 100_000)
+		b := newNode(t, "b")
+		tr := newTrip(t, a, b)
+		tr.cfg.MaxBytesPerSecond = 500_000
+		for i := range 5 {
+			time.AfterFunc(time.Duration(i)*500*time.Millisecond, func() {
+				write(t, filepath.Join(a.dir, "cache", fmt.Sprint("late-", i)), contentOf("late", 10+i))
+			})
+			want[fmt.Sprint("cache/-/late-", i)] = contentOf("late", 10+i)
+		}
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, b)
+	})
+}
+
+func TestDrainSendsNothingAfterItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 100, 100_000)
+		b := newNode(t, "b")
+		tr := newTrip(t, a, b)
+		tr.cfg.MaxBytesPerSecond = 1_000_000
+		deadline := time.Now().Add(5 * time.Second)
+		var late atomic.Int64
+		b.mangle = func(conn net.Conn) net.Conn {
+			var before int64
+			return &hooked{Conn: conn, afterRead: func(total int64) {
+				if time.Now().After(deadline) {
+					late.Add(total - before)
+				}
+				before = total
+			}}
+		}
+		sum, entries := tr.run(within(t, 5*time.Second))
+		if late.Load() != 0 {
+			t.Errorf("%d bytes came after the deadline", late.Load())
+		}
+		if over := time.Since(deadline); over > receiptGrace+time.Second {
+			t.Errorf("the drain ended %v after its deadline", over)
+		}
+		if sum.Moved.Blocks == 0 || sum.Lost.Blocks == 0 || sum.Total().Blocks != 100 {
+			t.Fatalf("got %+v, want part moved and the rest lost", sum)
+		}
+		for id := range outcome(t, entries, Moved) {
+			delete(want, id)
+		}
+		wantLost(t, want, entries, "the deadline came first")
+	})
+}
+
+// A cap so low that the limiter refuses to wait until after the deadline.
+func TestDrainUnderALowCapEndsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 10, 4*ChunkBytes)
+		tr := newTrip(t, a, newNode(t, "b"))
+		tr.cfg.MaxBytesPerSecond = 1000
+		if sum, _ := tr.run(within(t, 10*time.Second)); sum.Total().Blocks != 10 || sum.Lost.Blocks == 0 {
+			t.Errorf("got %+v, want 10 blocks accounted for", sum)
+		}
+	})
+}
+
+func TestDrainThatIsStoppedSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 10, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(3*time.Second, cancel)
+		_, entries := a.drain(t, ctx)
+		wantLost(t, want, entries, "the drain was stopped")
+	})
+}
+
+// What an earlier run has receipts for is not sent again, though it was killed in the middle of writing a line.
+func TestDrainKilledIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 60, 50_000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		tr := newTrip(t, a, b)
+		tr.cfg.MaxBytesPerSecond = 400_000
+		killed := filepath.Join(a.dir, "killed")
+		time.AfterFunc(4*time.Second, func() { // what kill -9 leaves behind
+			if err := os.CopyFS(killed, os.DirFS(tr.cfg.Dir)); err != nil {
+				t.Error(err)
+			}
+		})
+		tr.run(within(t, 4500*time.Millisecond))
+		receipted := outcome(t, entriesOf(t, killed), Moved)
+		if len(receipted) == 0 || len(receipted) == 60 {
+			t.Fatalf("%d of 60 had receipts: the test wants some", len(receipted))
+		}
+		f, err := os.OpenFile(ledgerPath(killed, Moved), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.WriteString(`{"id":"cache/-/f-00`)
+		f.Close()
+
+		tr = newTrip(t, a, c)
+		tr.cfg.Dir = killed
+		sum, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, b, c)
+		if sum.Moved.Blocks != 60 || len(c.landedBlocks()) != 60-len(receipted) {
+			t.Errorf("got %+v, %d sent again after %d receipts", sum, len(c.landedBlocks()), len(receipted))
+		}
+	})
+}
+
+func TestDrainLosesACorruptBlockByName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 3, 1000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		a.drain(t, within(t, time.Minute), b)
+		flip(t, filepath.Join(b.dir, "vault/segments"), contentOf("f-0001", 1000), 500)
+		_, entries := b.drain(t, within(t, time.Minute), c)
+		wantLost(t, map[string][]byte{"cache/-/f-0001": nil}, entries, "checksum")
+		delete(want, "cache/-/f-0001")
+		wantThere(t, want, entries, c)
+	})
+}
+
+// flip changes one bit of the content, in whichever file below dir has it.
+func flip(t testing.TB, dir string, content []byte, at int) {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		i := bytes.Index(b, content)
+		if i < 0 {
+			return nil
+		}
+		found = true
+		b[i+at] ^= 1
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		return errors.Join(os.WriteFile(p, b, 0o600), os.Chtimes(p, info.ModTime(), info.ModTime()))
+	})
+	if err != nil || !found {
+		t.Fatalf("no file below %s has such content (%v)", dir, err)
+	}
+}

@@ -1,0 +1,355 @@
+package migration
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// inbound is one stream being received.
+type inbound struct {
+	r      *Receiver
+	node   string
+	frames *frameReader
+	more   func() bool // whether bytes have come that frames has not read
+	out    *outbox
+	beat   atomic.Int64 // rises with every frame
+
+	seg     *segment
+	broken  bool // the segment failed to take bytes
+	pending []landed
+	bytes   int64 // of pending
+	owed    sync.WaitGroup
+
+	// The block under way:
+	transfer uint32
+	opening  opening
+	landing  landing // nil: none, or its frames are passed over because it was refused
+	place    string  // where its room is reserved
+	member   int
+	left     int64 // of the member
+	sum      summer
+	open     atomic.Bool
+}
+
+func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
+	br := bufio.NewReaderSize(conn, 64<<10)
+	more := func() bool { return br.Buffered() > 0 }
+	if c, ok := conn.(*Conn); ok {
+		more = func() bool { return br.Buffered() > 0 || c.buffered() > 0 }
+	}
+	return &inbound{r: r, node: node, frames: newFrameReader(br, ChunkBytes), more: more, out: newOutbox(), sum: newSummer()}
+}
+
+// handshake answers a hello. After a grant the stream counts until leave is called.
+func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
+	f, err := in.frames.next()
+	if err != nil {
+		return false, err
+	}
+	if f.typ != frameHello {
+		return false, fmt.Errorf("frame of type %d before hello", f.typ)
+	}
+	h, err := parseHello(f.payload)
+	if err != nil {
+		return false, err
+	}
+	no, ok := refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}, false
+	if h.Node == in.node {
+		no, ok = in.r.enter(in.node)
+	}
+	if !ok {
+		_, err := w.Write(appendFrame(nil, frameRefuse, 0, no.append(nil)))
+		return false, err
+	}
+	if _, err := w.Write(appendFrame(nil, frameGrant, 0, grant{in.r.Room()}.append(nil))); err != nil {
+		in.r.leave()
+		return false, err
+	}
+	return true, nil
+}
+
+func (in *inbound) run() error {
+	for {
+		f, err := in.frames.next()
+		switch {
+		case errors.Is(err, io.EOF) && in.open.Load():
+			return io.ErrUnexpectedEOF
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		in.beat.Add(1)
+		switch f.typ {
+		case frameOpen:
+			err = in.begin(f)
+		case frameData:
+			err = in.data(f)
+		case frameClose:
+			err = in.end(f)
+		case frameAbort:
+			if f.transfer == in.transfer { // else it was over before the sender changed its mind
+				in.abandon()
+			}
+		default:
+			err = fmt.Errorf("frame of type %d from a sender", f.typ)
+		}
+		if err != nil {
+			return err
+		}
+		// What came in one piece is handed over in one piece, if it is not much.
+		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending || !in.more() {
+			in.flush()
+		}
+		if in.out.len() > maxUnread {
+			return fmt.Errorf("%d receipts wait to be taken, at most %d", in.out.len(), maxUnread)
+		}
+	}
+}
+
+const (
+	maxPendingBytes = 1 << 20
+	maxPending      = 1024
+	// maxUnread bounds the receipts kept for a sender that takes none. One that keeps its window has fewer on the way.
+	maxUnread = 2 * maxInflightBlocks
+)
+
+// begin decides where a block will rest. A refusal is the sender's business, not a fault of the stream.
+func (in *inbound) begin(f frame) error {
+	if in.open.Load() {
+		return fmt.Errorf("transfer %d begins inside transfer %d", f.transfer, in.transfer)
+	}
+	o, err := parseOpening(f.payload)
+	if err != nil {
+		return err
+	}
+	in.open.Store(true)
+	in.transfer, in.opening, in.landing = f.transfer, o, nil
+	in.member, in.left = 0, o.Members[0].Bytes
+	in.sum.reset()
+	in.sum.member(in.left)
+	if err := in.land(f, o); err != nil {
+		in.refuse(err)
+	}
+	return nil
+}
+
+func (in *inbound) land(f frame, o opening) error {
+	if reason, _ := in.r.cfg.Admit(in.node); reason != "" {
+		return fmt.Errorf("%s: %w", reason, &FullError{NeedBytes: o.bytes()})
+	}
+	if s := in.r.stores[BlockID(o.ID).Store()]; s != nil && s.Land == LandPlace && s.Layout == o.Layout {
+		root, _ := s.layout.place(s, BlockID(o.ID), o.Members[0].Name)
+		err := in.landAt(s.Paths[root], o, func() (landing, error) { return landInPlace(s, o, in.r.cfg.Vault.catalog) })
+		if err == nil {
+			return nil
+		}
+		// What is there is not ours to replace, or its disk takes no more: the vault may.
+		if _, full := errors.AsType[*FullError](err); !full && !errors.Is(err, errOccupied) {
+			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)
+		}
+	}
+	return in.landAt(in.r.cfg.Vault.dir, o, func() (landing, error) { return in.landInVault(f) })
+}
+
+// landAt begins a landing where there is room for it.
+func (in *inbound) landAt(p string, o opening, begin func() (landing, error)) error {
+	if err := in.r.reserve(p, o.bytes()); err != nil {
+		return err
+	}
+	l, err := begin()
+	if err != nil {
+		in.r.unreserve(p, o.bytes())
+		return err
+	}
+	in.landing, in.place = l, p
+	return nil
+}
+
+func (in *inbound) landInVault(f frame) (landing, error) {
+	v := in.r.cfg.Vault
+	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.failed(in.seg)) {
+		in.flush()
+		v.release(in.seg, in.broken)
+		in.seg, in.broken = nil, false
+	}
+	if in.seg == nil {
+		seg, err := v.acquire()
+		if err != nil {
+			return nil, err
+		}
+		in.seg = seg
+	}
+	l, err := landInVault(in.seg, f)
+	if err != nil {
+		in.broken = true // its buffer has lost bytes: nothing more is appended
+		return nil, err
+	}
+	return l, nil
+}
+
+func (in *inbound) data(f frame) error {
+	if !in.open.Load() || f.transfer != in.transfer {
+		return fmt.Errorf("data for transfer %d, want %d", f.transfer, in.transfer)
+	}
+	for in.left == 0 {
+		if in.member+1 == len(in.opening.Members) {
+			return fmt.Errorf("transfer %d: more data than announced", f.transfer)
+		}
+		in.nextMember()
+	}
+	if want := min(in.left, ChunkBytes); int64(len(f.payload)) != want {
+		return fmt.Errorf("transfer %d: chunk of %d bytes, want %d", f.transfer, len(f.payload), want)
+	}
+	in.left -= int64(len(f.payload))
+	in.sum.chunk(f.sum)
+	if in.landing == nil {
+		return nil
+	}
+	if err := in.landing.data(in.member, f); err != nil {
+		in.fail(err)
+	}
+	return nil
+}
+
+func (in *inbound) nextMember() {
+	in.member++
+	in.left = in.opening.Members[in.member].Bytes
+	in.sum.member(in.left)
+}
+
+func (in *inbound) end(f frame) error {
+	if !in.open.Load() || f.transfer != in.transfer {
+		return fmt.Errorf("close of transfer %d, want %d", f.transfer, in.transfer)
+	}
+	for in.left == 0 && in.member+1 < len(in.opening.Members) {
+		in.nextMember()
+	}
+	if in.left != 0 {
+		return fmt.Errorf("transfer %d: closed with %d bytes missing", f.transfer, in.left)
+	}
+	sum := in.sum.sum()
+	if string(f.payload) != string(sum[:]) {
+		return fmt.Errorf("block %s: %w", in.opening.ID, errCorrupt)
+	}
+	in.open.Store(false)
+	if in.landing == nil {
+		return nil
+	}
+	l, err := in.finish(f, record{opening: in.opening, From: in.node, Landed: time.Now(), Sum: sum})
+	if err != nil {
+		in.fail(err)
+		return nil
+	}
+	bytes, place := in.opening.bytes(), in.place
+	l.transfer = in.transfer
+	l.reply = func(v ...verdict) {
+		in.r.unreserve(place, bytes)
+		in.out.put(v...)
+		in.owed.Done()
+	}
+	in.owed.Add(1)
+	in.pending, in.bytes, in.landing = append(in.pending, l), in.bytes+bytes, nil
+	return nil
+}
+
+// finish keeps what came, unless the same bytes are here already: then only the receipt is owed.
+func (in *inbound) finish(f frame, r record) (landed, error) {
+	old, err := in.r.cfg.Vault.catalog.get(BlockID(r.ID))
+	switch {
+	case err == nil && old.Sum == r.Sum && old.bytes() == r.bytes():
+		if err = in.r.intact(old); err == nil {
+			in.landing.abort()
+			return landed{record: old, already: true}, nil
+		}
+		fallthrough
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", r.ID, "err", err)
+	}
+	return in.landing.finish(f, r)
+}
+
+// fail gives up the block under way because this node could not keep it.
+func (in *inbound) fail(err error) {
+	if _, ok := in.landing.(*vaultLanding); ok {
+		in.broken = true
+	}
+	in.drop()
+	in.r.cfg.Log.Warn("cannot land a block", "block", in.opening.ID, "node", in.node, "err", err)
+	in.refuse(err)
+}
+
+func (in *inbound) refuse(err error) { in.out.put(verdictOn(in.transfer, err)) }
+
+// verdictOn puts a fault into the sender's terms.
+func verdictOn(transfer uint32, err error) verdict {
+	v := verdict{Transfer: transfer}
+	if err == nil {
+		return v
+	}
+	v.Code, v.Reason = verdictFailed, err.Error()
+	if _, full := errors.AsType[*FullError](err); full || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		v.Code = verdictFull
+	}
+	return v
+}
+
+// abandon forgets the block under way: the sender took it back, or is gone.
+func (in *inbound) abandon() {
+	in.open.Store(false)
+	if in.landing != nil {
+		in.drop()
+	}
+}
+
+func (in *inbound) drop() {
+	in.landing.abort()
+	in.landing = nil
+	in.r.unreserve(in.place, in.opening.bytes())
+}
+
+// flush hands the finished blocks to the committer once their bytes are with the kernel.
+func (in *inbound) flush() {
+	if len(in.pending) == 0 {
+		return
+	}
+	ready := in.pending
+	in.pending, in.bytes = nil, 0
+	if in.seg != nil {
+		if err := in.seg.w.Flush(); err != nil {
+			in.broken = true
+			ready = in.lose(ready, err)
+		}
+	}
+	if len(ready) > 0 {
+		in.r.commit.submit(ready)
+	}
+}
+
+// lose answers for blocks that were complete but whose segment did not take them, and returns the others.
+func (in *inbound) lose(blocks []landed, err error) (rest []landed) {
+	for _, l := range blocks {
+		if l.segment == nil {
+			rest = append(rest, l)
+			continue
+		}
+		l.reply(verdictOn(l.transfer, err))
+	}
+	return rest
+}
+
+func (in *inbound) close() {
+	in.abandon()
+	in.flush()
+	if in.seg != nil {
+		in.r.cfg.Vault.release(in.seg, in.broken)
+	}
+}

@@ -1,0 +1,343 @@
+package migration
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// node is one machine's share of this package: stores, a vault, a receiver, a reader.
+type node struct {
+	name     string
+	dir      string
+	stores   []*Store
+	vault    *Vault
+	receiver *Receiver
+	id       *certs.Identity
+	room     func(path string) int64
+	refuse   string
+	plain    bool                    // streams without TLS, so that only our own checksums guard them
+	mangle   func(net.Conn) net.Conn // on the receiver's side of a connection
+
+	mu     sync.Mutex
+	landed []Held
+}
+
+func plenty(string) int64 { return 1 << 40 }
+
+func roomFor(n int64) func(string) int64 { return func(string) int64 { return n } }
+
+func newNode(t testing.TB, name string, stores ...StoreConfig) *node {
+	t.Helper()
+	n := &node{name: name, dir: t.TempDir(), room: plenty, id: certs.Dev(certs.Name{Role: certs.RoleNode, Name: name})}
+	for _, c := range stores {
+		for i, p := range c.Paths {
+			c.Paths[i] = filepath.Join(n.dir, p)
+		}
+		s, err := OpenStore(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		n.stores = append(n.stores, s)
+	}
+	n.open(t)
+	return n
+}
+
+func (n *node) open(t testing.TB) {
+	t.Helper()
+	v, err := OpenVault(filepath.Join(n.dir, "vault"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.vault = v
+	t.Cleanup(func() { v.Close() })
+}
+
+// reopen is what a restart of the agent does to the vault.
+func (n *node) reopen(t testing.TB) {
+	t.Helper()
+	if err := n.vault.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.open(t)
+}
+
+// receive makes a receiver: it runs once.
+func (n *node) receive(t testing.TB) {
+	t.Helper()
+	r, err := NewReceiver(ReceiverConfig{
+		Stores: n.stores, Vault: n.vault, MaxStreams: 16, Log: slog.New(slog.DiscardHandler),
+		Room:  func(p string) (int64, error) { return n.room(p), nil },
+		Admit: func(string) (string, time.Duration) { return n.refuse, 0 },
+		Landed: func(h []Held) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.landed = append(n.landed, h...)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.receiver = r
+}
+
+func (n *node) landedBlocks() []Held {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.landed)
+}
+
+func (n *node) reader() *Reader {
+	return &Reader{Stores: n.stores, Vault: n.vault, Log: slog.New(slog.DiscardHandler)}
+}
+
+// trip is a drain of one node into others over real mutual TLS on in-memory connections. Its parts may be changed until
+// run is called.
+type trip struct {
+	t    testing.TB
+	from *node
+	cfg  DrainConfig
+	wrap func(net.Conn) net.Conn // on the sender's side of a connection
+	pipe func() (net.Conn, net.Conn)
+
+	fakes map[string]func(net.Conn)
+
+	mu sync.Mutex
+	to map[string]*node
+}
+
+func newTrip(t testing.TB, from *node, peers ...*node) *trip {
+	tr := &trip{t: t, from: from, to: map[string]*node{}, pipe: net.Pipe}
+	var list []Peer
+	for _, p := range peers {
+		tr.to[p.name] = p
+		list = append(list, Peer{Node: p.name, Address: p.name})
+	}
+	tr.cfg = DrainConfig{
+		Node: from.name, Incident: "inc-1", Dir: filepath.Join(from.dir, "drain"), Stores: from.stores, Vault: from.vault, Connections: 2,
+		Log: slog.New(slog.DiscardHandler), Peers: func() []Peer { return list },
+	}
+	return tr
+}
+
+// node is who answers under a name now.
+func (tr *trip) node(name string) *node {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.to[name]
+}
+
+// run drains until it ends, and returns its account.
+func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
+	tr.t.Helper()
+	receiving, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	serve := func(n *node) {
+		n.receive(tr.t)
+		running.Go(func() {
+			if err := n.receiver.Run(receiving); err != nil {
+				tr.t.Errorf("receiver of %s: %v", n.name, err)
+			}
+		})
+	}
+	for _, n := range tr.to {
+		serve(n)
+	}
+	tr.cfg.Dial = func(ctx context.Context, p Peer) (net.Conn, error) {
+		if fake := tr.fakes[p.Node]; fake != nil {
+			here, there := tr.pipe()
+			running.Go(func() { fake(there) })
+			return here, nil
+		}
+		to := tr.node(p.Node)
+		if to.receiver == nil {
+			serve(to)
+		}
+		here, there := tr.pipe()
+		if to.mangle != nil {
+			there = to.mangle(there)
+		}
+		if tr.wrap != nil {
+			here = tr.wrap(here)
+		}
+		if to.plain {
+			running.Go(func() { _ = to.receiver.Serve(receiving, there, tr.from.name) })
+			return here, nil
+		}
+		running.Go(func() {
+			c := Server(there, to.id.Server([]string{Protocol}, certs.RoleNode))
+			if c.HandshakeContext(receiving) == nil {
+				_ = to.receiver.Serve(receiving, c, tr.from.name)
+			}
+			there.Close()
+		})
+		c := Client(here, tr.from.id.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: p.Node}))
+		return c, c.HandshakeContext(ctx)
+	}
+	d, err := NewDrain(tr.cfg)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	sum, err := d.Run(ctx)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	return sum, entriesOf(tr.t, tr.cfg.Dir)
+}
+
+func entriesOf(t testing.TB, dir string) (entries []Entry) {
+	t.Helper()
+	for e, err := range Entries(dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+func (n *node) drain(t testing.TB, ctx context.Context, peers ...*node) (Summary, []Entry) {
+	t.Helper()
+	return newTrip(t, n, peers...).run(ctx)
+}
+
+// outcome returns the ids that met an outcome, and fails the test when an id was booked twice.
+func outcome(t testing.TB, entries []Entry, o Outcome) map[string]Entry {
+	t.Helper()
+	all, of := map[string]bool{}, map[string]Entry{}
+	for _, e := range entries {
+		if all[e.ID] {
+			t.Errorf("%s is booked twice", e.ID)
+		}
+		all[e.ID] = true
+		if e.Outcome == o {
+			of[e.ID] = e
+		}
+	}
+	return of
+}
+
+// get reads a block as a client would, and returns the status and the body. A body that was cut short is status -1.
+func get(t testing.TB, h http.Handler, id, rng string) (int, []byte, http.Header) {
+	t.Helper()
+	header := http.Header{}
+	if rng != "" {
+		header.Set("Range", rng)
+	}
+	return ask(t, h, http.MethodGet, "/blocks/"+id, header)
+}
+
+func ask(t testing.TB, h http.Handler, method, target string, header http.Header) (int, []byte, http.Header) {
+	t.Helper()
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	resp, err := (&http.Client{Transport: srv.Client().Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return -1, body, resp.Header
+	}
+	return resp.StatusCode, body, resp.Header
+}
+
+func (n *node) get(t testing.TB, id, rng string) (int, []byte, http.Header) {
+	t.Helper()
+	return get(t, n.reader(), id, rng)
+}
+
+// content reads a block's file without a server, so that it can be done in a bubble.
+func (n *node) content(t testing.TB, id string) []byte {
+	t.Helper()
+	w := httptest.NewRecorder()
+	n.reader().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/"+id, nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("read %s at %s: %d %s", id, n.name, w.Code, w.Body)
+	}
+	return w.Body.Bytes()
+}
+
+// contentOf is bytes that depend on the name alone.
+func contentOf(name string, size int) []byte {
+	sum := sha256.Sum256([]byte(name))
+	b := make([]byte, size)
+	rng := rand.NewChaCha8(sum)
+	rng.Read(b)
+	return b
+}
+
+func write(t testing.TB, p string, b []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+	if err := os.Chtimes(p, old, old); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// writeMapOutput writes a well-formed map output into a block manager's directories, one for each local directory.
+func writeMapOutput(t testing.TB, managers []string, shuffle, mapID int, partitions ...int) map[string][]byte {
+	t.Helper()
+	base := fmt.Sprintf("shuffle_%d_%d_0", shuffle, mapID)
+	files := map[string][]byte{}
+	var data, index, sums []byte
+	index = binary.BigEndian.AppendUint64(index, 0)
+	for i, n := range partitions {
+		data = append(data, contentOf(fmt.Sprint(base, i), n)...)
+		index = binary.BigEndian.AppendUint64(index, uint64(len(data)))
+		sums = binary.BigEndian.AppendUint64(sums, 1)
+	}
+	if len(data) > 0 {
+		files[base+".data"] = data
+	}
+	files[base+".index"], files[base+".checksum.ADLER32"] = index, sums
+	for name, b := range files {
+		dir, sub := SparkPlace(name, len(managers))
+		write(t, filepath.Join(managers[dir], sub, name), b)
+	}
+	return files
+}
+
+var (
+	filesStore = StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandVault}
+	sparkStore = StoreConfig{Name: "spark", Kind: KindShuffle, Layout: LayoutSpark, Land: LandPlace}
+)
+
+func with(c StoreConfig, paths ...string) StoreConfig {
+	c.Paths = paths
+	return c
+}

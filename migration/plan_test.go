@@ -1,0 +1,233 @@
+package migration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const unlimited = 1 << 60
+
+// Each script in testdata/plan is a list of blocks ("id kind bytes"), then "-- order" and the order in which they leave.
+func TestPlanOrder(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/plan/*.txt")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, script := range scripts {
+		t.Run(filepath.Base(script), func(t *testing.T) {
+			text, err := os.ReadFile(script)
+			if err != nil {
+				t.Fatal(err)
+			}
+			input, want, _ := strings.Cut(string(text), "-- order\n")
+			p := newPlan(t.TempDir())
+			for lines := bufio.NewScanner(strings.NewReader(input)); lines.Scan(); {
+				f := strings.Fields(lines.Text())
+				if len(f) == 0 || f[0] == "#" {
+					continue
+				}
+				size, err := strconv.ParseInt(f[2], 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.add(t.Context(), Block{ID: BlockID(f[0]), Kind: f[1], Members: []Member{{Name: "x", Bytes: size}}})
+			}
+			p.seal()
+			var got bytes.Buffer
+			for {
+				e, err := p.next(t.Context(), unlimited)
+				if err == errSettled {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintln(&got, e.ID)
+				p.settle(1)
+			}
+			if *update {
+				if err := os.WriteFile(script, []byte(input+"-- order\n"+got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got.String() != want {
+				t.Errorf("got\n%swant\n%s", got.String(), want)
+			}
+		})
+	}
+}
+
+func block(i, size int) Block {
+	name := fmt.Sprintf("some/directory/of/a/store/file-%08d", i)
+	return Block{ID: BlockID("cache/-/" + name), Kind: KindCache, Layout: LayoutFiles, Members: []Member{{Name: name, Bytes: int64(size), path: name}}}
+}
+
+func TestPlanKeepsLittleInMemory(t *testing.T) {
+	const count = 100_000
+	p := newPlan(t.TempDir())
+	defer p.close()
+	before := heap()
+	for i := range count {
+		if err := p.add(t.Context(), block(i, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.seal()
+	if grown := heap() - before; grown > 2<<20 {
+		t.Errorf("100,000 planned blocks take %d KiB of memory", grown>>10)
+	}
+	for i := range count {
+		e, ok, _, err := p.take(unlimited)
+		if !ok || err != nil || e.ID != block(i, 0).ID {
+			t.Fatalf("block %d came back as %s, %v, %v", i, e.ID, ok, err)
+		}
+		p.settle(1)
+	}
+	if !p.settled() {
+		t.Error("all were taken and settled, and the plan is not")
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A disk that takes no spools must not end a drain, and must not let memory grow either: the scan waits for the lanes.
+func TestPlanWithoutADiskMakesTheScanWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlan(filepath.Join(t.TempDir(), "is not there"))
+		const count = 100_000
+		added := 0
+		go func() {
+			for i := range count {
+				if p.add(t.Context(), block(i, 1000)) == nil {
+					added++
+				}
+			}
+			p.seal()
+		}()
+		synctest.Wait()
+		if added == count || p.unspooled() > maxUnspooled+1<<10 || p.trouble() == nil {
+			t.Fatalf("%d blocks planned in %d bytes, trouble %v", added, p.unspooled(), p.trouble())
+		}
+		for i := range count {
+			e, err := p.next(t.Context(), unlimited)
+			if err != nil || e.ID != block(i, 0).ID {
+				t.Fatalf("block %d came back as %s, %v", i, e.ID, err)
+			}
+			p.settle(1)
+		}
+		if _, err := p.next(t.Context(), unlimited); err != errSettled || added != count {
+			t.Errorf("got %v after %d blocks", err, added)
+		}
+	})
+}
+
+func TestPlanThatCannotBeReadBackCountsWhatIsInIt(t *testing.T) {
+	dir := t.TempDir()
+	p := newPlan(dir)
+	defer p.close()
+	for i := range 5000 {
+		p.add(t.Context(), block(i, 1000))
+	}
+	p.add(t.Context(), block(5000, 1<<20)) // of another rank
+	spools, _ := filepath.Glob(filepath.Join(dir, "plan-*"))
+	if len(spools) != 1 {
+		t.Fatalf("got %v, want one spool", spools)
+	}
+	if err := os.Truncate(spools[0], 100); err != nil {
+		t.Fatal(err)
+	}
+	p.seal()
+	e, ok, _, err := p.take(unlimited)
+	if !ok || err != nil || e.ID != block(5000, 0).ID {
+		t.Errorf("got %s, %v, %v, want the block of the other spool", e.ID, ok, err)
+	}
+	p.settle(1)
+	if unread := p.rest(func(entry) {}); unread.Blocks != 5000 || unread.Bytes != 5_000_000 {
+		t.Errorf("got %+v unread, want 5000 blocks of 1000 bytes", unread)
+	}
+}
+
+func TestPlanGivesBackWhenDueAndNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlan(t.TempDir())
+		p.add(t.Context(), block(1, 10))
+		p.seal()
+		e, err := p.next(t.Context(), unlimited)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.giveBack(e, 3*time.Second, "why")
+		began := time.Now()
+		e, err = p.next(t.Context(), unlimited)
+		if err != nil || time.Since(began) != 3*time.Second || e.why != "why" {
+			t.Errorf("got %+v, %v after %v, want it after 3 s", e, err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.next(ctx, unlimited); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v while a block is out, want to wait", err)
+		}
+		if p.settled() {
+			t.Error("settled while a block is out")
+		}
+		p.settle(1)
+		if _, err := p.next(t.Context(), unlimited); err != errSettled {
+			t.Errorf("got %v, want settled", err)
+		}
+	})
+}
+
+func TestPlanIsIdleOnlyWhenNothingIsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlan(t.TempDir())
+		p.add(t.Context(), block(1, 10))
+		e, _, _, _ := p.take(unlimited)
+		idle := make(chan time.Time, 1)
+		go func() { p.idle(t.Context()); idle <- time.Now() }()
+		began := time.Now()
+		time.Sleep(time.Second)
+		p.giveBack(e, 0, "")
+		time.Sleep(time.Second)
+		p.take(unlimited)
+		time.Sleep(time.Second)
+		p.settle(1)
+		if took := (<-idle).Sub(began); took != 3*time.Second {
+			t.Errorf("idle after %v, want 3 s", took)
+		}
+	})
+}
+
+func TestPlanHandsOutWhatFits(t *testing.T) {
+	p := newPlan(t.TempDir())
+	for i, size := range []int{5, 1000, 50} {
+		p.add(t.Context(), block(i, size))
+	}
+	for _, want := range []int{0, 2} {
+		if e, ok, _, err := p.take(100); !ok || err != nil || e.ID != block(want, 0).ID {
+			t.Errorf("got %s, %v, %v, want block %d", e.ID, ok, err, want)
+		}
+	}
+	if _, ok, _, err := p.take(100); ok || err != errNoRoom {
+		t.Errorf("got %v, %v, want that nothing fits", ok, err)
+	}
+	if e, ok, _, err := p.take(1000); !ok || err != nil || e.ID != block(1, 0).ID {
+		t.Errorf("got %s, %v, %v, want the large block where it fits", e.ID, ok, err)
+	}
+}

@@ -1,0 +1,151 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// errOccupied says that a file of that name is there and is not what landed earlier: it is never overwritten.
+var errOccupied = errors.New("a file of that name is there already")
+
+// publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
+// block that cannot be published has its fault noted and leaves nothing behind.
+func (s *Store) publish(blocks []*landed, c *catalog) {
+	var staged, dirs []place
+	for _, l := range blocks {
+		for _, f := range l.files {
+			staged = append(staged, place{f.root, f.from})
+			dirs = append(dirs, parents(place{f.root, f.to})...)
+		}
+	}
+	failAll(blocks, s.syncAll(staged))
+	for _, last := range []bool{false, true} {
+		for _, l := range blocks {
+			for i := range l.files {
+				if f := &l.files[i]; l.fault == nil && f.last == last {
+					l.fault = s.name(f, l, c)
+				}
+			}
+		}
+	}
+	s.unpublish(blocks)
+	failAll(blocks, s.syncAll(dirs))
+	s.unpublish(blocks)
+}
+
+// name moves a staged file to its place. A file that appeared there since the landing began is not overwritten, unless it
+// came from a peer too.
+func (s *Store) name(f *stagedFile, l *landed, c *catalog) error {
+	if err := s.mkdir(f.root, path.Dir(f.to)); err != nil {
+		return err
+	}
+	root := s.roots[f.root]
+	err := root.Link(f.from, f.to)
+	switch {
+	case err == nil:
+		f.named = true
+		return root.Remove(f.from)
+	case !errors.Is(err, fs.ErrExist):
+		return err
+	}
+	if err := s.vacant(BlockID(l.ID), c, place{f.root, f.to}); err != nil {
+		return err
+	}
+	return root.Rename(f.from, f.to)
+}
+
+// vacant reports whether a file may be put there: nothing is, or only what landed there for the same block.
+func (s *Store) vacant(id BlockID, c *catalog, at place) error {
+	info, err := s.roots[at.root].Lstat(at.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		var r record
+		if r, err = c.get(id); err == nil {
+			for _, p := range r.Placed {
+				if p.Root == at.root && p.Path == at.path && p.ModTime == info.ModTime().UnixNano() {
+					return nil
+				}
+			}
+		}
+	}
+	return fmt.Errorf("%s: %w", path.Join(s.Paths[at.root], at.path), errOccupied)
+}
+
+// unpublish takes back what was staged or named for blocks that have a fault.
+func (s *Store) unpublish(blocks []*landed) {
+	for _, l := range blocks {
+		if l.fault == nil {
+			continue
+		}
+		for i := range l.files {
+			f := &l.files[i]
+			_ = s.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
+			if f.named {
+				_ = s.roots[f.root].Remove(f.to)
+				f.named = false
+			}
+		}
+	}
+}
+
+// place is a path in one of a store's directories.
+type place struct {
+	root int
+	path string
+}
+
+// parents are the directories that a name depends on: a new directory's own name is in the one above.
+func parents(p place) (dirs []place) {
+	for dir := path.Dir(p.path); ; dir = path.Dir(dir) {
+		dirs = append(dirs, place{p.root, dir})
+		if dir == "." {
+			return dirs
+		}
+	}
+}
+
+// syncAtOnce is how many files or directories are synced one by one; more than that, and syncing the whole file system is
+// cheaper (272 us a file against 32-62 us).
+const syncAtOnce = 16
+
+// syncAll syncs files or directories: each by itself when they are few, else the file systems they are on.
+func (s *Store) syncAll(places []place) error {
+	for i := range s.roots {
+		distinct := map[string]bool{}
+		for _, p := range places {
+			if p.root == i {
+				distinct[p.path] = true
+			}
+		}
+		if len(distinct) > syncAtOnce {
+			if err := s.syncPath(i, ".", func(f *os.File) error { return unix.Syncfs(int(f.Fd())) }); err != nil {
+				return err
+			}
+			continue
+		}
+		for p := range distinct {
+			if err := s.syncPath(i, p, (*os.File).Sync); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) syncPath(root int, p string, sync func(*os.File) error) error {
+	f, err := s.roots[root].Open(p)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(sync(f), f.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", path.Join(s.Paths[root], p), err)
+	}
+	return nil
+}

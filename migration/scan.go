@@ -1,0 +1,152 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxScans bounds the passes over stores that an engine goes on writing to. With the pauses between them it is a quarter
+	// of an hour, as long as any cloud's notice; an operator's decommission of a node that is never quiet must end too.
+	maxScans   = 180
+	leastPause = 250 * time.Millisecond
+	mostPause  = 5 * time.Second
+)
+
+// scanUntilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
+// a pass finds nothing new.
+func (d *Drain) scanUntilQuiet(ctx context.Context) {
+	var since time.Time
+	pause := leastPause
+	for pass := range maxScans {
+		began := time.Now()
+		found := d.scan(ctx, since, pass)
+		if err := d.plan.trouble(); err != nil && pass == 0 {
+			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
+		}
+		if ctx.Err() != nil || pass > 0 && found == 0 {
+			return
+		}
+		d.setPhase(PhaseSending)
+		if err := d.plan.idle(ctx); err != nil {
+			return
+		}
+		since = began
+		if pass == 0 {
+			continue // on a node whose engines have stopped, the second look is the last
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		pause = min(2*pause, mostPause)
+	}
+	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
+}
+
+// scan plans the blocks that changed after since and have not been handled in this version, and counts them. Each store
+// is read by itself: one on a hanging disk does not keep the others' blocks here. When the deadline comes first, what was
+// not met by then is named as lost, as far as a moment more allows.
+func (d *Drain) scan(ctx context.Context, since time.Time, pass int) int {
+	naming, cancel := linger(ctx, receiptGrace)
+	defer cancel()
+	var found atomic.Int64
+	take := func(it Item, err error) bool {
+		switch {
+		case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return false
+		case err != nil:
+			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
+			if it.ID != "" && pass == 0 {
+				found.Add(1)
+				d.meet(it.Block)
+				d.lose(entry{Block: it.Block}, err.Error())
+			}
+		case it.Skip != "":
+			if pass == 0 {
+				d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
+			}
+		case d.fresh(it.Block, since):
+			found.Add(1)
+			d.meet(it.Block)
+			if ctx.Err() != nil || d.plan.add(ctx, it.Block) != nil {
+				d.lose(entry{Block: it.Block}, "the deadline came before it was planned")
+			}
+		}
+		return true
+	}
+	var reading sync.WaitGroup
+	for _, s := range d.cfg.Stores {
+		reading.Go(func() {
+			for it, err := range s.Scan(naming) {
+				if !take(it, err) {
+					return
+				}
+			}
+		})
+	}
+	reading.Go(func() {
+		for it, err := range d.cfg.Vault.carried(d.cfg.Stores) {
+			if naming.Err() != nil || !take(it, err) {
+				return
+			}
+		}
+	})
+	reading.Wait()
+	if naming.Err() != nil {
+		d.cfg.Log.Error("the deadline came before the stores were read: what was not met is lost and not named")
+	}
+	return int(found.Load())
+}
+
+// meet counts a block in.
+func (d *Drain) meet(b Block) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.found.Blocks++
+	d.found.Bytes += b.Bytes()
+}
+
+// fresh reports whether a block needs planning. Only what changed after the drain began is remembered, so memory stays
+// flat on a node whose engines have stopped.
+func (d *Drain) fresh(b Block, since time.Time) bool {
+	changed := time.Unix(0, b.changed())
+	if changed.Before(since.Add(-clockGrain)) {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	recent := changed.After(d.ledger.summary.Started.Add(-clockGrain))
+	if !recent && len(d.handled) == 0 {
+		return true
+	}
+	v := b.version()
+	if d.handled[v] || d.givenUp[b.ID] {
+		return false
+	}
+	if recent {
+		d.handled[v] = true
+	}
+	return true
+}
+
+// remember notes a version that came into the plan otherwise than by a scan.
+func (d *Drain) remember(b Block) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.handled[b.version()] = true
+}
+
+// giveUp has later scans pass a block by: it is lost, and once is enough.
+func (d *Drain) giveUp(id BlockID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.givenUp[id] = true
+}
+
+// clockGrain is more than a file system's time stamps lag behind the clock (a kernel tick, 10 ms at most).
+const clockGrain = 50 * time.Millisecond

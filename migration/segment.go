@@ -1,0 +1,152 @@
+package migration
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// segmentBytes is the size at which a segment gets no further block. 256 MiB keeps their number small and lets space come
+// back in useful pieces.
+const segmentBytes = 256 << 20
+
+// segment is open for appending.
+type segment struct {
+	no  uint32
+	f   *os.File
+	w   *bufio.Writer
+	end int64 // of what was appended, flushed or not
+
+	behind writeBehind
+
+	users  int   // its writer and each commit under way, guarded by Vault.mu
+	closed bool  // takes no further block, guarded by Vault.mu
+	fault  error // of a sync: the kernel tells it once and forgets the bytes, so nothing here can be promised any more
+}
+
+// acquire hands out a segment to append to.
+func (v *Vault) acquire() (*segment, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if n := len(v.free); n > 0 {
+		s := v.free[n-1]
+		v.free = v.free[:n-1]
+		s.users++
+		return s, nil
+	}
+	no := v.last + 1
+	f, err := os.OpenFile(v.segmentPath(no), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("new segment: %w", err)
+	}
+	if err := syncDir(filepath.Dir(f.Name())); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	v.last = no
+	return &segment{no: no, f: f, w: bufio.NewWriterSize(f, 512<<10), users: 1}, nil
+}
+
+// release takes a segment back from its writer, which has flushed it. A full one, or one that failed, takes no more.
+func (v *Vault) release(s *segment, failed bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if failed || s.fault != nil || s.end >= segmentBytes {
+		s.closed = true
+	} else {
+		v.free = append(v.free, s)
+	}
+	v.leave(s)
+}
+
+// use and done bracket a commit that will sync the segment.
+func (v *Vault) use(s *segment) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.users++
+}
+
+func (v *Vault) done(s *segment) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.leave(s)
+}
+
+func (v *Vault) leave(s *segment) {
+	if s.users--; s.users == 0 && s.closed {
+		s.f.Close() // all that it holds was synced, or never receipted
+	}
+}
+
+// cut forgets what was appended from offset on: a block that was not finished.
+func (s *segment) cut(offset int64) error {
+	if err := s.w.Flush(); err != nil {
+		return err
+	}
+	if err := s.f.Truncate(offset); err != nil {
+		return err
+	}
+	if _, err := s.f.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	s.end = offset
+	s.behind.cut(offset)
+	return nil
+}
+
+func (s *segment) append(raw []byte) error {
+	n, err := s.w.Write(raw)
+	s.end += int64(n)
+	if err != nil {
+		return err
+	}
+	return s.behind.wrote(s.f, s.end-int64(s.w.Buffered()))
+}
+
+// sync makes everything that was flushed durable.
+func (v *Vault) sync(s *segment) error {
+	err := unix.Fdatasync(int(s.f.Fd()))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s.fault == nil && err != nil {
+		s.fault = fmt.Errorf("sync segment %d: %w", s.no, err)
+	}
+	return s.fault
+}
+
+// failed reports whether a sync of the segment went wrong.
+func (v *Vault) failed(s *segment) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return s.fault != nil
+}
+
+// writeBehind has the disk begin on what was written while more comes, and lets a writer be at most two steps ahead of
+// the disk. So the sync before a receipt is short however large the block, which matters most at a drain's deadline.
+// (On a fast disk it costs nothing: docs/benchmarks.md.)
+type writeBehind struct{ begun, done int64 }
+
+const writeBehindBytes = 8 << 20
+
+func (w *writeBehind) wrote(f *os.File, end int64) error {
+	if end-w.begun < writeBehindBytes {
+		return nil
+	}
+	err := unix.SyncFileRange(int(f.Fd()), w.begun, end-w.begun, unix.SYNC_FILE_RANGE_WRITE)
+	if err == nil && w.begun > w.done {
+		err = unix.SyncFileRange(int(f.Fd()), w.done, w.begun-w.done, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
+	}
+	w.done, w.begun = w.begun, end
+	switch err {
+	case unix.ENOSYS, unix.EINVAL, unix.ESPIPE: // not on this file system: the sync does it all
+		return nil
+	}
+	return err
+}
+
+// cut forgets what was begun behind the end.
+func (w *writeBehind) cut(end int64) { w.done, w.begun = min(w.done, end), min(w.begun, end) }

@@ -1,0 +1,193 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"hash/crc32"
+	"io"
+)
+
+// send writes blocks until none is left (errSettled), the peer has no room, or ctx ends.
+func (l *lane) send(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := l.wait(ctx, func() bool { return l.bytes < maxInflightBytes && len(l.inflight) < maxInflightBlocks }); err != nil {
+			return err
+		}
+		e, ok, _, err := l.d.plan.take(l.roomLeft())
+		if err == nil && !ok {
+			if err := l.flush(ctx); err != nil {
+				return err
+			}
+			e, err = l.d.plan.next(ctx, l.roomLeft())
+		}
+		if err == errNoRoom {
+			// What is on its way may take a slow disk longer than a connection's farewell lasts.
+			if err := l.wait(ctx, func() bool { return len(l.inflight) == 0 }); err != nil {
+				return err
+			}
+			return errPeerFull
+		}
+		if err != nil {
+			return err
+		}
+		if err := l.sendBlock(ctx, e); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (l *lane) roomLeft() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.room
+}
+
+// wait sends what is in the buffer and waits until the receipts have caught up.
+func (l *lane) wait(ctx context.Context, enough func() bool) error {
+	for {
+		l.mu.Lock()
+		done := enough()
+		l.mu.Unlock()
+		if done {
+			return nil
+		}
+		if err := l.flush(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-l.changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *lane) flush(ctx context.Context) error {
+	if len(l.buf) == 0 {
+		return ctx.Err()
+	}
+	if err := l.d.limit.WaitN(ctx, len(l.buf)); err != nil {
+		<-ctx.Done() // the cap on the drain does not let so much through before the deadline
+		return ctx.Err()
+	}
+	l.writing.Store(true)
+	_, err := l.conn.Write(l.buf)
+	l.writing.Store(false)
+	l.beat.Add(1)
+	l.mu.Lock()
+	l.given = l.last - l.current
+	l.mu.Unlock()
+	l.buf = l.buf[:0]
+	return err
+}
+
+// space makes sure that n more bytes fit into the buffer.
+func (l *lane) space(ctx context.Context, n int) error {
+	if len(l.buf)+n <= cap(l.buf) {
+		return nil
+	}
+	return l.flush(ctx)
+}
+
+// errWithdrawn says that the peer answered for the block before all of it was sent.
+var errWithdrawn = errors.New("refused while it was being sent")
+
+// sendBlock returns an error only when the lane is of no more use.
+func (l *lane) sendBlock(ctx context.Context, e entry) error {
+	l.last++
+	l.begin(e)
+	err := l.writeBlock(ctx, e)
+	local, isLocal := errors.AsType[*localError](err)
+	switch {
+	case isLocal:
+		l.buf = appendFrame(l.buf, frameAbort, l.last, nil) // space for it is always kept
+		ruling := l.d.judge(e, local.err)
+		if l.forget(l.last) {
+			l.d.carryOut(ruling)
+		}
+	case errors.Is(err, errWithdrawn):
+		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
+	case err != nil:
+		return err
+	}
+	l.complete()
+	return nil
+}
+
+func (l *lane) begin(e entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inflight[l.last] = e
+	l.bytes += e.Bytes()
+	l.room -= e.Bytes()
+	l.current = 1
+}
+
+func (l *lane) complete() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.current = 0
+}
+
+func (l *lane) writeBlock(ctx context.Context, e entry) error {
+	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, ModTime: e.modified().UnixNano()}
+	for _, m := range e.Members {
+		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
+	}
+	payload := o.append(nil)
+	if err := l.space(ctx, headerBytes+len(payload)+headerBytes); err != nil {
+		return err
+	}
+	l.buf = appendFrame(l.buf, frameOpen, l.last, payload)
+	l.sum.reset()
+	for i, m := range e.Members {
+		l.sum.member(m.Bytes)
+		if err := l.writeMember(ctx, e, i); err != nil {
+			return err
+		}
+	}
+	sum := l.sum.sum()
+	if err := l.space(ctx, headerBytes+len(sum)+headerBytes); err != nil {
+		return err
+	}
+	l.buf = appendFrame(l.buf, frameClose, l.last, sum[:])
+	return nil
+}
+
+func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
+	m := e.Members[i]
+	r, err := l.d.openMember(e.Block, i)
+	if err != nil {
+		return &localError{err}
+	}
+	defer r.Close()
+	for left := m.Bytes; left > 0; {
+		n := int(min(left, ChunkBytes))
+		if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
+			return err
+		}
+		at := len(l.buf)
+		l.buf = l.buf[:at+headerBytes+n]
+		payload := l.buf[at+headerBytes:]
+		if _, err := io.ReadFull(r, payload); err != nil {
+			l.buf = l.buf[:at]
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = errChanged
+			}
+			return &localError{err}
+		}
+		sum := crc32.Checksum(payload, castagnoli)
+		putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
+		l.sum.chunk(sum)
+		left -= int64(n)
+		l.d.sent.Add(int64(n))
+		if !l.wanted(l.last) {
+			return errWithdrawn
+		}
+	}
+	if err := stillSame(r, m); err != nil {
+		return &localError{err}
+	}
+	return nil
+}

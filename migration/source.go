@@ -1,0 +1,125 @@
+package migration
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+)
+
+// localError is trouble with a block's own files, not with the peer.
+type localError struct{ err error }
+
+func (e *localError) Error() string { return e.err.Error() }
+func (e *localError) Unwrap() error { return e.err }
+
+var errChanged = errors.New("changed while it was being sent")
+
+// stillSame tells whether a file is what it was when it was planned. A copy of a file that changed under the reader's
+// hands would be a mixture of two contents.
+func stillSame(r io.Reader, m Member) error {
+	f, ok := r.(*os.File)
+	if !ok {
+		return nil // the vault's blocks do not change
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != m.Bytes || !info.ModTime().Equal(m.ModTime) {
+		return errChanged
+	}
+	return nil
+}
+
+// openMember opens a member where it lies now: in its store, or in this node's vault.
+func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
+	m := b.Members[i]
+	s := d.stores[b.ID.Store()]
+	r, err := d.cfg.Vault.catalog.get(b.ID)
+	if m.root == inVault {
+		if err == nil && (r.Landed.UnixNano() != m.ctim || i >= len(r.Members) || r.Members[i].Bytes != m.Bytes) {
+			err = errChanged // another version has landed since
+		}
+		if err != nil {
+			return nil, err
+		}
+		return d.cfg.Vault.reader(r, i)
+	}
+	if err == nil && len(r.Placed) > 0 {
+		// It came from a peer: its checksums are known, so what is carried on is what came.
+		j := slices.Index(r.Members, memberSize{m.Name, m.Bytes})
+		if j >= 0 {
+			if c, err := openLanded(d.cfg.Vault, s, r, j); !errors.Is(err, fs.ErrNotExist) {
+				return c, err
+			}
+		}
+	}
+	f, err := s.open(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := stillSame(f, m); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Local trouble with one block's files is tried again so often; trouble with peers as long as time remains.
+const (
+	maxReadFailures = 3
+	maxChanges      = 10 // with the pauses between them, half a minute of quiet that did not come
+)
+
+// ruling is what shall become of a block whose own files stood in the way: its outcome, or another attempt.
+type ruling struct {
+	entry
+	outcome Outcome // "": try again
+	why     string
+}
+
+// judge looks again at the files of a block that could not be read as planned.
+func (d *Drain) judge(e entry, err error) ruling {
+	e.misreads++
+	most := maxReadFailures
+	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) {
+		most = maxChanges
+		now, found := d.find(e.Block)
+		switch {
+		case errors.Is(found, fs.ErrNotExist):
+			return ruling{e, Skipped, "deleted while the node was draining"}
+		case found == nil:
+			e.Block = now // or what is left of it: engines remove a map output's checksums first
+			d.remember(now)
+		}
+	}
+	if e.misreads >= most || errors.Is(err, errCorrupt) {
+		return ruling{e, Lost, err.Error()}
+	}
+	return ruling{e, "", err.Error()}
+}
+
+// find looks up a planned block anew, where it was found.
+func (d *Drain) find(b Block) (Block, error) {
+	if b.Members[0].root == inVault {
+		return d.cfg.Vault.find(b.ID)
+	}
+	return d.stores[b.ID.Store()].Find(b.ID)
+}
+
+func (d *Drain) carryOut(r ruling) {
+	switch r.outcome {
+	case "":
+		d.plan.giveBack(r.entry, backOff(r.misreads), r.why)
+		return
+	case Skipped:
+		d.ledger.add(Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: Skipped, Reason: r.why})
+	case Lost:
+		d.cfg.Log.Error("block lost", "block", r.ID, "err", r.why)
+		d.giveUp(r.ID)
+		d.lose(r.entry, r.why)
+	}
+	d.plan.settle(1)
+}

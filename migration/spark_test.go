@@ -1,0 +1,264 @@
+package migration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Computed with Spark's own code (DiskBlockManager.getFile).
+func TestSparkPlaceGoldenVectors(t *testing.T) {
+	for _, v := range []struct {
+		name   string
+		single string // below the one local directory
+		dir    int    // of three
+		sub    string
+	}{
+		{"shuffle_0_0_0.data", "0c", 0, "04"},
+		{"shuffle_0_0_0.index", "30", 2, "3a"},
+		{"shuffle_1_27_0.data", "0e", 1, "2f"},
+		{"shuffle_1_27_0.index", "2e", 0, "3a"},
+		{"shuffle_0_0_0.checksum.ADLER32", "34", 1, "11"},
+		{"rdd_5_25", "06", 2, "2c"},
+	} {
+		if dir, sub := SparkPlace(v.name, 1); dir != 0 || sub != v.single {
+			t.Errorf("%s in one directory: got %d/%s, want 0/%s", v.name, dir, sub, v.single)
+		}
+		if dir, sub := SparkPlace(v.name, 3); dir != v.dir || sub != v.sub {
+			t.Errorf("%s in three directories: got %d/%s, want %d/%s", v.name, dir, sub, v.dir, v.sub)
+		}
+	}
+	// "polygenelubricants" is the well-known string whose hashCode is the smallest int, which has no absolute value.
+	if dir, sub := SparkPlace("polygenelubricants", 3); dir != 0 || sub != "00" {
+		t.Errorf("hash without a positive twin: got %d/%s, want 0/00", dir, sub)
+	}
+}
+
+// listing is what a scan says, sorted, in lines.
+func listing(t testing.TB, s *Store) string {
+	t.Helper()
+	var lines []string
+	for it, err := range s.Scan(t.Context()) {
+		switch {
+		case err != nil:
+			lines = append(lines, fmt.Sprintf("fault %s %v", it.ID, err))
+		case it.Skip != "":
+			lines = append(lines, fmt.Sprintf("leave %s (%d bytes): %s", it.ID, it.Bytes(), it.Skip))
+		default:
+			line := fmt.Sprintf("carry %s", it.ID)
+			for _, m := range it.Members {
+				line += fmt.Sprintf(" %s:%d@%d/%s", m.Name, m.Bytes, m.root, m.path)
+			}
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func golden(t testing.TB, name, got string) {
+	t.Helper()
+	p := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(p, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("got\n%swant (go test -update rewrites it)\n%s", got, want)
+	}
+}
+
+// spot is where an executor with those directories keeps a file.
+func spot(managers []string, name string) string {
+	dir, sub := SparkPlace(name, len(managers))
+	return filepath.Join(managers[dir], sub, name)
+}
+
+func indexOf(ends ...int) []byte {
+	b := make([]byte, 8, 8+8*len(ends))
+	for _, e := range ends {
+		b = append(b, 0, 0, 0, 0, byte(e>>24), byte(e>>16), byte(e>>8), byte(e))
+	}
+	return b
+}
+
+// The listing is one node's disk with everything on it that a scan must tell apart.
+func TestSparkScanTellsApart(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0", "d1"))
+	in := func(dirs ...string) []string {
+		for i := range dirs {
+			dirs[i] = filepath.Join(n.dir, dirs[i])
+		}
+		return dirs
+	}
+	standalone := in("d0/spark-1/executor-1/blockmgr-a0", "d1/spark-2/executor-1/blockmgr-a1")
+	writeMapOutput(t, standalone, 0, 1, 10, 0, 20)
+	writeMapOutput(t, standalone, 0, 2) // empty: an index and no data
+	write(t, spot(standalone, "shuffle_0_3_0.index"), indexOf(10))
+	write(t, spot(standalone, "shuffle_0_4_0.data"), []byte("not committed"))
+	write(t, spot(standalone, "shuffle_0_5_0.index"), indexOf(5, 10))
+	write(t, spot(standalone, "shuffle_0_5_0.data"), []byte("11 bytes !!"))
+	write(t, spot(standalone, "shuffle_0_6_0.index"), []byte("not an index"))
+	write(t, spot(standalone, "shuffle_0_7_0.checksum.CRC32"), []byte("alone!!!"))
+	write(t, spot(standalone, "shuffle_9223372036854775807_9223372036854775807_0.index"), indexOf(0))
+	write(t, spot(standalone, "rdd_5_25"), []byte("cached"))
+	write(t, spot(standalone, "broadcast_1_piece0"), []byte("b"))
+	write(t, spot(standalone, "temp_local_5f8a"), []byte("t"))
+	write(t, spot(standalone, "temp_shuffle_5f8a"), []byte("t"))
+	write(t, spot(standalone, "shuffle_0_8_0.data.0f8fad5b-d9cb-469f-a165-70867728950e"), []byte("t"))
+	write(t, spot(standalone, "shuffleMerged_app-1_0_0_1.data"), []byte("m"))
+	write(t, spot(standalone, "notes.txt"), []byte("?"))
+	if err := os.Symlink("/etc/passwd", filepath.Join(filepath.Dir(spot(standalone, "rdd_5_25")), "rdd_6_6")); err != nil {
+		t.Fatal(err)
+	}
+
+	yarn := in("d0/usercache/u/appcache/application_1_1/blockmgr-y0", "d1/usercache/u/appcache/application_1_1/blockmgr-y1")
+	other := in("d0/usercache/u/appcache/application_2_2/blockmgr-z0", "d1/usercache/u/appcache/application_2_2/blockmgr-z1")
+	writeMapOutput(t, yarn, 0, 1, 30)
+	writeMapOutput(t, other, 0, 1, 30) // the same name and size: only the application tells them apart
+	write(t, spot(yarn, "rdd_1_1"), []byte("cached"))
+
+	single := in("d1/old/blockmgr-s") // of an executor that had one directory
+	writeMapOutput(t, single, 7, 1, 40)
+
+	write(t, filepath.Join(n.dir, "d0/userFiles-1/dep.jar"), []byte("outside of any block manager"))
+	write(t, filepath.Join(n.dir, "d0", stagingDir, "blockmgr-no/0c/rdd_1_1"), []byte("half landed"))
+	golden(t, "spark-scan.golden", listing(t, n.stores[0]))
+}
+
+// apart returns map ids whose data and index Spark puts into different ones of three directories, the same two for all.
+func apart(count int) (ids []int) {
+	var index, data int
+	for m := 0; len(ids) < count; m++ {
+		i, _ := SparkPlace(fmt.Sprintf("shuffle_0_%d_0.index", m), 3)
+		d, _ := SparkPlace(fmt.Sprintf("shuffle_0_%d_0.data", m), 3)
+		if i != d && (ids == nil || i == index && d == data) {
+			ids, index, data = append(ids, m), i, d
+		}
+	}
+	return ids
+}
+
+// executor is the directories of one that nothing on disk ties to an application.
+func executor(n *node, x int) (managers []string) {
+	for d := range 3 {
+		managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("d%d/e%d/blockmgr-%d%d", d, x, x, d)))
+	}
+	return managers
+}
+
+// Two executors of no known application have the same shuffle and map ids, with data and index in different roots. Sizes
+// tell which files belong together, and what they tell once holds for the rest.
+func TestSparkScanDoesNotConfuseExecutors(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
+	maps := apart(10)
+	for x := range 2 {
+		for i, m := range maps {
+			size := 50
+			if i == 5 {
+				size = 100 * (x + 1) // the one that gives it away
+			}
+			writeMapOutput(t, executor(n, x), 0, m, size)
+		}
+	}
+	count := 0
+	for it, err := range n.stores[0].Scan(t.Context()) {
+		if err != nil || it.Skip != "" || len(it.Members) < 2 {
+			t.Fatalf("got %+v, %v", it, err)
+		}
+		count++
+		for _, m := range it.Members[:2] {
+			if m.path[:2] != it.Members[0].path[:2] {
+				t.Errorf("%s is made of %s and %s", it.ID, it.Members[0].path, m.path)
+			}
+		}
+	}
+	if count != 20 {
+		t.Errorf("%d map outputs, want 20", count)
+	}
+}
+
+// Where nothing tells, it is said so.
+func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
+	for x := range 2 {
+		writeMapOutput(t, executor(n, x), 0, apart(1)[0], 77)
+	}
+	if got := listing(t, n.stores[0]); strings.Count(got, "cannot tell which belongs") != 2 || strings.Contains(got, "carry") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestSparkFindsWhatItScans(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0", "d1"))
+	managers := []string{filepath.Join(n.dir, "d0/blockmgr-a"), filepath.Join(n.dir, "d1/blockmgr-b")}
+	for m := range 5 {
+		writeMapOutput(t, managers, 3, m, 10*m, 5)
+	}
+	write(t, spot(managers, "rdd_1_2"), []byte("x"))
+	for it, err := range n.stores[0].Scan(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := []BlockID{it.ID}
+		for _, m := range it.Members {
+			ids = append(ids, it.ID.sibling(m.Name))
+		}
+		for _, id := range ids {
+			b, err := n.stores[0].Find(id)
+			if err != nil || b.ID != it.ID || b.version() != it.version() {
+				t.Errorf("find %s: got %+v, %v", id, b, err)
+			}
+		}
+	}
+	for _, id := range []BlockID{"spark/blockmgr-a/rdd_9_9", "spark/blockmgr-zz/rdd_1_2", "spark/blockmgr-a/shuffle_9_9_0", "spark/-/x"} {
+		if b, err := n.stores[0].Find(id); err == nil {
+			t.Errorf("found %s: %+v", id, b)
+		}
+	}
+}
+
+// What landed is found again by its id, by a scan of a node with another number of disks.
+func TestSparkScanFindsLandedBlocksUnderTheirIDs(t *testing.T) {
+	a := newNode(t, "a", with(sparkStore, "d0", "d1"))
+	writeMapOutput(t, []string{filepath.Join(a.dir, "d0/x/blockmgr-a"), filepath.Join(a.dir, "d1/x/blockmgr-b")}, 1, 1, 100, 200)
+	app := []string{filepath.Join(a.dir, "d0/app-20260101000000-0001/blockmgr-c"), filepath.Join(a.dir, "d1/app-20260101000000-0001/blockmgr-d")}
+	writeMapOutput(t, app, 1, 1, 300)
+	write(t, spot(app, "rdd_1_1"), []byte("cached"))
+	b := newNode(t, "b", with(sparkStore, "d0", "d1", "d2"))
+	a.drain(t, within(t, 20e9), b)
+	ids := func(s *Store) (ids []string) {
+		for it := range s.Scan(t.Context()) {
+			ids = append(ids, fmt.Sprint(it.ID, it.Skip))
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	if was, is := ids(a.stores[0]), ids(b.stores[0]); !slices.Equal(was, is) || len(was) != 3 {
+		t.Errorf("%v became %v", was, is)
+	}
+}
+
+func TestFilesScan(t *testing.T) {
+	n := newNode(t, "a", with(filesStore, "c0", "c1"))
+	for p, content := range map[string]string{
+		"c0/a": "1", "c1/a": "shadowed", "c1/b": "22", "c0/deep/er/c": "333",
+		"c0/x.tmp": "t", "c0/x.part": "t", "c0/.nfs0001": "t", "c0/y~": "t",
+		"c0/new\nline": "n", "c0/bad\xffutf8": "u", "c0/" + stagingDir + "/half": "h",
+	} {
+		write(t, filepath.Join(n.dir, p), []byte(content))
+	}
+	if err := os.Symlink("a", filepath.Join(n.dir, "c0/link")); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "files-scan.golden", strings.ReplaceAll(listing(t, n.stores[0]), n.dir, "DIR"))
+}

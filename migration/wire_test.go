@@ -1,0 +1,485 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hooked is a connection that tells of what passes, and may be made to misbehave.
+type hooked struct {
+	net.Conn
+	afterRead func(total int64)                          // told how much has been read
+	onRead    func(p []byte)                             // may change what was read
+	onWrite   func(p []byte) (n int, err error, ok bool) // may take a write's place
+	total     int64
+}
+
+func (h *hooked) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	h.total += int64(n)
+	if h.onRead != nil {
+		h.onRead(p[:n])
+	}
+	if h.afterRead != nil && n > 0 {
+		h.afterRead(h.total)
+	}
+	return n, err
+}
+
+func (h *hooked) Write(p []byte) (int, error) {
+	if h.onWrite != nil {
+		if n, err, ok := h.onWrite(p); ok {
+			return n, err
+		}
+	}
+	return h.Conn.Write(p)
+}
+
+// Without TLS, so that it is our own checksums which are put to the test.
+func TestFlippedBitOnTheWireIsNoticedAndSentAgain(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			a, want := cached(t, 20, ChunkBytes/2)
+			b := newNode(t, "b")
+			b.plain = true
+			rng := rand.New(rand.NewPCG(seed, 1))
+			at := 2000 + rng.Int64N(15*ChunkBytes/2)
+			var flipped atomic.Bool
+			b.mangle = func(conn net.Conn) net.Conn {
+				h := &hooked{Conn: conn}
+				h.onRead = func(p []byte) {
+					if h.total > at && len(p) > 0 && flipped.CompareAndSwap(false, true) {
+						p[rng.IntN(len(p))] ^= 1 << rng.IntN(8)
+					}
+				}
+				return h
+			}
+			tr := newTrip(t, a, b)
+			tr.cfg.Connections = 1
+			_, entries := tr.run(within(t, time.Minute))
+			if !flipped.Load() {
+				t.Fatal("no bit was flipped")
+			}
+			wantThere(t, want, entries, b)
+		})
+	}
+}
+
+func TestConnectionsCutAtRandomPointsLoseNothing(t *testing.T) {
+	for seed := range uint64(6) {
+		synctest.Test(t, func(t *testing.T) {
+			a, want := cached(t, 60, 40_000)
+			big := contentOf("big", 3*ChunkBytes+5)
+			write(t, filepath.Join(a.dir, "cache", "big"), big)
+			want["cache/-/big"] = big
+			b := newNode(t, "b")
+			rng := rand.New(rand.NewPCG(seed, 2))
+			var mu sync.Mutex
+			var cuts int
+			b.mangle = func(conn net.Conn) net.Conn {
+				mu.Lock()
+				defer mu.Unlock()
+				limit := rng.Int64N(1 << 20)
+				if cuts++; cuts > 12 {
+					return conn
+				}
+				return &hooked{Conn: conn, afterRead: func(total int64) {
+					if total > limit {
+						conn.Close()
+					}
+				}}
+			}
+			_, entries := a.drain(t, within(t, 2*time.Minute), b)
+			wantThere(t, want, entries, b)
+			if cuts < 4 {
+				t.Errorf("only %d connections were made: nothing was cut", cuts)
+			}
+		})
+	}
+}
+
+// The receiver made everything durable and died before its receipts got out.
+func TestReceiverKilledBeforeItsReceipts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 10, 20_000)
+		first, second := newNode(t, "b"), newNode(t, "b")
+		var cut []net.Conn
+		var mu sync.Mutex
+		first.plain, second.plain = true, true
+		first.mangle = func(conn net.Conn) net.Conn {
+			mu.Lock()
+			defer mu.Unlock()
+			cut = append(cut, conn)
+			words := 0
+			return &hooked{Conn: conn, onWrite: func(p []byte) (int, error, bool) {
+				words++
+				return len(p), nil, words > 1 // the grant is heard, receipts are not
+			}}
+		}
+		tr := newTrip(t, a, first)
+		time.AfterFunc(3*time.Second, func() {
+			if len(first.landedBlocks()) != 10 {
+				t.Errorf("%d blocks were durable, want 10", len(first.landedBlocks()))
+			}
+			if err := second.vault.Close(); err != nil {
+				t.Error(err)
+			}
+			os.RemoveAll(filepath.Join(second.dir, "vault"))
+			if err := os.CopyFS(filepath.Join(second.dir, "vault"), os.DirFS(filepath.Join(first.dir, "vault"))); err != nil {
+				t.Error(err)
+			}
+			second.open(t)
+			tr.mu.Lock()
+			tr.to["b"] = second
+			tr.mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range cut {
+				c.Close()
+			}
+		})
+		before := func() int64 { return segmentBytesOf(t, first) }
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, second)
+		if held := second.landedBlocks(); len(held) != 0 {
+			t.Errorf("%d blocks landed a second time", len(held))
+		}
+		if got := segmentBytesOf(t, second); got != before() {
+			t.Errorf("segments hold %d bytes, want the %d of one copy", got, before())
+		}
+	})
+}
+
+// stuck is a connection whose reader stopped after so many bytes.
+func stuck(conn net.Conn, limit int64) net.Conn {
+	closed := make(chan struct{})
+	return &stuckConn{hooked: hooked{Conn: conn}, limit: limit, closed: closed, once: sync.OnceFunc(func() { close(closed) })}
+}
+
+type stuckConn struct {
+	hooked
+	limit  int64
+	closed chan struct{}
+	once   func()
+}
+
+func (s *stuckConn) Read(p []byte) (int, error) {
+	if s.total > s.limit {
+		<-s.closed
+		return 0, net.ErrClosed
+	}
+	return s.hooked.Read(p)
+}
+
+func (s *stuckConn) Close() error { s.once(); return s.Conn.Close() }
+
+func (s *stuckConn) SetReadDeadline(t time.Time) error {
+	if !t.IsZero() && !t.After(time.Now()) {
+		s.once()
+	}
+	return s.Conn.SetReadDeadline(t)
+}
+
+// What a stalled peer took goes to another one, long before the deadline.
+func TestStalledReceiverDoesNotHoldTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 100, 50_000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		b.mangle = func(conn net.Conn) net.Conn { return stuck(conn, 300_000) }
+		began := time.Now()
+		_, entries := a.drain(t, within(t, 2*time.Minute), b, c)
+		if took := time.Since(began); took > 30*time.Second {
+			t.Errorf("took %v", took)
+		}
+		wantThere(t, want, entries, b, c)
+	})
+}
+
+// A peer that takes everything and never answers is the same.
+func TestSilentReceiverDoesNotHoldItsBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 50_000)
+		c := newNode(t, "c")
+		tr := newTrip(t, a, c)
+		silent := func(conn net.Conn) {
+			fr := newFrameReader(conn, ChunkBytes)
+			fr.next()
+			conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+			for {
+				if _, err := fr.next(); err != nil {
+					return
+				}
+			}
+		}
+		_, entries := withFake(tr, "b", silent).run(within(t, 2*time.Minute))
+		wantThere(t, want, entries, c)
+	})
+}
+
+// withFake adds a peer that is only a func.
+func withFake(tr *trip, name string, serve func(net.Conn)) *trip {
+	list := append(tr.cfg.Peers(), Peer{Node: name, Address: name})
+	tr.cfg.Peers = func() []Peer { return list }
+	tr.fakes = map[string]func(net.Conn){name: serve}
+	return tr
+}
+
+// Hanging up politely is not the same as "every block is settled".
+func TestPeerThatHangsUpDoesNotEndTheDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 1000)
+		c := newNode(t, "c")
+		tr := newTrip(t, a, c)
+		tr.cfg.Peers = after(10*time.Second, tr.cfg.Peers)
+		calls := 0
+		polite := func(conn net.Conn) {
+			calls++
+			newFrameReader(conn, ChunkBytes).next()
+			conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+			conn.Close()
+		}
+		tr.cfg.Connections = 1
+		list := []Peer{{Node: "b"}}
+		late := tr.cfg.Peers
+		tr.fakes = map[string]func(net.Conn){"b": polite}
+		tr.cfg.Peers = func() []Peer { return append(list, late()...) }
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, c)
+		if calls > 20 {
+			t.Errorf("it was called %d times in 10 s: that is no back-off", calls)
+		}
+	})
+}
+
+// A peer chokes on one block. The others go there all the same.
+func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 1000)
+		tr := newTrip(t, a)
+		serve := func(conn net.Conn) {
+			defer conn.Close()
+			fr := newFrameReader(conn, ChunkBytes)
+			fr.next()
+			conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+			for {
+				f, err := fr.next()
+				if err != nil {
+					return
+				}
+				switch f.typ {
+				case frameOpen:
+					if bytes.Contains(f.payload, []byte("f-0000")) {
+						return
+					}
+				case frameClose:
+					conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, []verdict{{Transfer: f.transfer}})))
+				}
+			}
+		}
+		_, entries := withFake(tr, "b", serve).run(within(t, time.Minute))
+		if moved := outcome(t, entries, Moved); len(moved) != 19 {
+			t.Errorf("%d moved, want 19", len(moved))
+		}
+		wantLost(t, map[string][]byte{"cache/-/f-0000": want["cache/-/f-0000"]}, entries, "sent to b")
+	})
+}
+
+// Nothing can end a call that hangs in the kernel. The account is given without it.
+func TestDrainEndsThoughAConnectionHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 1000)
+		b := newNode(t, "b")
+		b.plain = true
+		tr := newTrip(t, a, b)
+		hang := make(chan struct{})
+		tr.wrap = func(conn net.Conn) net.Conn {
+			words := 0
+			return &hooked{Conn: conn, onWrite: func(p []byte) (int, error, bool) {
+				if words++; words > 1 {
+					<-hang
+				}
+				return 0, errors.New("thawed"), words > 1
+			}}
+		}
+		deadline := time.Now().Add(5 * time.Second)
+		_, entries := tr.run(within(t, 5*time.Second))
+		if over := time.Since(deadline); over > receiptGrace+2*time.Second {
+			t.Errorf("the drain ended %v after its deadline", over)
+		}
+		wantLost(t, want, entries, "")
+		close(hang)
+		synctest.Wait()
+	})
+}
+
+func TestReceiverForgetsASenderThatFallsSilentInABlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newNode(t, "b")
+		b.receive(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { b.receiver.Run(ctx) })
+		ours, theirs := net.Pipe()
+		began := time.Now()
+		ended := make(chan error, 1)
+		go func() { ended <- b.receiver.Serve(ctx, theirs, "a") }()
+		ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
+		newFrameReader(ours, maxPayload[frameGrant]).next()
+		o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 1 << 30}}}
+		ours.Write(appendFrame(nil, frameOpen, 1, o.append(nil)))
+		err := <-ended
+		if took := time.Since(began); err == nil || took > senderTimeout*3/2 {
+			t.Errorf("ended with %v after %v, want a fault after %v", err, took, senderTimeout)
+		}
+		if b.receiver.Room() != plenty("") {
+			t.Errorf("%d bytes of room are still promised", plenty("")-b.receiver.Room())
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+func TestReceiverHangsUpOnWhoDoesNotGreet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newNode(t, "b")
+		b.receive(t)
+		_, theirs := net.Pipe()
+		began := time.Now()
+		if err := b.receiver.Serve(t.Context(), theirs, "a"); err == nil || time.Since(began) > 2*greetingTimeout {
+			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestReceiverRefusesStreams(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(*node)
+		says string
+		want string
+	}{
+		"another node's name":  {func(*node) {}, "mallory", "certificate is for"},
+		"not admitted":         {func(n *node) { n.refuse = "under notice" }, "a", "under notice"},
+		"more streams than it": {func(n *node) { n.receiver.cfg.MaxStreams = 0 }, "a", "busy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newNode(t, "b")
+			b.receive(t)
+			c.set(b)
+			ours, theirs := net.Pipe()
+			go b.receiver.Serve(t.Context(), theirs, "a")
+			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: c.says}.append(nil)))
+			f, err := newFrameReader(ours, maxPayload[frameRefuse]).next()
+			if err != nil || f.typ != frameRefuse {
+				t.Fatalf("got frame %d, %v, want a refusal", f.typ, err)
+			}
+			if r, err := parseRefuse(f.payload); err != nil || !strings.Contains(r.Reason, c.want) {
+				t.Errorf("got %+v, %v, want %q", r, err, c.want)
+			}
+			ours.Close()
+		})
+	}
+}
+
+// A receiver that is told to stop makes durable what was complete, and says so.
+func TestReceiverStoppedStillGivesItsReceipts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newNode(t, "b")
+		b.receive(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { b.receiver.Run(ctx) })
+		ours, theirs := net.Pipe()
+		running.Go(func() { b.receiver.Serve(ctx, theirs, "a") })
+		ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
+		replies := newFrameReader(ours, maxPayload[frameReceipts])
+		replies.next()
+		ours.Write(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
+		cancel()
+		f, err := replies.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if vs, err := parseVerdicts(f.payload); err != nil || len(vs) != 1 || vs[0].Code != verdictDurable {
+			t.Errorf("got %v, %v, want one receipt", vs, err)
+		}
+		ours.Close()
+		running.Wait()
+		if !bytes.Equal(b.content(t, "cache/-/x"), contentOf("x", 1000)) {
+			t.Error("content differs")
+		}
+	})
+}
+
+// blockFrames is a block of one member of at most a chunk, as a sender would send it.
+func blockFrames(transfer uint32, id string, content []byte) []byte {
+	o := opening{ID: id, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{BlockID(id).Name(), int64(len(content))}}}
+	b := appendFrame(nil, frameOpen, transfer, o.append(nil))
+	s := newSummer()
+	s.member(int64(len(content)))
+	if len(content) > 0 {
+		b = appendFrame(b, frameData, transfer, content)
+		s.chunk(crc32.Checksum(content, castagnoli))
+	}
+	sum := s.sum()
+	return appendFrame(b, frameClose, transfer, sum[:])
+}
+
+// What a sender may not say ends its stream, and nothing of it stays.
+func TestReceiverRefusesWrongSequences(t *testing.T) {
+	x := contentOf("x", 100)
+	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 100}}}
+	open := appendFrame(nil, frameOpen, 1, o.append(nil))
+	data := appendFrame(nil, frameData, 1, x)
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	for name, sent := range map[string][]byte{
+		"data without open":     data,
+		"open inside open":      join(open, open),
+		"data of another":       join(open, appendFrame(nil, frameData, 2, x)),
+		"too much data":         join(open, data, data),
+		"short chunk":           join(open, appendFrame(nil, frameData, 1, x[:99])),
+		"close too early":       join(open, appendFrame(nil, frameClose, 1, make([]byte, 16))),
+		"close with wrong sum":  join(open, data, appendFrame(nil, frameClose, 1, make([]byte, 16))),
+		"a receipt from sender": appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, nil)),
+		"cut inside a block":    join(open, data),
+		"garbage":               []byte(strings.Repeat("GET / HTTP/1.1\r\n", 10)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newNode(t, "b")
+			b.receive(t)
+			ours, theirs := net.Pipe()
+			ended := make(chan error, 1)
+			go func() { ended <- b.receiver.Serve(t.Context(), theirs, "a") }()
+			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
+			newFrameReader(ours, maxPayload[frameGrant]).next()
+			ours.Write(sent)
+			ours.Close()
+			if err := <-ended; err == nil {
+				t.Error("it was taken")
+			}
+			for h := range b.vault.Held() {
+				t.Errorf("%s landed", h.ID)
+			}
+			if b.receiver.Room() != plenty("") || segmentBytesOf(t, b) != 0 {
+				t.Errorf("%d bytes promised, %d kept", plenty("")-b.receiver.Room(), segmentBytesOf(t, b))
+			}
+		})
+	}
+}
+
+func ExampleFullError() {
+	fmt.Println(&FullError{NeedBytes: 10, HasBytes: 3})
+	// Output: full: need 10 bytes, has 3
+}
