@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -88,7 +89,11 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 		return sum, false
 	}
 	i, _ := a.news.incident()
-	a.log.Info("drained", "incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
+	level := slog.LevelInfo
+	if sum.Lost.Blocks > 0 {
+		level = slog.LevelError // we gave something up
+	}
+	a.log.Log(ctx, level, "drained", "incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), "left", left(i.Deadline()))
 	return sum, true
 }
@@ -149,7 +154,7 @@ func (a *Agent) goodbye(ctx context.Context) {
 	}
 	a.insist(ctx, func(ctx context.Context) error {
 		p, _ := a.news.read()
-		return a.beat.Goodbye(ctx, a.summary(p), a.manifest(p.Incident.ID))
+		return a.beat.Goodbye(ctx, a.summary(p), a.legible(a.manifest(p.Incident.ID)))
 	})
 	if ctx.Err() != nil {
 		return
@@ -256,6 +261,22 @@ func (a *Agent) manifest(incident string) iter.Seq2[*api.ManifestEntry, error] {
 	}
 }
 
+// legible ends an account where its disk does. The figures in the summary, which are not read from there, say how much is
+// missing: that is better than no goodbye.
+func (a *Agent) legible(account iter.Seq2[*api.ManifestEntry, error]) iter.Seq2[*api.ManifestEntry, error] {
+	return func(yield func(*api.ManifestEntry, error) bool) {
+		for e, err := range account {
+			if err != nil {
+				a.log.Error("the account of the drain cannot be read to its end: the coordinator gets its figures", "err", err)
+				return
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
 // left is the time to a deadline, for logs and the wire.
 func left(deadline time.Time) time.Duration {
 	if deadline.IsZero() {
@@ -268,14 +289,22 @@ func left(deadline time.Time) time.Duration {
 type directives struct {
 	next func(context.Context) (*api.Directive, error)
 	last string
+	kept *api.Directive // another wish that came in place of the last: given once that is withdrawn
 }
 
 // Next waits for another wish, or for the end of the one that stands.
 func (d *directives) Next(ctx context.Context) (preemption.Notice, error) {
 	for {
-		w, err := d.next(ctx)
+		w, err := d.kept, error(nil)
+		if w == nil {
+			w, err = d.next(ctx)
+		}
 		if err != nil {
 			return preemption.Notice{}, err
+		}
+		d.kept = nil
+		if w != nil && d.last != "" && w.Decommission != d.last {
+			w, d.kept = nil, w // the one that stood was taken back between two beats
 		}
 		n := preemption.Notice{Source: preemption.SourceOperator, Kind: preemption.KindDecommission, SeenAt: time.Now()}
 		if w == nil {

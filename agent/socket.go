@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -91,11 +90,7 @@ func (a *Agent) authorise(ctx context.Context, req any, info *grpc.UnaryServerIn
 	if who.uid != 0 && int(who.uid) != os.Geteuid() {
 		return nil, status.Errorf(codes.PermissionDenied, "uid %d may look but not decommission: ask as root or as the agent's user", who.uid)
 	}
-	where := ""
-	if p, ok := peer.FromContext(ctx); ok {
-		where = p.Addr.String()
-	}
-	a.log.Info("asked on the socket", "method", info.FullMethod, "uid", who.uid, "pid", who.pid, "peer", where)
+	a.log.Info("asked on the socket", "method", info.FullMethod, "uid", who.uid, "pid", who.pid)
 	return next(ctx, req)
 }
 

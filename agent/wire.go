@@ -47,6 +47,9 @@ func (a *Agent) apiNotice() *api.Notice {
 }
 
 func apiProgress(p migration.Progress) *api.DrainProgress {
+	if p.Phase == migration.PhaseDrained {
+		p.BytesPerSecond = 0 // nothing moves any more
+	}
 	d := &api.DrainProgress{
 		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
 		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,

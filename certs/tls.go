@@ -51,7 +51,7 @@ func (i *Identity) Client(protos []string, want Name) *tls.Config {
 			return err
 		}
 		if err := verifyChain(cs.PeerCertificates, i.roots, x509.ExtKeyUsageServerAuth); err != nil {
-			return fmt.Errorf("peer claims to be %q, want %s: %w", peer, wanted(want), err)
+			return fmt.Errorf("%w: peer claims to be %q, want %s", err, peer, wanted(want))
 		}
 		if peer.Role != want.Role || want.Name != "" && peer.Name != want.Name {
 			return fmt.Errorf("peer presented %q, want %s", peer, wanted(want))

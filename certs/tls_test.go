@@ -111,7 +111,7 @@ func TestHandshakeOtherCA(t *testing.T) {
 	us, them := issueFor(t, ours, n), issueFor(t, theirs, n)
 
 	out := handshake(us.Client(nil, n), them.Server(nil, RoleNode))
-	wantErr(t, out.clientErr, `peer claims to be "node host-a", want "node host-a": certificate is not signed by our CA`)
+	wantErr(t, out.clientErr, `certificate is not signed by our CA: peer claims to be "node host-a", want "node host-a"`)
 
 	// A client that trusts everybody, so that the server has to be the one that refuses.
 	trusting := them.Client(nil, n)

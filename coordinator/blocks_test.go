@@ -96,6 +96,25 @@ func (v *town) lists(node string, want ...string) {
 	}
 }
 
+// A drained node serves what it has for as long as its machine lives.
+func TestDrainedHolderIsReadWhileItAnswers(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		a.register()
+		b.register()
+		a.report(true, "spark/app/x", "spark/app/y")
+		b.report(true, "spark/app/x")
+		v.order(time.Hour, "a")
+		a.goodbye("inc1")
+		v.located("spark/app/x", "held", "b", "a") // who stays is asked first
+		v.located("spark/app/y", "held", "a")
+		b.live(31)
+		v.is("a", Decommissioned)
+		v.located("spark/app/x", "held", "b")
+		v.located("spark/app/y", "lost")
+	})
+}
+
 func TestManifestIsKept(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

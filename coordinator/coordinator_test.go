@@ -121,12 +121,20 @@ func TestNodeLeavesOnItsOwnNotice(t *testing.T) {
 		a := v.agent("a")
 		a.register()
 		a.notice("inc1", 120*time.Second)
+		a.beat()
 		a.announce()
 		a.announce()
 		v.is("a", Decommissioning)
 		if n := v.seen("a"); n.Remaining.AsDuration() != 120*time.Second || n.Status.Notice.GetKind() != "terminate" {
 			v.Errorf("got %v", n)
 		}
+		time.Sleep(10 * time.Second)
+		for range 2 { // looking changes nothing
+			if left := v.seen("a").Status.Notice.Remaining.AsDuration(); left > 110*time.Second || left < 109*time.Second {
+				v.Errorf("got %s left of the notice, want 110s", left)
+			}
+		}
+		a.notice("inc1", 110*time.Second)
 		if d := a.beat().Directive; d != nil {
 			v.Errorf("a node that leaves by itself is told to: %v", d)
 		}

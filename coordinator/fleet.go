@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,10 +98,14 @@ func (f *fleet) do(c command) ([]event, error) {
 			f.leases.forget(e.Node)
 		}
 		level := slog.LevelInfo
-		if e.Type == evLost {
+		if e.Type == evLost || e.Data["outcome"] == "timeout" || e.Data["lost"] != "" && e.Data["lost"] != "0" {
 			level = slog.LevelWarn
 		}
-		f.log.Log(context.Background(), level, "fleet changed", "event", e.Type, "node", e.Node, "index", e.Index, "data", e.Data)
+		words := []any{"event", e.Type, "node", e.Node, "index", e.Index}
+		for _, k := range slices.Sorted(maps.Keys(e.Data)) {
+			words = append(words, k, e.Data[k])
+		}
+		f.log.Log(context.Background(), level, "fleet changed", words...)
 		f.metrics.saw(e)
 	}
 	if len(events) > 0 {

@@ -96,9 +96,6 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	control := http.NewResponseController(w)
-	if control.SetReadDeadline(time.Time{}) != nil { // the one that bounds ordinary requests would end this one too
-		return
-	}
 	put := func(format string, args ...any) error {
 		if err := control.SetWriteDeadline(time.Now().Add(writePatience)); err != nil {
 			return err

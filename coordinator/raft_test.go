@@ -117,6 +117,9 @@ func TestFullDisk(t *testing.T) {
 		if lines := strings.Count(said.String(), "\n"); lines == 0 || lines > 12 {
 			t.Errorf("got %d lines in a minute, want a few: %s", lines, &said)
 		}
+		if term := l.raft.CurrentTerm(); term > 200 {
+			t.Errorf("got %d elections in a minute, want about one a second", term)
+		}
 		limit(0)
 		time.Sleep(3 * time.Second)
 		if _, err := l.do(big); err != nil {

@@ -21,6 +21,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/lifeboat/lifeboat/api"
 )
 
@@ -179,7 +181,7 @@ func (c *Client) answered() {
 func (c *Client) beatFailed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.beatTrouble = err.Error()
+	c.beatTrouble = words(err)
 }
 
 func (c *Client) tellDone(err error) {
@@ -187,6 +189,14 @@ func (c *Client) tellDone(err error) {
 	defer c.mu.Unlock()
 	c.tellTrouble = ""
 	if err != nil {
-		c.tellTrouble = err.Error()
+		c.tellTrouble = words(err)
 	}
+}
+
+// words is an error without the plumbing that gRPC wraps around what a coordinator or the network said.
+func words(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
 }

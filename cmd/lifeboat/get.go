@@ -167,7 +167,7 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 func (g *getter) once(ctx context.Context, id string, h *holder, to *target) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.url(id), nil)
+	req, err := h.request(ctx, http.MethodGet, id)
 	if err != nil {
 		return err
 	}

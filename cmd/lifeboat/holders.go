@@ -151,15 +151,24 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 	return have, lost, joinErrors(quiet)
 }
 
-// has tells whether a status says that the block is there. 300 is a map output of several members; 503 is one in flight.
-func has(status int) bool {
-	return status == http.StatusOK || status == http.StatusMultipleChoices || status == http.StatusServiceUnavailable
+// has tells whether a status says that the block is there. 300 is a map output of several members. 503 is no answer: the
+// node would have to ask others, and they are silent.
+func has(status int) bool { return status == http.StatusOK || status == http.StatusMultipleChoices }
+
+// request asks a holder for a block. A node that is asked as a holder answers for itself alone; the agent of this machine
+// is asked as a reader's door to all of them.
+func (h *holder) request(ctx context.Context, method, id string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, h.url(id), nil)
+	if err == nil && h.address != "" {
+		req.Header.Set("Lifeboat-Hop", "1")
+	}
+	return req, err
 }
 
 func (h *holder) head(ctx context.Context, id string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodHead, h.url(id), nil)
+	req, err := h.request(ctx, http.MethodHead, id)
 	if err != nil {
 		return 0, err
 	}

@@ -170,9 +170,13 @@ func (p *manifestPrinter) end(asked string) error {
 
 // summary is a manifest in one line, fit to be pasted.
 func summary(m *api.ManifestSummary) string {
-	part := func(c *api.Count) string { return fmt.Sprintf("%d (%s)", c.GetBlocks(), size(c.GetBytes())) }
-	line := fmt.Sprintf("%s of %s moved, %s lost, %s skipped",
-		part(m.GetMoved()), count(m.GetTotal().GetBlocks(), "block"), part(m.GetLost()), part(m.GetSkipped()))
+	// What was skipped was nobody's to carry: counted among the blocks it would read like a loss.
+	all := m.GetMoved().GetBlocks() + m.GetLost().GetBlocks()
+	line := fmt.Sprintf("%d (%s) of %s moved, %d lost", m.GetMoved().GetBlocks(), size(m.GetMoved().GetBytes()), count(all, "block"), m.GetLost().GetBlocks())
+	if lost := m.GetLost(); lost.GetBlocks() > 0 {
+		line += fmt.Sprintf(" (%s)", size(lost.GetBytes()))
+	}
+	line += fmt.Sprintf(", %d skipped", m.GetSkipped().GetBlocks())
 	from, to := instant(m.GetStartedAt()), instant(m.GetFinishedAt())
 	if from == nil || to == nil {
 		return line

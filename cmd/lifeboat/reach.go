@@ -145,6 +145,8 @@ func dial(whom, network, addr string, creds credentials.TransportCredentials) (*
 	l := &link{whom: whom}
 	conn, err := grpc.NewClient("passthrough:///"+network,
 		grpc.WithTransportCredentials(creds),
+		// gRPC's own 4 MiB hold a list of some thousand nodes; a fleet may have more.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			d := net.Dialer{Timeout: dialTimeout}
 			c, err := d.DialContext(ctx, network, addr)

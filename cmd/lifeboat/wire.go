@@ -67,6 +67,14 @@ type drainJSON struct {
 	BytesTotal     int64      `json:"bytes_total"`
 	BytesMoved     int64      `json:"bytes_moved"`
 	BytesPerSecond int64      `json:"bytes_per_second"`
+	Peers          []sentJSON `json:"peers"`
+}
+
+type sentJSON struct {
+	Node    string `json:"node"`
+	Blocks  int64  `json:"blocks"`
+	Bytes   int64  `json:"bytes"`
+	Trouble string `json:"trouble"`
 }
 
 type countsJSON struct {
@@ -174,11 +182,16 @@ func drainToJSON(d *api.DrainProgress) *drainJSON {
 	if d == nil {
 		return nil
 	}
-	return &drainJSON{
+	j := &drainJSON{
 		Phase:      d.GetPhase(),
 		Blocks:     countsJSON{d.GetBlocksTotal(), d.GetBlocksMoved(), d.GetBlocksLost(), d.GetBlocksSkipped()},
 		BytesTotal: d.GetBytesTotal(), BytesMoved: d.GetBytesMoved(), BytesPerSecond: d.GetBytesPerSecond(),
+		Peers: []sentJSON{},
 	}
+	for _, p := range d.GetPeers() {
+		j.Peers = append(j.Peers, sentJSON{p.GetNode(), p.GetBlocks(), p.GetBytes(), p.GetTrouble()})
+	}
+	return j
 }
 
 func manifestToJSON(m *api.ManifestSummary) *manifestJSON {

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+func newJournal(t *testing.T) *journal {
+	t.Helper()
+	j, err := openJournal(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func somePage(id string) page {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 123, time.UTC)
+	return page{
+		Incident: preemption.Incident{ID: id, Notices: []preemption.Notice{{
+			Source: preemption.SourceEC2, ID: "spot/instance-action", Kind: preemption.KindTerminate, Deadline: now.Add(2 * time.Minute), SeenAt: now, Reason: "a reason",
+		}}},
+		Drained: &migration.Summary{Started: now, Finished: now.Add(time.Minute), Moved: migration.Count{Blocks: 3, Bytes: 4}},
+		Told:    true,
+	}
+}
+
+// What a restart reads is what was written, to the last digit of the deadline.
+func TestJournalKeepsAPage(t *testing.T) {
+	j := newJournal(t)
+	if _, ok, err := j.read(); ok || err != nil {
+		t.Errorf("an empty journal: got a page %v, error %v", ok, err)
+	}
+	want := somePage("inc-1")
+	if err := j.write(want); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok, err := j.read(); !ok || err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v %v %v, want %+v", got, ok, err, want)
+	}
+	if left, _ := filepath.Glob(filepath.Join(j.dir, ".new-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Going on without a page that cannot be read would forget a notice.
+func TestJournalRefusesADamagedPage(t *testing.T) {
+	j := newJournal(t)
+	if err := os.WriteFile(j.path(), []byte(`{"incident":{"id":"inc-`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, ok, err := j.read()
+	if ok || err == nil || !strings.Contains(err.Error(), j.path()) || !strings.Contains(err.Error(), "remove the file") {
+		t.Errorf("got %v %v, want an error that names the file and the remedy", ok, err)
+	}
+}
+
+// A write that fails leaves the page of before.
+func TestJournalSurvivesAFailedWrite(t *testing.T) {
+	j := newJournal(t)
+	want := somePage("inc-1")
+	if err := j.write(want); err != nil {
+		t.Fatal(err)
+	}
+	away := j.dir + ".away"
+	if err := os.Rename(j.dir, away); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.write(somePage("inc-2")); err == nil {
+		t.Error("wrote into a directory that is not there")
+	}
+	if err := os.Rename(away, j.dir); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok, err := j.read(); !ok || err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v %v %v, want the page of before", got, ok, err)
+	}
+}
+
+func TestJournalKeepsTheLastIncidents(t *testing.T) {
+	j := newJournal(t)
+	then := time.Now().Add(-time.Hour)
+	for i := range keptIncidents + 3 {
+		p := somePage(fmt.Sprintf("inc-%d", i))
+		if err := j.write(p); err != nil {
+			t.Fatal(err)
+		}
+		p.Closed = "withdrawn"
+		if err := j.close(p); err != nil {
+			t.Fatal(err)
+		}
+		at := then.Add(time.Duration(i) * time.Minute) // apart, whatever the file system's clock does
+		if err := os.Chtimes(j.incidentDir(p.Incident.ID), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok, err := j.read(); ok || err != nil {
+		t.Errorf("got an open page %v, error %v; want none", ok, err)
+	}
+	newest := fmt.Sprintf("inc-%d", keptIncidents+2)
+	if p, ok, err := j.last(); !ok || err != nil || p.Incident.ID != newest || p.Closed != "withdrawn" {
+		t.Errorf("got %+v %v %v, want %s", p, ok, err, newest)
+	}
+	if dirs, err := j.ended(); err != nil || len(dirs) != keptIncidents {
+		t.Errorf("got %v %v, want the last %d", dirs, err, keptIncidents)
+	}
+}

@@ -1,0 +1,282 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// settings are those of an agent on this machine whose coordinator is not there.
+func settings(t *testing.T) Config {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lb") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := Default()
+	cfg.Node.Name = "host-a"
+	cfg.Coordinators = []string{"127.0.0.1:1"}
+	cfg.Listen = Listen{Peer: "127.0.0.1:0", HTTP: "127.0.0.1:0", Socket: filepath.Join(dir, "agent.sock"), ReadTokenFile: filepath.Join(dir, "token")}
+	cfg.DataDir = filepath.Join(dir, "data")
+	cfg.TLS.DevInsecure = true
+	cfg.Cloud.Provider = "none"
+	cfg.Stores = []Store{{Name: "cache", Kind: "cache", Layout: "files", Land: "vault", Paths: []string{filepath.Join(dir, "cache")}}}
+	if err := os.WriteFile(cfg.Listen.ReadTokenFile, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func deps(cfg Config) Deps {
+	return Deps{Log: slog.New(slog.DiscardHandler), Identity: certs.Dev(cfg.identity()), Version: "test"}
+}
+
+// run runs an agent on real sockets until the test ends.
+func run(t *testing.T, cfg Config) *Agent {
+	t.Helper()
+	a, err := New(t.Context(), cfg, deps(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-over; err != nil {
+			t.Errorf("got %v at the end, want nil", err)
+		}
+	})
+	return a
+}
+
+func onSocket(t *testing.T, cfg Config) api.LocalClient {
+	t.Helper()
+	conn, err := grpc.NewClient("unix:"+cfg.Listen.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return api.NewLocalClient(conn)
+}
+
+// What the command line and the shell trigger say, on a real socket: the kernel says who they are.
+func TestSocketDecommissionsAndCancels(t *testing.T) {
+	cfg := settings(t)
+	run(t, cfg)
+	calls := onSocket(t, cfg)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+
+	for _, r := range []*api.DecommissionSelfRequest{
+		{Timeout: durationpb.New(-time.Second)},
+		{Timeout: durationpb.New(2 * longestLead)},
+		{Reason: strings.Repeat("x", 1001)},
+	} {
+		if _, err := calls.DecommissionSelf(ctx, r); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%.60v: got %v, want it refused", r, err)
+		}
+	}
+	said, err := calls.DecommissionSelf(ctx, &api.DecommissionSelfRequest{Timeout: durationpb.New(time.Hour), Reason: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := said.Remaining.AsDuration(); left > time.Hour || left < 59*time.Minute {
+		t.Errorf("got %s remaining, want an hour", left)
+	}
+	s, err := calls.GetStatus(ctx, &api.GetAgentStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Status.GetNotice(); n.GetIncident() != said.Incident || n.GetKind() != "manual" || n.GetReason() != "a test" {
+		t.Errorf("got the notice %v, want %s", n, said.Incident)
+	}
+	got, err := calls.Cancel(ctx, &api.CancelRequest{Reason: "a mistake"})
+	if err != nil || !got.Cancelled || got.Still != "" {
+		t.Errorf("got %v %v, want it cancelled", got, err)
+	}
+	if got, err := calls.Cancel(ctx, &api.CancelRequest{}); err != nil || got.Cancelled {
+		t.Errorf("again: got %v %v, want nothing to cancel", got, err)
+	}
+}
+
+// Who is not known to the kernel, or is somebody else, may look and not touch.
+func TestSocketAsksWhoCalls(t *testing.T) {
+	a := &Agent{log: slog.New(slog.DiscardHandler)}
+	done := func(context.Context, any) (any, error) { return nil, nil }
+	change := &grpc.UnaryServerInfo{FullMethod: api.Local_DecommissionSelf_FullMethodName}
+	look := &grpc.UnaryServerInfo{FullMethod: api.Local_GetStatus_FullMethodName}
+	for _, row := range []struct {
+		name string
+		who  any
+		may  bool
+	}{
+		{"nobody knows", nil, false},
+		{"not said", caller{uid: 0}, false},
+		{"root", caller{known: true}, true},
+		{"the agent's user", caller{known: true, uid: uint32(os.Geteuid())}, true},
+		{"another", caller{known: true, uid: 54321}, false},
+	} {
+		ctx := context.WithValue(t.Context(), callerKey{}, row.who)
+		if _, err := a.authorise(ctx, nil, change, done); (err == nil) != row.may || err != nil && status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: got %v, want allowed: %v", row.name, err, row.may)
+		}
+		if _, err := a.authorise(ctx, nil, look, done); err != nil {
+			t.Errorf("%s may not look: %v", row.name, err)
+		}
+	}
+}
+
+// A second agent on the same socket is refused; the socket of one that was killed is replaced.
+func TestSocketOfAnotherAgent(t *testing.T) {
+	cfg := settings(t)
+	stale, err := net.Listen("unix", cfg.Listen.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.(*net.UnixListener).SetUnlinkOnClose(false)
+	stale.Close()
+	run(t, cfg)
+	info, err := os.Stat(cfg.Listen.Socket)
+	if err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("got the socket %v %v, want mode 0660", info, err)
+	}
+	second := settings(t)
+	second.Listen.Socket = cfg.Listen.Socket
+	if _, err := New(t.Context(), second, deps(second)); err == nil || !strings.Contains(err.Error(), "another agent's") {
+		t.Errorf("got %v, want it to say whose the socket is", err)
+	}
+}
+
+// Blocks are other people's data: the loopback page gives them to bearers of the token alone.
+func TestPageAsksForTheToken(t *testing.T) {
+	cfg := settings(t)
+	a := run(t, cfg)
+	if err := os.WriteFile(filepath.Join(cfg.Stores[0].Paths[0], "x"), []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		path, token string
+		want        int
+	}{
+		{"/healthz", "", 200},
+		{"/metrics", "", 200},
+		{"/blocks/cache/-/x", "", 401},
+		{"/blocks/cache/-/x", "Bearer 0123456789abcde", 401},
+		{"/blocks/cache/-/x", "0123456789abcdef", 401},
+		{"/blocks/cache/-/x", "Bearer 0123456789abcdef", 200},
+		{"/", "Bearer 0123456789abcdef", 404},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.at.http.Addr().String()+row.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.token != "" {
+			req.Header.Set("Authorization", row.token)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != row.want {
+			t.Errorf("%s with %q: got %d %s, want %d", row.path, row.token, resp.StatusCode, body, row.want)
+		}
+		if strings.HasPrefix(row.path, "/blocks/") && (string(body) == "content") != (row.want == 200) {
+			t.Errorf("%s with %q: got %q", row.path, row.token, body)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// A token that can be guessed is refused, at the start and in words.
+func TestPageRefusesAShortToken(t *testing.T) {
+	cfg := settings(t)
+	if err := os.WriteFile(cfg.Listen.ReadTokenFile, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(t.Context(), cfg, deps(cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "at least 16") {
+		t.Errorf("got %v, want the token refused", err)
+	}
+}
+
+// Blocks come from nodes; whoever else has a certificate may read, and who has none of those roles does not get in.
+func TestPeerAddressTellsRolesApart(t *testing.T) {
+	a := run(t, settings(t))
+	reach := func(role certs.Role, protocol string) (net.Conn, error) {
+		id := certs.Dev(certs.Name{Role: role, Name: "somebody"})
+		conn, err := tls.Dial("tcp", a.at.peer.Addr().String(), id.Client([]string{protocol}, certs.Name{Role: certs.RoleNode, Name: "host-a"}))
+		if err == nil {
+			t.Cleanup(func() { conn.Close() })
+		}
+		return conn, err
+	}
+	for _, row := range []struct {
+		role  certs.Role
+		sends bool
+		reads bool
+	}{
+		{certs.RoleNode, true, true},
+		{certs.RoleOperator, false, true},
+		{certs.RoleApp, false, true},
+		{certs.RoleCoordinator, false, false},
+	} {
+		if got := answers(t, reach, row.role); got != row.reads {
+			t.Errorf("%s reads: got %v, want %v", row.role, got, row.reads)
+		}
+		conn, err := reach(row.role, migration.Protocol)
+		if err != nil {
+			if row.sends {
+				t.Errorf("%s: %v", row.role, err)
+			}
+			continue
+		}
+		// Nobody has said anything yet: the stream of a node is waited for, that of another is cut.
+		conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		_, err = conn.Read(make([]byte, 1))
+		if waits := errors.Is(err, os.ErrDeadlineExceeded); waits != row.sends {
+			t.Errorf("%s sends: got %v, want waited for: %v", row.role, err, row.sends)
+		}
+	}
+}
+
+// answers says whether a reader of that role is answered. TLS 1.3 tells a client that it is not welcome with the first
+// answer, after the handshake.
+func answers(t *testing.T, reach func(certs.Role, string) (net.Conn, error), role certs.Role) bool {
+	t.Helper()
+	conn, err := reach(role, httpProtocol)
+	if err != nil {
+		return false
+	}
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		return false
+	}
+	n, _ := conn.Read(make([]byte, 1))
+	return n == 1
+}

@@ -1,0 +1,187 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+)
+
+// capped makes a drain of a few megabytes last for seconds, so that "mid-drain" is certain. slow is for stories in which
+// the agent is started again, without it: the drain is over only then.
+const (
+	capped = "drain: {max_bytes_per_second: 1MiB}"
+	slow   = "drain: {max_bytes_per_second: 256KiB}"
+)
+
+func TestSourceKilledMidDrain(t *testing.T) {
+	f := newFleet(t)
+	a, b, c := f.agent("host-a", slow), f.agent("host-b"), f.agent("host-c")
+	a.fill(40, 5<<20)
+	a.shuffle(8, 2<<20)
+	f.up()
+
+	a.verb("decommission", "--self", "--timeout", "90s", "--reason", "the story's").exits(0).tells("inc-")
+	a.underWay(5)
+	before := a.status().Notice
+	a.kill()
+	receipted := a.receipted()
+	if n := len(receipted); n == 0 || n >= len(a.wholes()) {
+		t.Fatalf("%d of %d blocks were receipted before the kill: not amid the drain", n, len(a.wholes()))
+	}
+
+	a.reconfigure()
+	a.start()
+	after := a.drained()
+	if after.Notice == nil || after.Notice.Incident != before.Incident {
+		t.Errorf("after the restart: got notice %+v, want incident %s", after.Notice, before.Incident)
+	} else {
+		f.sameDeadline("the agent after the restart", after.Notice.Deadline, before.Deadline)
+	}
+	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	m := a.manifest()
+	a.allMoved(m)
+	f.sameDeadline("the manifest", m.Incident.Deadline, before.Deadline)
+	if m.Incident.ID != before.Incident {
+		t.Errorf("the manifest is of incident %s, want %s", m.Incident.ID, before.Incident)
+	}
+
+	// What was receipted before was not sent again: it is where it was, and nowhere else.
+	held := a.located()
+	for id, peer := range receipted {
+		if got := held[id].Holders; !slices.Equal(got, []string{peer}) {
+			t.Errorf("%s was receipted by %s before the kill and is held by %v", id, peer, got)
+		}
+	}
+	a.kill()
+	f.gets(a.blocks)
+	b.onSocket().serves(t, a.blocks)
+	c.onSocket().serves(t, a.blocks)
+}
+
+func TestReceiverKilledMidDrain(t *testing.T) {
+	f := newFleet(t)
+	a, b, c := f.agent("host-a", capped), f.agent("host-b"), f.agent("host-c")
+	a.fill(12, 5<<20)
+	a.shuffle(12, 1<<20)
+	f.up()
+
+	a.verb("decommission", "--self", "--timeout", "90s").exits(0)
+	a.underWay(4)
+	b.kill()
+	time.Sleep(300 * time.Millisecond) // long enough for the sender to notice
+	b.start()
+	a.drained()
+	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	a.allMoved(a.manifest())
+	held := a.located()
+	a.kill()
+
+	// A holder has the whole of a block, or nothing of it.
+	for _, n := range []*node{b, c} {
+		alone := n.onPeer().alone()
+		for _, x := range a.blocks {
+			got := alone.get(t, x.id, "")
+			switch {
+			case got.code == http.StatusOK && sum(got.body) == x.sha256:
+			case got.code == http.StatusNotFound && !slices.Contains(held[x.whole].Holders, n.host):
+			default:
+				t.Errorf("%s serves %s with status %d, %d bytes of %d, sum right: %v; holders are %v",
+					n.host, x.id, got.code, len(got.body), x.bytes, sum(got.body) == x.sha256, held[x.whole].Holders)
+			}
+		}
+	}
+	b.onSocket().serves(t, a.blocks)
+	f.gets(few(a.blocks, 8))
+}
+
+func TestCoordinatorKilledMidDrain(t *testing.T) {
+	f := newFleet(t)
+	a, b, _ := f.agent("host-a", slow), f.agent("host-b"), f.agent("host-c")
+	a.fill(30, 6<<20)
+	f.up()
+
+	f.verb("decommission", "host-a", "--timeout", "80s", "--reason", "rack 7").exits(0)
+	a.underWay(3)
+	before := a.seen()
+	if before.State != "DECOMMISSIONING" || before.Deadline == nil {
+		t.Fatalf("amid the drain the coordinator says %+v", before)
+	}
+	told := f.events()
+	f.coordinator.kill()
+	time.Sleep(500 * time.Millisecond) // beats fail meanwhile
+	f.coordinator.start()
+	f.until(10*time.Second, func() error {
+		if s := a.seen(); s.State != "DECOMMISSIONING" && s.State != "DECOMMISSIONED" {
+			return fmt.Errorf("after its restart the coordinator says %s", s.State)
+		}
+		return nil
+	})
+	after := a.seen()
+	f.sameDeadline("the coordinator after its restart", after.Deadline, before.Deadline)
+	if after.Decommission != before.Decommission {
+		t.Errorf("after its restart the coordinator knows decommission %s, want %s", after.Decommission, before.Decommission)
+	}
+	if again := f.events(); len(again) < len(told) || !slices.Equal(again[:len(told)], told) {
+		t.Errorf("events before the kill: %v\nand after: %v", told, again)
+	}
+	a.stop()
+	a.reconfigure()
+	a.start()
+	a.drained()
+	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	a.allMoved(a.manifest())
+	for _, n := range f.nodes[1:] {
+		if s := n.seen(); s.State != "ACTIVE" {
+			t.Errorf("%s is %s, want ACTIVE", n.host, s.State)
+		}
+	}
+	a.located()
+	a.kill()
+	f.gets(few(a.blocks, 8))
+	b.onSocket().serves(t, a.blocks)
+}
+
+func TestCoordinatorDeadForTheWholeDrain(t *testing.T) {
+	f := newFleet(t)
+	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
+	a.fill(30, 3<<20)
+	a.shuffle(8, 1<<20)
+	f.up()
+	f.coordinator.kill()
+
+	a.verb("decommission", "--self", "--timeout", "80s", "--wait").exits(0)
+	s := a.drained()
+	before := s.Notice.Deadline
+	// The agent dies too before anybody could be told.
+	a.kill()
+	a.start()
+	f.coordinator.start()
+	f.until(15*time.Second, a.is("DECOMMISSIONED"))
+	m := a.manifest()
+	a.allMoved(m)
+	f.sameDeadline("the manifest", m.Incident.Deadline, before)
+	if m.Incident.ID != s.Notice.Incident {
+		t.Errorf("the manifest is of incident %s, want %s", m.Incident.ID, s.Notice.Incident)
+	}
+	for _, n := range []*node{b, c} {
+		f.until(10*time.Second, n.is("ACTIVE"))
+	}
+	for id, x := range a.located() {
+		if l := decode[locationView](f.verb("locate", id, "-o", "json").exits(0)); l.State != "held" || len(l.Holders) != len(x.Holders) {
+			t.Errorf("locate %s: got %+v, want the holders %v", id, l, x.Holders)
+		}
+		break // one process for each block adds nothing
+	}
+	a.kill()
+	f.gets(few(a.blocks, 8))
+	c.onSocket().serves(t, a.blocks)
+}
+
+// events are all that the coordinator has told so far.
+func (f *fleet) events() (all []eventView) {
+	f.t.Helper()
+	s := f.verb("events", "-o", "json").exits(0)
+	return decodeLines[eventView](s)
+}

@@ -1,0 +1,262 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/preemption/ec2fake"
+)
+
+// gone waits until the node is decommissioned and compares what its manifest says of the trigger.
+func (n *node) gone(kind, source string) manifestView {
+	n.f.t.Helper()
+	n.f.until(15*time.Second, n.is("DECOMMISSIONED"))
+	m := n.manifest()
+	n.allMoved(m)
+	if m.Incident.Kind != kind || m.Incident.Source != source {
+		n.f.t.Errorf("manifest of %s: got %s from %s, want %s from %s", n.host, m.Incident.Kind, m.Incident.Source, kind, source)
+	}
+	return m
+}
+
+func TestTriggers(t *testing.T) {
+	f := newFleet(t)
+	cloud := ec2fake.New(ec2fake.Instance{ID: "i-1"})
+	metadata := httptest.NewServer(cloud)
+	defer metadata.Close()
+	spot := f.agent("host-spot", fmt.Sprintf("cloud: {provider: ec2, endpoint: %q, poll: 100ms}", metadata.URL), noRoom)
+	self, script, power := f.agent("host-self", noRoom), f.agent("host-script", noRoom), f.agent("host-power", noRoom)
+	peer := f.agent("host-peer")
+	for _, n := range []*node{spot, self, script, power} {
+		n.fill(5, 200<<10)
+	}
+	f.up()
+
+	at := time.Now().Add(2 * time.Minute).Truncate(time.Second)
+	cloud.Interrupt("terminate", at)
+	m := spot.gone("terminate", "ec2")
+	f.sameDeadline("the manifest", m.Incident.Deadline, &at)
+	spot.verb("cancel").exits(1).tells("ec2 says terminate")
+	f.verb("recommission", "host-spot").exits(1).tells("own notice", "cancel")
+	cloud.Withdraw()
+	f.until(10*time.Second, spot.is("ACTIVE"))
+
+	self.verb("decommission", "--self", "--timeout", "60s", "--reason", "a person's").exits(0).tells("inc-", "deadline")
+	m = self.gone("manual", "manual")
+	at = time.Now().Add(time.Minute)
+	if m.Incident.Deadline == nil || m.Incident.Deadline.After(at) || m.Incident.Deadline.Before(at.Add(-20*time.Second)) {
+		t.Errorf("the manifest: got deadline %v, want a minute after it was said", m.Incident.Deadline)
+	}
+	self.verb("cancel", "--reason", "called off").exits(0).tells("withdrawn")
+	f.until(10*time.Second, self.is("ACTIVE"))
+	self.verb("cancel").exits(3).tells("nothing to withdraw")
+
+	env := []string{"LIFEBOAT_SOCKET=" + script.socket, "LIFEBOAT_BIN=" + binary}
+	run(t, nil, env, "../packaging/bin/decommission-self", "--deadline", "soon").exits(2)
+	run(t, nil, env, "../packaging/bin/decommission-self", "--deadline", "60", "--reason", "a script's", "--wait").exits(0).tells("5 (")
+	script.gone("manual", "manual")
+	script.verb("recommission", "--self").exits(0)
+	f.until(10*time.Second, script.is("ACTIVE"))
+
+	power.signal(syscall.SIGPWR)
+	m = power.gone("manual", "signal")
+	if m.Incident.Deadline != nil {
+		t.Errorf("SIGPWR names no deadline, the manifest has %s", m.Incident.Deadline)
+	}
+	power.verb("cancel").exits(0)
+	f.until(10*time.Second, power.is("ACTIVE"))
+
+	for _, n := range []*node{spot, self, script, power} {
+		peer.onSocket().serves(t, n.blocks)
+	}
+}
+
+func TestOperatorDecommissions(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.agent("host-a"), f.agent("host-b")
+	a.fill(20, 1<<20)
+	a.shuffle(4, 512<<10)
+	f.up()
+
+	s := f.verb("decommission", "host-a", "--timeout", "60s", "--reason", "rack 7", "--wait").exits(0).tells("DECOMMISSIONED")
+	narrow(t, s)
+	if !strings.Contains(s.stderr, "blocks") {
+		t.Errorf("--wait shows no progress on stderr: %q", s.stderr)
+	}
+	a.gone("decommission", "operator")
+	a.located()
+	f.tables()
+
+	f.verb("recommission", "host-a").exits(0)
+	f.until(10*time.Second, a.staying)
+	a.onSocket().serves(t, a.blocks) // it never let go of its own
+
+	f.verb("decommission", "host-x").exits(3).tells("host-x")
+	f.verb("decommission").exits(2)
+	f.verb("node", "host-x").exits(3)
+	f.verb("manifest", "host-b").exits(3)
+	b.verb("manifest", "--self").exits(3)
+}
+
+// staying is nil once coordinator and agent agree that the node stays.
+func (n *node) staying() error {
+	if v, s := n.seen(), n.status(); v.State != "ACTIVE" || !v.Schedulable || v.Notice != nil || s.Notice != nil {
+		return fmt.Errorf("%s stays not yet: %+v at the coordinator, notice %+v at the agent", n.host, v, s.Notice)
+	}
+	return nil
+}
+
+func TestDrainedAgainMakesNoSecondCopies(t *testing.T) {
+	f := newFleet(t)
+	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
+	a.fill(20, 1<<20)
+	a.shuffle(4, 512<<10)
+	f.up()
+	f.verb("decommission", "host-a", "--wait").exits(0)
+	a.gone("decommission", "operator")
+	first := a.located()
+	f.verb("recommission", "host-a").exits(0)
+	f.until(10*time.Second, a.staying)
+	f.verb("decommission", "host-a", "--wait").exits(0)
+	a.gone("decommission", "operator")
+	again, doubled := a.located(), 0
+	for id, x := range first {
+		if !slices.Equal(again[id].Holders, x.Holders) {
+			doubled++
+		}
+	}
+	if held := b.status().Held + c.status().Held; doubled != 0 || held != int64(len(a.wholes())) {
+		t.Errorf("drained again: %d of %d blocks changed their holders, and the peers hold %d", doubled, len(first), held)
+	}
+}
+
+// An operator who takes a decommission back and gives another means two: what was written meanwhile must be carried too,
+// also when the agent hears of both at once.
+func TestSecondOrderComesBeforeTheFirstIsForgotten(t *testing.T) {
+	f := newFleet(t, "heartbeat: 2s")
+	a, b := f.agent("host-a"), f.agent("host-b")
+	a.fill(5, 100<<10)
+	f.up()
+	f.verb("decommission", "host-a", "--wait").exits(0)
+	a.gone("decommission", "operator")
+	fresh := block{id: "cache/-/host-a/fresh.bin", whole: "cache/-/host-a/fresh.bin", path: filepath.Join(a.cache(), "host-a", "fresh.bin")}
+	fresh.rewrite(t, 5000)
+	a.blocks = append(a.blocks, fresh)
+	f.until(10*time.Second, func() error { // then two seconds pass before the next beat
+		if age := a.seen().LastHeartbeat; age == nil || *age > 0.5 {
+			return fmt.Errorf("host-a has not just beaten")
+		}
+		return nil
+	})
+	f.verb("recommission", "host-a").exits(0)
+	f.verb("decommission", "host-a", "--timeout", "12s", "--wait").exits(0)
+	a.gone("decommission", "operator")
+	b.onSocket().alone().serves(t, a.blocks)
+}
+
+func TestOperatorTakesBackMidDrain(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.agent("host-a", slow), f.agent("host-b")
+	a.fill(30, 8<<20)
+	f.up()
+	f.verb("decommission", "host-a").exits(0)
+	a.underWay(3)
+	f.verb("recommission", "host-a").exits(0)
+	f.until(10*time.Second, a.staying)
+	f.until(10*time.Second, b.knows(1)) // it may take blocks again
+	a.onSocket().serves(t, a.blocks)    // it never let go of its own
+	a.verb("decommission", "--self", "--timeout", "90s").exits(0)
+	a.underWay(3)
+	a.verb("cancel").exits(0)
+	f.until(10*time.Second, a.is("ACTIVE"))
+}
+
+func TestNodesLeaveTogether(t *testing.T) {
+	f := newFleet(t)
+	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
+	for _, n := range []*node{a, b} {
+		n.fill(15, 1<<20)
+		n.shuffle(4, 512<<10)
+	}
+	f.up()
+	f.verb("decommission", "host-a", "host-b", "--timeout", "60s", "--wait").exits(0)
+	for _, n := range []*node{a, b} {
+		if m := n.manifest(); m.Blocks.Lost != 0 || m.Blocks.Moved < int64(len(n.wholes())) {
+			t.Errorf("manifest of %s: got %+v, want at least %d moved and none lost", n.host, m.Blocks, len(n.wholes()))
+		}
+	}
+	a.kill()
+	b.kill()
+	c.onSocket().alone().serves(t, slices.Concat(a.blocks, b.blocks))
+}
+
+func TestBlocksAreCarriedOn(t *testing.T) {
+	f := newFleet(t)
+	a, b, c := f.agent("host-a", noRoom), f.agent("host-b"), f.agent("host-c")
+	a.fill(10, 500<<10)
+	a.shuffle(6, 500<<10)
+	b.fill(3, 50<<10)
+	f.coordinator.start()
+	a.start()
+	b.start()
+	f.until(10*time.Second, a.knows(1))
+	f.verb("decommission", "host-a", "--wait").exits(0)
+	a.gone("decommission", "operator")
+	a.kill()
+	c.start()
+	f.until(10*time.Second, b.knows(1))
+	f.verb("decommission", "host-b", "--wait").exits(0)
+	if m, want := b.manifest(), int64(len(a.wholes())+len(b.wholes())); m.Blocks.Moved != want || m.Blocks.Lost != 0 {
+		t.Errorf("manifest of host-b: got %+v, want %d moved: its own and those it held for host-a", m.Blocks, want)
+	}
+	b.kill()
+	c.onSocket().alone().serves(t, slices.Concat(a.blocks, b.blocks))
+	f.gets(few(a.blocks, 4))
+}
+
+// tables looks at every table as a person at a terminal does, and at the coordinator's own pages.
+func (f *fleet) tables() {
+	f.t.Helper()
+	narrow(f.t, f.verb("nodes").exits(0).tells("host-a", "host-b", "ACTIVE", "DECOMMISSIONED"))
+	narrow(f.t, f.verb("node", "host-a").exits(0).tells("host-a", "rack 7"))
+	narrow(f.t, f.verb("status").exits(0).tells("c1"))
+	f.verb("events").exits(0).tells("NodeRegistered", "NodeDecommissioning", "NodeDecommissioned")
+	narrow(f.t, f.nodes[1].verb("status").exits(0).tells("host-b", "for others"))
+	f.verb("blocks").exits(0).tells("cache/-/host-a/", "host-b")
+	f.verb("manifest", "host-a", "--all").exits(0).tells("moved", "cache/-/host-a/")
+	f.verb("version").exits(0)
+
+	id, err := certs.LoadDir(f.tls)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	known := &http.Client{Transport: &http.Transport{TLSClientConfig: id.Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleCoordinator}), DisableKeepAlives: true}}
+	resp, err := known.Get("https://" + f.http + "/nodes")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var nodes []nodeView
+	if err := json.NewDecoder(resp.Body).Decode(&nodes); err != nil || len(nodes) != len(f.nodes) {
+		f.t.Errorf("GET /nodes: got %d nodes (%v), want %d", len(nodes), err, len(f.nodes))
+	}
+}
+
+// narrow fails the test for a table that does not fit on a terminal.
+func narrow(t *testing.T, s said) {
+	t.Helper()
+	for line := range strings.Lines(s.stdout) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
+			t.Errorf("%s: a line of %d columns, at most 100: %s", s.line, n, line)
+		}
+	}
+}
