@@ -66,7 +66,7 @@ func (a *Agent) tell(ctx context.Context) {
 func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, ended bool) {
 	d, err := migration.NewDrain(migration.DrainConfig{
 		Node: a.cfg.Node.Name, Incident: incident, Dir: a.journal.incidentDir(incident), Stores: a.stores, Vault: a.vault,
-		Peers: a.peers, Dial: a.dialPeer, Connections: a.cfg.Drain.ConnectionsPerPeer,
+		Settle: a.receiver.Settle, Peers: a.peers, Dial: a.dialPeer, Connections: a.cfg.Drain.ConnectionsPerPeer,
 		MaxBytesPerSecond: int64(a.cfg.Drain.MaxBytesPerSecond), Log: a.log,
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // batch fills.
 type committer struct {
 	vault  *Vault
-	queue  chan []landed
+	queue  chan []*landed
 	landed func([]Held) // told after each commit
 }
 
@@ -25,13 +25,13 @@ const (
 )
 
 func newCommitter(v *Vault, told func([]Held)) *committer {
-	return &committer{vault: v, queue: make(chan []landed, 64), landed: told}
+	return &committer{vault: v, queue: make(chan []*landed, 64), landed: told}
 }
 
 // run commits until ctx ends and then once more what is queued. Nobody may submit after ctx has ended.
 func (c *committer) run(ctx context.Context) error {
 	for {
-		var batch []landed
+		var batch []*landed
 		select {
 		case b := <-c.queue:
 			batch = b
@@ -62,7 +62,7 @@ func (c *committer) run(ctx context.Context) error {
 	}
 }
 
-func sizeOf(batch []landed) (n int64) {
+func sizeOf(batch []*landed) (n int64) {
 	for _, l := range batch {
 		n += l.bytes()
 	}
@@ -70,7 +70,7 @@ func sizeOf(batch []landed) (n int64) {
 }
 
 // submit hands over blocks whose bytes have reached the kernel.
-func (c *committer) submit(batch []landed) {
+func (c *committer) submit(batch []*landed) {
 	for _, l := range batch {
 		if l.segment != nil {
 			c.vault.use(l.segment)
@@ -79,13 +79,12 @@ func (c *committer) submit(batch []landed) {
 	c.queue <- batch
 }
 
-func (c *committer) commit(batch []landed) {
+func (c *committer) commit(batch []*landed) {
 	held := c.durable(batch)
 	if len(held) > 0 && c.landed != nil {
 		c.landed(held)
 	}
-	for i := range batch {
-		l := &batch[i]
+	for _, l := range batch {
 		if l.segment != nil {
 			c.vault.done(l.segment)
 		}
@@ -95,11 +94,11 @@ func (c *committer) commit(batch []landed) {
 
 // durable returns what is new here, once it would survive a power cut. What could not be made so has its fault noted, and
 // does not stand in the others' way.
-func (c *committer) durable(batch []landed) []Held {
+func (c *committer) durable(batch []*landed) []Held {
 	segments := map[*segment][]*landed{}
 	stores := map[*Store][]*landed{}
-	for i := range batch {
-		switch l := &batch[i]; {
+	for _, l := range batch {
+		switch {
 		case l.already:
 		case l.segment != nil:
 			segments[l.segment] = append(segments[l.segment], l)
@@ -119,8 +118,7 @@ func (c *committer) durable(batch []landed) []Held {
 	ends := map[uint32]int64{}
 	var records []record
 	var held []Held
-	for i := range batch {
-		l := &batch[i]
+	for _, l := range batch {
 		if l.already || l.fault != nil {
 			continue
 		}
@@ -138,10 +136,13 @@ func (c *committer) durable(batch []landed) []Held {
 			failAll(blocks, err)
 			s.unpublish(blocks)
 		}
-		for _, blocks := range segments {
-			failAll(blocks, err)
+		for s, blocks := range segments {
+			failAll(blocks, c.vault.spoil(s, err))
 		}
 		return nil
+	}
+	for s := range segments {
+		c.vault.keep(s, ends[s.no])
 	}
 	return held
 }

@@ -33,6 +33,8 @@ type DrainConfig struct {
 	Stores   []*Store
 	Vault    *Vault
 
+	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
+	Settle func(ctx context.Context)
 	// Peers are those last heard of; asked again while the drain runs.
 	Peers func() []Peer
 	// Dial connects to a peer whose identity it has verified, speaking Protocol.

@@ -24,7 +24,7 @@ type inbound struct {
 
 	seg     *segment
 	broken  bool // the segment failed to take bytes
-	pending []landed
+	pending []*landed
 	bytes   int64 // of pending
 	owed    sync.WaitGroup
 
@@ -143,8 +143,8 @@ func (in *inbound) begin(f frame) error {
 }
 
 func (in *inbound) land(f frame, o opening) error {
-	if reason, _ := in.r.cfg.Admit(in.node); reason != "" {
-		return fmt.Errorf("%s: %w", reason, &FullError{NeedBytes: o.bytes()})
+	if err := in.r.turnAway(in.node, o.bytes()); err != nil {
+		return err
 	}
 	if s := in.r.stores[BlockID(o.ID).Store()]; s != nil && s.Land == LandPlace && s.Layout == o.Layout {
 		root, _ := s.layout.place(s, BlockID(o.ID), o.Members[0].Name)
@@ -214,6 +214,11 @@ func (in *inbound) data(f frame) error {
 	if in.landing == nil {
 		return nil
 	}
+	if err := in.r.turnAway(in.node, in.opening.bytes()); err != nil {
+		in.drop()
+		in.refuse(err)
+		return nil
+	}
 	if err := in.landing.data(in.member, f); err != nil {
 		in.fail(err)
 	}
@@ -244,8 +249,14 @@ func (in *inbound) end(f frame) error {
 	if in.landing == nil {
 		return nil
 	}
+	if err := in.r.accept(in.node, in.opening.bytes()); err != nil {
+		in.drop()
+		in.refuse(err)
+		return nil
+	}
 	l, err := in.finish(f, record{opening: in.opening, From: in.node, Landed: time.Now(), Sum: sum})
 	if err != nil {
+		in.r.answered()
 		in.fail(err)
 		return nil
 	}
@@ -254,6 +265,7 @@ func (in *inbound) end(f frame) error {
 	l.reply = func(v ...verdict) {
 		in.r.unreserve(place, bytes)
 		in.out.put(v...)
+		in.r.answered()
 		in.owed.Done()
 	}
 	in.owed.Add(1)
@@ -262,13 +274,13 @@ func (in *inbound) end(f frame) error {
 }
 
 // finish keeps what came, unless the same bytes are here already: then only the receipt is owed.
-func (in *inbound) finish(f frame, r record) (landed, error) {
+func (in *inbound) finish(f frame, r record) (*landed, error) {
 	old, err := in.r.cfg.Vault.catalog.get(BlockID(r.ID))
 	switch {
 	case err == nil && old.Sum == r.Sum && old.bytes() == r.bytes():
 		if err = in.r.intact(old); err == nil {
 			in.landing.abort()
-			return landed{record: old, already: true}, nil
+			return &landed{record: old, already: true}, nil
 		}
 		fallthrough
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -335,7 +347,7 @@ func (in *inbound) flush() {
 }
 
 // lose answers for blocks that were complete but whose segment did not take them, and returns the others.
-func (in *inbound) lose(blocks []landed, err error) (rest []landed) {
+func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
 	for _, l := range blocks {
 		if l.segment == nil {
 			rest = append(rest, l)

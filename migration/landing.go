@@ -18,7 +18,7 @@ type landing interface {
 	// data takes the next chunk, in the order of the members.
 	data(member int, f frame) error
 	// finish takes the closing frame. What it returns is complete but not yet durable.
-	finish(f frame, r record) (landed, error)
+	finish(f frame, r record) (*landed, error)
 	// abort forgets all of it.
 	abort()
 }
@@ -53,12 +53,12 @@ func landInVault(seg *segment, f frame) (*vaultLanding, error) {
 
 func (l *vaultLanding) data(_ int, f frame) error { return l.seg.append(f.raw) }
 
-func (l *vaultLanding) finish(f frame, r record) (landed, error) {
+func (l *vaultLanding) finish(f frame, r record) (*landed, error) {
 	if err := l.seg.append(f.raw); err != nil {
-		return landed{}, err
+		return nil, err
 	}
 	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
-	return landed{record: r, segment: l.seg}, nil
+	return &landed{record: r, segment: l.seg}, nil
 }
 
 // abort gives the space back. When the segment takes no more bytes, its file is cut at least; the next append tells.
@@ -167,12 +167,12 @@ func (l *placeLanding) data(member int, f frame) error {
 	return l.behind.wrote(l.current, l.written)
 }
 
-func (l *placeLanding) finish(_ frame, r record) (landed, error) {
+func (l *placeLanding) finish(_ frame, r record) (*landed, error) {
 	if err := errors.Join(l.reach(len(l.files)-1), l.closeCurrent()); err != nil {
-		return landed{}, err
+		return nil, err
 	}
 	r.Placed = l.placed
-	return landed{record: r, store: l.store, files: l.files}, nil
+	return &landed{record: r, store: l.store, files: l.files}, nil
 }
 
 func (l *placeLanding) abort() {

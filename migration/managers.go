@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
+	"time"
 )
 
 // blockManager is one blockmgr directory.
@@ -15,17 +17,18 @@ type blockManager struct {
 	path  string
 	base  string
 	scope string
-	app   bool // the scope is an application's id
+	app   bool     // the scope is an application's id
+	dir   *os.Root // nil: reached from the store's directory
 }
 
 func newBlockManager(root int, p string) blockManager {
 	base := path.Base(p)
 	for part := range strings.SplitSeq(path.Dir(p), "/") {
 		if applicationDir.MatchString(part) {
-			return blockManager{root, p, base, part, true}
+			return blockManager{root: root, path: p, base: base, scope: part, app: true}
 		}
 	}
-	return blockManager{root, p, base, base, false}
+	return blockManager{root: root, path: p, base: base, scope: base}
 }
 
 // mayShare reports whether two directories may belong to one executor: the same application, or nothing known of either.
@@ -39,8 +42,9 @@ func (m blockManager) mayShare(other blockManager) bool {
 // managers are the blockmgr directories of a store: a few for each executor that ever ran here. mates are those found to
 // be one executor's: an index in one agreed with the data in the other, so their other files are looked for there first.
 type managers struct {
-	all   []blockManager
-	mates map[side]blockManager
+	all      []blockManager
+	mates    map[side]blockManager
+	checksum string // the algorithm met last: an application has one
 }
 
 // side is what an executor has in another local directory than that of the manager.
@@ -55,6 +59,17 @@ var errAmbiguous = errors.New("cannot tell which belongs")
 // usercache/USER/appcache/APP/blockmgr-UUID.
 const maxManagerDepth = 8
 
+// lately returns the managers as they were at most a moment ago: who looks for one block often looks for a thousand.
+func (s *Store) lately() *managers {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seenAt.IsZero() || time.Since(s.seenAt) > time.Second {
+		m, _ := s.managers(context.Background(), func(error) bool { return true })
+		s.seen, s.seenAt = m.all, time.Now()
+	}
+	return &managers{all: s.seen, mates: map[side]blockManager{}}
+}
+
 func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *managers, ok bool) {
 	m = &managers{mates: map[side]blockManager{}}
 	for i, root := range s.roots {
@@ -67,10 +82,28 @@ func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *manage
 			return base != stagingDir && strings.Count(dir, "/") < maxManagerDepth
 		}
 		if !walk(ctx, root, ".", enter, func(string, fs.DirEntry) bool { return true }, fault) {
-			return nil, false
+			return m, false
 		}
 	}
 	return m, true
+}
+
+// maxOpenManagers bounds the directories that a scan keeps open.
+const maxOpenManagers = 128
+
+// open makes the way to the managers' files short: a file far down costs a system call or two for every directory above.
+func (m *managers) open(s *Store) {
+	for i := range m.all[:min(len(m.all), maxOpenManagers)] {
+		m.all[i].dir, _ = s.roots[m.all[i].root].OpenRoot(m.all[i].path) // nil works too
+	}
+}
+
+func (m *managers) close() {
+	for _, mgr := range m.all {
+		if mgr.dir != nil {
+			mgr.dir.Close()
+		}
+	}
 }
 
 // lookUp finds a file of a block another file of which is in near: where Spark's rule puts it among the local directories
@@ -78,53 +111,68 @@ func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *manage
 // the right one. More than one match is an error.
 func (s *Store) lookUp(all *managers, near blockManager, name string, accept func(Member) bool) (Member, error) {
 	dir, sub := SparkPlace(name, len(s.roots))
-	m, err := s.mate(all, near, dir, path.Join(sub, name), accept)
-	if err != nil {
-		return Member{}, err
+	try := func(m blockManager, p string) (Member, error) {
+		f, err := s.memberIn(m, p)
+		if err == nil && !accept(f) {
+			err = fs.ErrNotExist
+		}
+		return f, err
 	}
-	if f, err := s.member(m.root, path.Join(m.path, sub, name), name); err == nil && accept(f) {
-		return f, nil
+	f, err := s.lookIn(all, near, dir, path.Join(sub, name), try)
+	if err != nil && len(s.roots) > 1 && !errors.Is(err, errAmbiguous) {
+		_, sub = SparkPlace(name, 1)
+		f, err = try(near, path.Join(sub, name))
 	}
-	_, sub = SparkPlace(name, 1)
-	if f, err := s.member(near.root, path.Join(near.path, sub, name), name); err == nil && accept(f) {
-		return f, nil
+	if err != nil && !errors.Is(err, errAmbiguous) {
+		err = fs.ErrNotExist
 	}
-	return Member{}, fs.ErrNotExist
+	return f, err
 }
 
-// mate is the manager in a local directory that belongs to the same executor as near, or else the only one there that
-// has an acceptable file of that path; near itself if none has.
-func (s *Store) mate(all *managers, near blockManager, dir int, p string, accept func(Member) bool) (blockManager, error) {
+// lookIn tries near's executor's manager in a local directory, or where it is not known which that is, all.
+func (s *Store) lookIn(all *managers, near blockManager, dir int, p string, try func(m blockManager, p string) (Member, error)) (found Member, err error) {
 	if near.root == dir { // an executor has one in each
-		return near, nil
+		return try(near, p)
 	}
-	has := func(m blockManager) bool {
-		f, err := s.member(m.root, path.Join(m.path, p), path.Base(p))
-		return err == nil && accept(f)
+	if m, known := all.mates[side{near, dir}]; known {
+		if f, err := try(m, p); err == nil {
+			return f, nil
+		}
 	}
-	if m, known := all.mates[side{near, dir}]; known && has(m) {
-		return m, nil
-	}
-	var found []blockManager
+	matches := 0
 	for _, m := range all.all {
 		if m.root != dir || !m.mayShare(near) {
 			continue
 		}
+		f, err := try(m, p)
 		if m.base == near.base { // a landed block's, named alike in all
-			return m, nil
+			return f, err
 		}
-		if has(m) {
-			found = append(found, m)
+		if err == nil {
+			found = f
+			matches++
 		}
 	}
-	switch len(found) {
+	switch matches {
 	case 0:
-		return near, nil
+		return Member{}, fs.ErrNotExist
 	case 1:
-		return found[0], nil
+		return found, nil
 	default:
-		return blockManager{}, fmt.Errorf("%d block managers have a %s: %w to %s", len(found), path.Base(p), errAmbiguous, near.path)
+		return Member{}, fmt.Errorf("%d block managers have a %s: %w to %s", matches, path.Base(p), errAmbiguous, near.path)
 	}
+}
+
+// memberIn describes a file in a manager.
+func (s *Store) memberIn(m blockManager, p string) (Member, error) {
+	if m.dir == nil {
+		return s.member(m.root, path.Join(m.path, p), path.Base(p))
+	}
+	info, err := m.dir.Lstat(p)
+	if err != nil {
+		return Member{}, err
+	}
+	return memberOf(m.root, path.Join(m.path, p), path.Base(p), info)
 }
 
 // marry remembers that an index in one manager agrees with data in another.

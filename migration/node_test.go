@@ -49,6 +49,7 @@ func newNode(t testing.TB, name string, stores ...StoreConfig) *node {
 	t.Helper()
 	n := &node{name: name, dir: t.TempDir(), room: plenty, id: certs.Dev(certs.Name{Role: certs.RoleNode, Name: name})}
 	for _, c := range stores {
+		c.Paths = slices.Clone(c.Paths)
 		for i, p := range c.Paths {
 			c.Paths[i] = filepath.Join(n.dir, p)
 		}

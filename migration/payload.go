@@ -208,9 +208,12 @@ func (d *decoder) byte() byte {
 	return v
 }
 
-func (d *decoder) string() string { return string(d.bytes()) }
+func (d *decoder) string() string { return string(d.take()) }
 
-func (d *decoder) bytes() []byte {
+func (d *decoder) bytes() []byte { return bytes.Clone(d.take()) }
+
+// take is valid as long as the payload is.
+func (d *decoder) take() []byte {
 	n := d.uvarint()
 	if n > uint64(len(d.p)) {
 		d.fail()
@@ -218,7 +221,7 @@ func (d *decoder) bytes() []byte {
 	}
 	v := d.p[:n]
 	d.p = d.p[n:]
-	return bytes.Clone(v)
+	return v
 }
 
 func (d *decoder) end(what string) error {

@@ -39,13 +39,15 @@ type Receiver struct {
 	reserved map[string]int64 // by path: promised to blocks under way
 	streams  int
 	stopped  bool
+	owing    int           // blocks that were accepted whole and have no receipt yet
+	settled  chan struct{} // closed and replaced when owing comes down to 0
 
 	serving sync.WaitGroup
 }
 
 // NewReceiver prepares a receiver and clears away what an interrupted one left in the stores.
 func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
-	r := &Receiver{cfg: cfg, stores: map[string]*Store{}, reserved: map[string]int64{}}
+	r := &Receiver{cfg: cfg, stores: map[string]*Store{}, reserved: map[string]int64{}, settled: make(chan struct{})}
 	r.commit = newCommitter(cfg.Vault, cfg.Landed)
 	for _, s := range cfg.Stores {
 		if s.Land == LandPlace {
@@ -128,6 +130,53 @@ type FullError struct{ NeedBytes, HasBytes int64 }
 
 func (e *FullError) Error() string {
 	return fmt.Sprintf("full: need %d bytes, has %d", e.NeedBytes, e.HasBytes)
+}
+
+// accept counts a whole block in until answered, unless nothing is taken any more. It counts first: whoever makes Admit
+// refuse and then calls Settle has seen every block that was accepted.
+func (r *Receiver) accept(node string, bytes int64) error {
+	r.mu.Lock()
+	r.owing++
+	r.mu.Unlock()
+	err := r.turnAway(node, bytes)
+	if err != nil {
+		r.answered()
+	}
+	return err
+}
+
+// turnAway is what a sender is told while Admit refuses: that there is no room, so that it asks another at once.
+func (r *Receiver) turnAway(node string, bytes int64) error {
+	if reason, _ := r.cfg.Admit(node); reason != "" {
+		return fmt.Errorf("%s: %w", reason, &FullError{NeedBytes: bytes})
+	}
+	return nil
+}
+
+func (r *Receiver) answered() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.owing--; r.owing == 0 {
+		close(r.settled)
+		r.settled = make(chan struct{})
+	}
+}
+
+// Settle waits, while ctx lasts, until every block that was accepted rests here. Once Admit refuses, what is here then is
+// all that there will be.
+func (r *Receiver) Settle(ctx context.Context) {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		owing, settled := r.owing, r.settled
+		r.mu.Unlock()
+		if owing == 0 {
+			return
+		}
+		select {
+		case <-settled:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // enter counts a stream in, or says why not.

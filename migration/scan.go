@@ -14,6 +14,8 @@ const (
 	maxScans   = 180
 	leastPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second
+	// settlePatience is for what others have just sent here. A disk that takes longer keeps what is on it, too.
+	settlePatience = 5 * time.Second
 )
 
 // scanUntilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
@@ -57,7 +59,7 @@ func (d *Drain) scan(ctx context.Context, since time.Time, pass int) int {
 	var found atomic.Int64
 	take := func(it Item, err error) bool {
 		switch {
-		case ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
+		case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 			return false
 		case err != nil:
 			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
@@ -90,6 +92,11 @@ func (d *Drain) scan(ctx context.Context, since time.Time, pass int) int {
 		})
 	}
 	reading.Go(func() {
+		if pass == 0 && d.cfg.Settle != nil {
+			patient, cancel := context.WithTimeout(naming, settlePatience)
+			d.cfg.Settle(patient)
+			cancel()
+		}
 		for it, err := range d.cfg.Vault.carried(d.cfg.Stores) {
 			if naming.Err() != nil || !take(it, err) {
 				return

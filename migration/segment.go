@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +25,11 @@ type segment struct {
 
 	behind writeBehind
 
-	users  int   // its writer and each commit under way, guarded by Vault.mu
-	closed bool  // takes no further block, guarded by Vault.mu
-	fault  error // of a sync: the kernel tells it once and forgets the bytes, so nothing here can be promised any more
+	// Guarded by Vault.mu:
+	users  int   // its writer and each commit under way
+	kept   int64 // how far the catalog knows of it
+	closed bool  // takes no further block
+	fault  error // of a commit. The kernel tells that a sync failed once, and forgets the bytes: nothing more is promised here
 }
 
 // acquire hands out a segment to append to.
@@ -77,9 +80,31 @@ func (v *Vault) done(s *segment) {
 }
 
 func (v *Vault) leave(s *segment) {
-	if s.users--; s.users == 0 && s.closed {
-		s.f.Close() // all that it holds was synced, or never receipted
+	if s.users--; s.users > 0 || !s.closed {
+		return
 	}
+	switch { // what was never receipted gives its space back; should that fail, the next start does it
+	case s.kept == 0:
+		os.Remove(s.f.Name())
+	case s.end > s.kept:
+		_ = s.f.Truncate(s.kept)
+	}
+	s.f.Close()
+}
+
+// keep notes how far a segment was committed.
+func (v *Vault) keep(s *segment, end int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.kept = max(s.kept, end)
+}
+
+// spoil has a segment take no more blocks.
+func (v *Vault) spoil(s *segment, err error) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s.fault = cmp.Or(s.fault, err)
+	return s.fault
 }
 
 // cut forgets what was appended from offset on: a block that was not finished.
@@ -110,15 +135,13 @@ func (s *segment) append(raw []byte) error {
 // sync makes everything that was flushed durable.
 func (v *Vault) sync(s *segment) error {
 	err := unix.Fdatasync(int(s.f.Fd()))
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if s.fault == nil && err != nil {
-		s.fault = fmt.Errorf("sync segment %d: %w", s.no, err)
+	if err != nil {
+		err = fmt.Errorf("sync segment %d: %w", s.no, err)
 	}
-	return s.fault
+	return v.spoil(s, err)
 }
 
-// failed reports whether a sync of the segment went wrong.
+// failed reports whether a commit of the segment went wrong.
 func (v *Vault) failed(s *segment) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

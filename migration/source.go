@@ -37,8 +37,8 @@ func stillSame(r io.Reader, m Member) error {
 func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 	m := b.Members[i]
 	s := d.stores[b.ID.Store()]
-	r, err := d.cfg.Vault.catalog.get(b.ID)
 	if m.root == inVault {
+		r, err := d.cfg.Vault.catalog.get(b.ID)
 		if err == nil && (r.Landed.UnixNano() != m.ctim || i >= len(r.Members) || r.Members[i].Bytes != m.Bytes) {
 			err = errChanged // another version has landed since
 		}
@@ -47,10 +47,10 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 		}
 		return d.cfg.Vault.reader(r, i)
 	}
-	if err == nil && len(r.Placed) > 0 {
-		// It came from a peer: its checksums are known, so what is carried on is what came.
-		j := slices.Index(r.Members, memberSize{m.Name, m.Bytes})
-		if j >= 0 {
+	if s.Land == LandPlace {
+		// If it came from a peer its checksums are known, so what is carried on is what came.
+		r, err := d.cfg.Vault.catalog.get(b.ID)
+		if j := slices.Index(r.Members, memberSize{m.Name, m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
 			if c, err := openLanded(d.cfg.Vault, s, r, j); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
 			}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"regexp"
 	"strings"
+	"syscall"
 	"unicode/utf16"
 )
 
@@ -70,7 +72,7 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 	if err != nil {
 		return Block{}, err
 	}
-	end, err := s.checkIndex(index)
+	end, err := s.checkIndex(mgr, index)
 	if err != nil {
 		return Block{}, err
 	}
@@ -88,17 +90,26 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 		}
 		return Block{}, fmt.Errorf("index without its data: %d bytes are missing", end)
 	}
-	for _, alg := range checksumAlgorithms {
+	for _, alg := range append([]string{all.checksum}, checksumAlgorithms...) {
+		if alg == "" {
+			continue
+		}
 		if sums, err := s.lookUp(all, mgr, base+".checksum."+alg, anyFile); err == nil {
 			members = append(members, sums)
+			all.checksum = alg
+			break
 		}
 	}
 	return s.block(id, members...), nil
 }
 
 // checkIndex reads an index file and returns where its last partition ends.
-func (s *Store) checkIndex(index Member) (int64, error) {
-	f, err := s.open(index)
+func (s *Store) checkIndex(mgr blockManager, index Member) (int64, error) {
+	dir, p := s.roots[mgr.root], index.path
+	if mgr.dir != nil {
+		dir, p = mgr.dir, strings.TrimPrefix(p, mgr.path+"/")
+	}
+	f, err := dir.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -112,6 +123,8 @@ func (sparkLayout) scan(ctx context.Context, s *Store, yield func(Item, error) b
 	if !ok {
 		return
 	}
+	all.open(s)
+	defer all.close()
 	// What is ambiguous is looked at once more in the end, when it is better known which managers belong together.
 	var later []func() bool
 	for _, mgr := range all.all {
@@ -174,7 +187,11 @@ func (s *Store) sparkItem(all *managers, mgr blockManager, p string, e fs.DirEnt
 	case sparkTemporary.MatchString(name):
 		return Item{}, leave("temporary file")
 	case match != nil && match[2] == "index":
-		m, err := s.member(mgr.root, p, name)
+		info, err := e.Info()
+		if err != nil {
+			return Item{}, err
+		}
+		m, err := memberOf(mgr.root, p, name, info)
 		if err != nil {
 			return Item{}, err
 		}
@@ -202,10 +219,7 @@ func (s *Store) sparkItem(all *managers, mgr blockManager, p string, e fs.DirEnt
 }
 
 func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
-	all, ok := s.managers(context.Background(), func(error) bool { return true })
-	if !ok {
-		return Block{}, fs.ErrNotExist
-	}
+	all := s.lately()
 	name := id.Name()
 	output := mapOutput.MatchString(name) || mapOutputFile.MatchString(name)
 	if output {

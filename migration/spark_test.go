@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -261,4 +262,22 @@ func TestFilesScan(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "files-scan.golden", strings.ReplaceAll(listing(t, n.stores[0]), n.dir, "DIR"))
+}
+
+func TestSparkFindsForManyReadersAtOnce(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
+	for _, m := range apart(5) {
+		writeMapOutput(t, executor(n, 0), 0, m, 10)
+	}
+	var readers sync.WaitGroup
+	for it := range n.stores[0].Scan(t.Context()) {
+		for range 4 {
+			readers.Go(func() {
+				if _, err := n.stores[0].Find(it.ID); err != nil {
+					t.Errorf("find %s: %v", it.ID, err)
+				}
+			})
+		}
+	}
+	readers.Wait()
 }

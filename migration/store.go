@@ -10,8 +10,10 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+	"unicode"
 )
 
 // Kinds of stores, layouts and landings, in the words of the configuration.
@@ -41,6 +43,10 @@ type Store struct {
 
 	roots  []*os.Root
 	layout layout
+
+	mu     sync.Mutex
+	seen   []blockManager // of a store with Spark's layout, when it was last looked for a block
+	seenAt time.Time
 }
 
 // layout is how a store's files form blocks.
@@ -234,7 +240,12 @@ func walkOne(ctx context.Context, root *os.Root, dir string, enter func(dir stri
 
 // skip makes the item for a file that is left alone. The id is made of what can be shown of its name.
 func (s *Store) skip(scope, p, why string, bytes int64) Item {
-	name := strings.ToValidUTF8(p, "?")
+	name := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(p, "?"))
 	return Item{Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes}}}, Skip: why}
 }
 

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 )
@@ -147,25 +146,34 @@ func (v *Vault) blocks() iter.Seq2[Item, error] {
 }
 
 // carried yields the blocks of the vault, but for those that came back to where they had once left from and that a store
-// of this node has itself: a block is carried once.
+// of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
 func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for it, err := range v.blocks() {
-			own := func(s *Store) bool {
-				if s.Name != it.ID.Store() {
-					return false
+			if err == nil {
+				own, found := findIn(stores, it.ID)
+				switch {
+				case found != nil:
+				case own.Bytes() == it.Bytes() && own.modified().Equal(it.modified()):
+					continue
+				default:
+					it.Skip = "the node's own store has it, in another version"
 				}
-				_, err := s.Find(it.ID)
-				return err == nil
-			}
-			if err == nil && slices.ContainsFunc(stores, own) {
-				continue
 			}
 			if !yield(it, err) {
 				return
 			}
 		}
 	}
+}
+
+func findIn(stores []*Store, id BlockID) (Block, error) {
+	for _, s := range stores {
+		if s.Name == id.Store() {
+			return s.Find(id)
+		}
+	}
+	return Block{}, fs.ErrNotExist
 }
 
 func (r record) block() Block {

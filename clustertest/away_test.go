@@ -1,0 +1,129 @@
+package clustertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// The coordinator is away from before the notice until after the deadline, and the agent starts meanwhile: it knows its
+// peers from its own disk. When the coordinator is back it learns everything.
+func TestDrainWithoutCoordinator(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.KillCoordinator()
+		c.Kill(0)
+		c.Restart(0)
+		c.Sleep(10 * time.Second)
+		c.Notice(0, 120*time.Second)
+		c.Until("the drain is over", 20*time.Second, func() bool { return c.Status(0).Manifest != nil })
+		if m := c.Status(0).Manifest; m.Moved.Blocks != fillBlocks || m.Lost.Blocks != 0 {
+			t.Errorf("got %v, want all moved", m)
+		}
+		c.Sleep(time.Minute)
+		c.RestartCoordinator()
+		c.WaitDrained(0)
+		entries := accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		for _, b := range blocks {
+			through := 1
+			if entries[b.ID].Peer == c.Name(1) {
+				through = 2
+			}
+			c.Verify(through, b)
+		}
+		nobodyLost(t, c)
+	})
+}
+
+// The coordinator is killed and comes back in the middle of a drain. It remembers who leaves and until when, at once.
+func TestCoordinatorRestartsMidDrain(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		half(t, c, 0)
+		before, at := c.Show(0), time.Now()
+		c.KillCoordinator()
+		c.Sleep(5 * time.Second)
+		c.RestartCoordinator()
+		check := func() {
+			t.Helper()
+			n := c.Show(0)
+			want := before.Remaining.AsDuration() - time.Since(at)
+			if n.State != "DECOMMISSIONING" || (n.Remaining.AsDuration()-want).Abs() > time.Second {
+				t.Errorf("got %s, %s remaining; want DECOMMISSIONING, %s", n.State, n.Remaining.AsDuration(), want)
+			}
+		}
+		check()
+		c.Sleep(6 * time.Second)
+		check()
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		c.Sleep(time.Minute)
+		nobodyLost(t, c)
+		history(t, c, 0, registered, announced, decommissioned)
+		c.VerifyEverywhere(1, 2)
+	})
+}
+
+// The node cannot reach the coordinator, and its peers can: that is the coordinator's loss, not the blocks'.
+func TestDrainCutOffFromCoordinator(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		half(t, c, 0)
+		c.Partition(0, clustertest.Coordinator)
+		c.Until("the drain is over", time.Minute, func() bool { return c.Status(0).Manifest != nil })
+		if state := c.State(0); state != "DECOMMISSIONING" {
+			t.Errorf("while it cannot be heard it is %s", state)
+		}
+		c.Heal()
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		nobodyLost(t, c)
+		c.VerifyEverywhere(1, 2)
+	})
+}
+
+// The coordinator gives the node up before the notice comes, and hears of it all when it is over.
+func TestDrainOfANodeGivenUp(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Partition(0, clustertest.Coordinator)
+		c.WaitState(0, "LOST")
+		c.Notice(0, 120*time.Second)
+		c.Until("the drain is over", 20*time.Second, func() bool { return c.Status(0).Manifest != nil })
+		c.Sleep(3 * time.Second) // the peers' next beats tell it
+		for _, b := range blocks {
+			if got := c.Locate(b.ID); got.State != "held" {
+				t.Errorf("locate %s: got %v, want it at a peer, which has said so", b.ID, got)
+			}
+		}
+		c.Heal()
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		if events := c.Events(0); events[1].Type != lost || events[len(events)-1].Type != decommissioned {
+			t.Errorf("got the events %v, want it lost at first and gone at last", events)
+		}
+		c.VerifyEverywhere(1, 2)
+	})
+}
+
+// One of two peers falls silent, without so much as a closed connection. What was on its way there goes to the other, in
+// time.
+func TestPeerFallsSilentMidDrain(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		half(t, c, 0)
+		c.Partition(0, c.Name(1))
+		if took := c.WaitDrained(0); took > 60*time.Second {
+			t.Errorf("drained %s after one of two peers fell silent, want less than 60 s", took)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Heal()
+		c.Sleep(10 * time.Second)
+		c.VerifyEverywhere(1, 2)
+	})
+}

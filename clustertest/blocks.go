@@ -1,0 +1,183 @@
+package clustertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// Block is one that the test wrote.
+type Block struct {
+	ID      string
+	Node    int
+	Bytes   int64             // of all members
+	Members map[string][]byte // by the id under which each is read
+}
+
+// manager is the directory of the one Spark executor on each node.
+const manager = "blockmgr-1"
+
+// Write makes a block on a node's disk, as an engine would have an hour ago: a file in the store cache, a map output in
+// the store spark, where name is like shuffle_1_2_0. Its content depends on its name.
+func (c *Cluster) Write(i int, store, name string, size int) *Block {
+	c.t.Helper()
+	b := &Block{ID: store + "/-/" + name, Node: i, Members: map[string][]byte{}}
+	data := content(name, size)
+	if store == "cache" {
+		c.put(filepath.Join(c.nodes[i].dir, "cache", name), data)
+		b.Members[b.ID] = data
+	} else {
+		scope := store + "/" + manager + "/"
+		b.ID = scope + name
+		index := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(size))
+		for member, bytes := range map[string][]byte{name + ".data": data, name + ".index": index} {
+			dirs := c.nodes[i].sparkDirs()
+			dir, sub := migration.SparkPlace(member, len(dirs))
+			c.put(filepath.Join(dirs[dir], manager, sub, member), bytes)
+			b.Members[scope+member] = bytes
+		}
+	}
+	for _, m := range b.Members {
+		b.Bytes += int64(len(m))
+	}
+	c.written = append(c.written, b)
+	return b
+}
+
+func content(name string, size int) []byte {
+	b := make([]byte, size)
+	rand.NewChaCha8(sha256.Sum256([]byte(name))).Read(b)
+	return b
+}
+
+func (c *Cluster) put(path string, b []byte) {
+	c.t.Helper()
+	then := time.Now().Add(-time.Hour)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, b, 0o644), os.Chtimes(path, then, then)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Dir is a node's disk: below it are data, cache, spark-0 and spark-1.
+func (c *Cluster) Dir(i int) string { return c.nodes[i].dir }
+
+// Read reads a block's member on a node, through its agent's socket. The status is the answer's, the bytes are whole or
+// the test fails.
+func (c *Cluster) Read(i int, id string) (status int, body []byte) {
+	c.t.Helper()
+	desk := c.network.attach(c.Name(i)) // on that machine
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return desk.Dial(ctx, "unix", c.nodes[i].socket())
+	}}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/blocks/"+id, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		c.t.Fatalf("read %s on %s: %v", id, c.Name(i), err)
+	}
+	defer resp.Body.Close()
+	if body, err = io.ReadAll(resp.Body); err != nil {
+		c.t.Fatalf("read %s on %s: %v", id, c.Name(i), err)
+	}
+	return resp.StatusCode, body
+}
+
+func (n *node) socket() string { return n.config().Listen.Socket }
+
+// Verify reads blocks on a node, all that were ever written when none are named, and compares every byte.
+func (c *Cluster) Verify(through int, blocks ...*Block) {
+	c.t.Helper()
+	if len(blocks) == 0 {
+		blocks = c.written
+	}
+	for _, b := range blocks {
+		for id, want := range b.Members {
+			if status, got := c.Read(through, id); status != http.StatusOK || !bytes.Equal(got, want) {
+				c.t.Errorf("read %s on %s: got %d bytes with status %d, want %d with 200: %.200s", id, c.Name(through), len(got), status, len(want), text(got))
+			}
+		}
+	}
+}
+
+// text is an answer's explanation, if it is one.
+func text(b []byte) string {
+	if bytes.ContainsFunc(b, func(r rune) bool { return r == 0xFFFD || r < ' ' && r != '\n' }) {
+		return "(bytes)"
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// VerifyEverywhere reads every block on each of the nodes, so also on those that have to ask another for it.
+func (c *Cluster) VerifyEverywhere(nodes ...int) {
+	c.t.Helper()
+	for _, i := range nodes {
+		c.Verify(i)
+	}
+}
+
+// Status is what the node's agent says of itself on its socket.
+func (c *Cluster) Status(i int) (s *api.AgentStatus) {
+	c.t.Helper()
+	c.local(i, func(ctx context.Context, l api.LocalClient) (err error) {
+		s, err = l.GetStatus(ctx, &api.GetAgentStatusRequest{})
+		return err
+	})
+	return s
+}
+
+// Peers names the nodes that the agent would send blocks to.
+func (c *Cluster) Peers(i int) (names []string) {
+	c.t.Helper()
+	for _, p := range c.Status(i).Peers {
+		names = append(names, p.Node)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Moved is how many blocks and bytes the node's drain has receipts for.
+func (c *Cluster) Moved(i int) (blocks, bytes int64) {
+	c.t.Helper()
+	d := c.Status(i).GetStatus().GetDrain()
+	return d.GetBlocksMoved(), d.GetBytesMoved()
+}
+
+func (c *Cluster) local(i int, call func(context.Context, api.LocalClient) error) {
+	c.t.Helper()
+	desk := c.network.attach(c.Name(i))
+	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig(),
+		grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return desk.Dial(ctx, "unix", c.nodes[i].socket())
+		}))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := call(ctx, api.NewLocalClient(conn)); err != nil {
+		c.t.Fatalf("%s: %v", c.Name(i), err)
+	}
+}

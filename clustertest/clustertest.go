@@ -1,0 +1,236 @@
+// Package clustertest runs whole clusters in one testing/synctest bubble: a coordinator, agents and each node's metadata
+// service, the same code that runs in production with its own TLS, raft and files, joined by a network in memory that can
+// be cut. Two virtual minutes of a notice pass in less than a second.
+//
+// A test says what happens to whom and what a user may then rely on:
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		c := clustertest.New(t, clustertest.Config{Agents: 3})
+//		c.Write(0, "cache", "part-0", 1<<20)
+//		c.Notice(0, 120*time.Second)
+//		c.WaitDrained(0)
+//		c.Verify(1)
+//	})
+//
+// It pretends nothing inside of a process. What it cannot show is the kernel's part: real sockets, power cuts, disks that
+// hang. Virtual time is not determinism: assert what must hold in every order.
+//
+// The methods are called by the test's own goroutine, in the bubble, and fail the test themselves. Everything is stopped
+// when the test ends, and whatever then still runs fails it.
+package clustertest
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator"
+)
+
+// Config is what a test wants of its cluster.
+type Config struct {
+	Agents int // 0: three
+	// BytesPerSecond slows drains down, so that there is a middle to do something in. 0: no cap.
+	BytesPerSecond int64
+	// Agent and Coordinator change a configuration before its process starts, each time.
+	Agent       func(i int, cfg *agent.Config)
+	Coordinator func(cfg *coordinator.Config)
+}
+
+// Cluster is a coordinator and its agents. Nodes are told by their number, from 0.
+type Cluster struct {
+	t       *testing.T
+	cfg     Config
+	dir     string
+	log     *slog.Logger
+	network *network
+
+	nodes       []*node
+	coordinator *coordinatorNode
+	operator    *operator
+	written     []*Block
+}
+
+// Coordinator is the name of the coordinator's machine.
+const Coordinator = "coordinator"
+
+// New starts a cluster and returns once every agent is registered and knows all others as its peers.
+func New(t *testing.T, cfg Config) *Cluster {
+	t.Helper()
+	cfg.Agents = cmp.Or(cfg.Agents, 3)
+	c := &Cluster{t: t, cfg: cfg, dir: t.TempDir(), network: newNetwork()}
+	c.log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	if err := certs.InitCA(c.path("tls")); err != nil {
+		t.Fatal(err)
+	}
+	c.operator = newOperator(c)
+	c.coordinator = newCoordinator(c)
+	for i := range cfg.Agents {
+		c.nodes = append(c.nodes, newNode(c, i))
+	}
+	t.Cleanup(c.stop)
+	c.coordinator.start()
+	for _, n := range c.nodes {
+		n.start()
+	}
+	c.Until("every agent knows its peers", 15*time.Second, func() bool {
+		for i := range c.nodes {
+			if len(c.Peers(i)) != cfg.Agents-1 {
+				return false
+			}
+		}
+		return len(c.Nodes()) == cfg.Agents
+	})
+	return c
+}
+
+func (c *Cluster) stop() {
+	for _, n := range c.nodes {
+		n.shutDown()
+	}
+	c.operator.hangUp()
+	c.coordinator.shutDown()
+}
+
+func (c *Cluster) path(elem ...string) string {
+	return filepath.Join(append([]string{c.dir}, elem...)...)
+}
+
+// issue makes a certificate.
+func (c *Cluster) issue(n certs.Name) (certFile, keyFile string) {
+	c.t.Helper()
+	certFile, keyFile, err := certs.Issue(c.path("tls"), n, nil, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return certFile, keyFile
+}
+
+// Sleep lets virtual time pass and everybody do what was due.
+func (c *Cluster) Sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// step is how late Until may see what it waits for.
+const step = 100 * time.Millisecond
+
+// Until lets time pass until something holds, and fails the test when it does not within the limit. It returns how long
+// that took.
+func (c *Cluster) Until(what string, limit time.Duration, holds func() bool) time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	for synctest.Wait(); !holds(); c.Sleep(step) {
+		if time.Since(began) >= limit {
+			c.t.Fatalf("after %s: %s: not so", limit, what)
+		}
+	}
+	return time.Since(began)
+}
+
+// Name is a node's name.
+func (c *Cluster) Name(i int) string { return c.nodes[i].name }
+
+// Partition cuts a node off from others, from all when none are named. Its metadata service stays in reach.
+func (c *Cluster) Partition(i int, from ...string) {
+	if len(from) == 0 {
+		from = append(from, Coordinator)
+		for _, n := range c.nodes {
+			from = append(from, n.name)
+		}
+	}
+	var links []link
+	for _, other := range from {
+		if other != c.Name(i) {
+			links = append(links, linkOf(c.Name(i), other))
+		}
+	}
+	c.network.set(true, links...)
+}
+
+// Heal joins what Partition cut.
+func (c *Cluster) Heal() {
+	var links []link
+	for l := range c.network.cut {
+		links = append(links, l)
+	}
+	c.network.set(false, links...)
+}
+
+// Sent is how many bytes a node has sent to another, TLS and all.
+func (c *Cluster) Sent(from, to int) int64 { return c.network.bytes(c.Name(from), c.Name(to)) }
+
+// process is a program on a machine: what it needs to be ended at once, and its disk.
+type process struct {
+	c    *Cluster
+	name string
+	dir  string
+
+	host *host
+	end  func()
+	over chan error
+}
+
+// launch runs a program and returns once it serves. The program gets what it needs from prepare, which may fail the test.
+func (p *process) launch(run func(serves func()) error) {
+	p.c.t.Helper()
+	serves := make(chan struct{})
+	p.over = make(chan error, 1)
+	go func() { p.over <- run(func() { close(serves) }) }()
+	select {
+	case <-serves:
+	case err := <-p.over:
+		p.over = nil
+		p.c.t.Fatalf("%s ended at its start: %v", p.name, err)
+	}
+}
+
+func (p *process) running() bool { return p.over != nil }
+
+// shutDown ends the process as SIGTERM does.
+func (p *process) shutDown() {
+	if !p.running() {
+		return
+	}
+	p.end()
+	if err := <-p.over; err != nil {
+		p.c.t.Errorf("%s: got %v at its end, want nil", p.name, err)
+	}
+	p.host.crash() // what it left open the kernel closes
+	p.over = nil
+}
+
+// kill ends the process as SIGKILL does. Nothing that it says from here on is heard, and what it does to its disk while
+// its goroutines find their end is undone.
+func (p *process) kill() {
+	p.c.t.Helper()
+	if !p.running() {
+		p.c.t.Fatalf("kill %s: it is not running", p.name)
+	}
+	synctest.Wait()
+	kept := p.dir + ".kept"
+	if err := copyTree(kept, p.dir); err != nil {
+		p.c.t.Fatal(err)
+	}
+	p.host.crash()
+	p.end()
+	if err := <-p.over; err != nil {
+		p.c.log.Info("killed", "at", p.name, "err", err)
+	}
+	p.over = nil
+	if err := os.RemoveAll(p.dir); err != nil {
+		p.c.t.Fatal(err)
+	}
+	if err := os.Rename(kept, p.dir); err != nil {
+		p.c.t.Fatal(err)
+	}
+}
+
+func nodeName(i int) string { return fmt.Sprintf("host-%c", 'a'+i) }

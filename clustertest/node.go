@@ -1,0 +1,158 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/preemption/ec2fake"
+)
+
+// node is a machine with an agent and a metadata service.
+type node struct {
+	process
+	number    int
+	address   string
+	cert, key string
+	cloud     *ec2fake.Service
+	agent     *agent.Agent // nil: none runs
+}
+
+const (
+	coordinatorAddress = "10.0.0.1"
+	coordinatorGRPC    = coordinatorAddress + ":7411"
+	coordinatorHTTP    = coordinatorAddress + ":7410"
+	metadataAddress    = "169.254.169.254"
+)
+
+func newNode(c *Cluster, i int) *node {
+	n := &node{process: process{c: c, name: nodeName(i)}, number: i, address: "10.0.1." + string(rune('1'+i))}
+	n.dir = c.path(n.name)
+	n.cert, n.key = c.issue(certs.Name{Role: certs.RoleNode, Name: n.name})
+	n.cloud = ec2fake.New(ec2fake.Instance{ID: "i-" + n.name, Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"})
+	serve(c, c.network.attach(n.name, n.address), metadataAddress+":80", n.cloud)
+	return n
+}
+
+// serve runs an HTTP server until the test ends.
+func serve(c *Cluster, at *host, address string, handler http.Handler) {
+	c.t.Helper()
+	l, err := at.Listen("tcp", address)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s := &http.Server{Handler: handler}
+	over := make(chan error, 1)
+	go func() { over <- s.Serve(l) }()
+	c.t.Cleanup(func() {
+		s.Close()
+		if err := <-over; !errors.Is(err, http.ErrServerClosed) {
+			c.t.Errorf("server at %s: %v", address, err)
+		}
+	})
+}
+
+// config is what this node's agent.yaml would say.
+func (n *node) config() agent.Config {
+	cfg := agent.Default()
+	cfg.Node = agent.Node{Name: n.name}
+	cfg.Coordinators = []string{coordinatorGRPC}
+	cfg.Listen = agent.Listen{Peer: n.address + ":7412", HTTP: "127.0.0.1:7413", Socket: filepath.Join(n.dir, "run", "agent.sock")}
+	cfg.DataDir = filepath.Join(n.dir, "data")
+	cfg.TLS = config.TLS{CA: n.c.path("tls", "ca.pem"), Cert: n.cert, Key: n.key}
+	cfg.Cloud.Provider, cfg.Cloud.Endpoint = "ec2", "http://"+metadataAddress
+	cfg.Stores = []agent.Store{
+		{Name: "cache", Kind: "cache", Layout: "files", Land: "vault", Paths: []string{filepath.Join(n.dir, "cache")}},
+		{Name: "spark", Kind: "shuffle", Layout: "spark", Land: "place", Paths: n.sparkDirs()},
+	}
+	cfg.Drain.MaxBytesPerSecond = config.Bytes(n.c.cfg.BytesPerSecond)
+	cfg.Receive.ReserveBytes = 0 // of this machine's disk, which others use too
+	if n.c.cfg.Agent != nil {
+		n.c.cfg.Agent(n.number, &cfg)
+	}
+	return cfg
+}
+
+func (n *node) sparkDirs() []string {
+	return []string{filepath.Join(n.dir, "spark-0"), filepath.Join(n.dir, "spark-1")}
+}
+
+func (n *node) start() {
+	n.c.t.Helper()
+	if n.running() {
+		n.c.t.Fatalf("start %s: it is running", n.name)
+	}
+	cfg := n.config()
+	id, err := cfg.Identity()
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.Background())
+	n.host, n.end = n.c.network.attach(n.name), end
+	n.launch(func(serves func()) error {
+		a, err := agent.New(ctx, cfg, agent.Deps{
+			Log: n.c.log.With("at", n.name), Identity: id, Version: "test", Listen: n.host.Listen, Dial: n.host.Dial, Ready: serves,
+		})
+		if err != nil {
+			return err
+		}
+		n.agent = a
+		return a.Run(ctx)
+	})
+}
+
+// Notice shows an EC2 interruption in the node's metadata service: it will be terminated in so much time.
+func (c *Cluster) Notice(i int, in time.Duration) {
+	c.nodes[i].cloud.Interrupt("terminate", time.Now().Add(in))
+}
+
+// Rebalance shows a rebalance recommendation.
+func (c *Cluster) Rebalance(i int) { c.nodes[i].cloud.Rebalance() }
+
+// Withdraw takes both back.
+func (c *Cluster) Withdraw(i int) { c.nodes[i].cloud.Withdraw() }
+
+// Cloud is the node's metadata service, for what else it can do.
+func (c *Cluster) Cloud(i int) *ec2fake.Service { return c.nodes[i].cloud }
+
+// Agent is the node's running agent.
+func (c *Cluster) Agent(i int) *agent.Agent { return c.nodes[i].agent }
+
+// DecommissionSelf says it at the node; 0: no deadline is known. source is preemption.SourceManual, or SourceSignal for
+// SIGPWR. It returns the incident's id.
+func (c *Cluster) DecommissionSelf(i int, source string, in time.Duration, reason string) preemption.Incident {
+	c.t.Helper()
+	var deadline time.Time
+	if in > 0 {
+		deadline = time.Now().Add(in)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	incident, err := c.nodes[i].agent.DecommissionSelf(ctx, source, deadline, reason)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return incident
+}
+
+// Cancel takes back what DecommissionSelf said.
+func (c *Cluster) Cancel(i int, reason string) (cancelled bool, still string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return c.nodes[i].agent.Cancel(ctx, reason)
+}
+
+// Kill ends a node's agent as SIGKILL does. Restart starts it anew.
+func (c *Cluster) Kill(i int) { c.t.Helper(); c.nodes[i].kill() }
+
+// Stop ends a node's agent as SIGTERM does.
+func (c *Cluster) Stop(i int) { c.t.Helper(); c.nodes[i].shutDown() }
+
+// Restart starts a node's agent that was killed or stopped.
+func (c *Cluster) Restart(i int) { c.t.Helper(); c.nodes[i].start() }

@@ -1,0 +1,160 @@
+package clustertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// An operator's order reaches the node with its next heartbeat.
+func TestOperatorDecommissions(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 100*time.Second, "disks are to be changed")
+		half(t, c, 0)
+		n := c.Show(0)
+		if n.State != "DECOMMISSIONING" || n.Status.Notice.GetKind() != "decommission" || n.Reason != "disks are to be changed" {
+			t.Errorf("got %v", n)
+		}
+		if left := n.Status.Notice.GetRemaining().AsDuration(); (left - n.Remaining.AsDuration()).Abs() > 2*time.Second {
+			t.Errorf("the node thinks that %s remain, the coordinator says %s", left, n.Remaining.AsDuration())
+		}
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		history(t, c, 0, registered, ordered, announced, decommissioned)
+		c.Sleep(time.Minute)
+		if state := c.State(0); state != "DECOMMISSIONED" {
+			t.Errorf("a minute later it is %s: the order stands until it is taken back", state)
+		}
+		c.Recommission(0)
+		c.Sleep(5 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
+			t.Errorf("got %v, want it in service", n)
+		}
+		c.VerifyEverywhere(1, 2)
+	})
+}
+
+func TestOperatorRecommissionsMidDrain(t *testing.T) {
+	for _, s := range []struct {
+		name string
+		when func(c *clustertest.Cluster) // with Recommission in it
+	}{
+		{"plainly", func(c *clustertest.Cluster) {
+			c.Recommission(0)
+		}},
+		{"after a restart of the agent", func(c *clustertest.Cluster) {
+			c.Kill(0)
+			c.Restart(0)
+			c.Sleep(3 * time.Second)
+			c.Recommission(0)
+		}},
+		{"while the agent restarts", func(c *clustertest.Cluster) {
+			c.Kill(0)
+			c.Recommission(0)
+			c.Sleep(3 * time.Second)
+			c.Restart(0)
+		}},
+		{"after a restart of the coordinator", func(c *clustertest.Cluster) {
+			c.KillCoordinator()
+			c.RestartCoordinator()
+			c.Recommission(0)
+		}},
+		{"while the agent is stopped", func(c *clustertest.Cluster) {
+			c.Stop(0)
+			c.Recommission(0)
+			c.Restart(0)
+		}},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+				fill(c, 0)
+				c.Decommission(0, 100*time.Second, "")
+				half(t, c, 0)
+				s.when(c)
+				c.Sleep(7 * time.Second)
+				if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable || n.Status.Notice != nil {
+					t.Errorf("got %v, want it in service", n)
+				}
+				sent := c.Sent(0, 1) + c.Sent(0, 2)
+				c.Sleep(10 * time.Second)
+				if more := c.Sent(0, 1) + c.Sent(0, 2) - sent; more > 0 {
+					t.Errorf("%d bytes were sent after the order was taken back", more)
+				}
+				history(t, c, 0, registered, ordered, announced, recommissioned)
+			})
+		})
+	}
+}
+
+// An operator's order and the cloud's notice stand at once. Each is taken back by itself, and the node stays when both are.
+func TestOrderBesideNotice(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Decommission(0, 600*time.Second, "")
+		c.Sleep(5 * time.Second)
+		c.Notice(0, 120*time.Second)
+		c.Sleep(3 * time.Second)
+		if n := c.Show(0); n.State != "DECOMMISSIONING" || (n.Remaining.AsDuration()-117*time.Second).Abs() > 2*time.Second {
+			t.Errorf("got %v, want the notice's deadline, which is the earlier", n)
+		}
+		c.Recommission(0)
+		c.Sleep(5 * time.Second)
+		if n := c.Show(0); n.State != "DECOMMISSIONING" || n.Status.Notice.GetKind() != "terminate" {
+			t.Errorf("the order is taken back, not the notice: got %v", n)
+		}
+		c.Withdraw(0)
+		c.Sleep(5 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
+			t.Errorf("got %v, want it in service", n)
+		}
+
+		c.Notice(0, 120*time.Second)
+		c.Sleep(3 * time.Second)
+		c.Decommission(0, 600*time.Second, "")
+		c.Sleep(3 * time.Second)
+		c.Withdraw(0)
+		c.Sleep(5 * time.Second)
+		if n := c.Show(0); n.State != "DECOMMISSIONING" || n.Remaining.AsDuration() < 500*time.Second {
+			t.Errorf("the notice is taken back, not the order: got %v", n)
+		}
+		c.WaitDrained(0)
+		c.VerifyEverywhere(1, 2)
+	})
+}
+
+// A node that was told to go while it could not be heard goes when it is back.
+func TestOrderWaitsForTheNode(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Partition(0, clustertest.Coordinator)
+		c.Sleep(5 * time.Second)
+		c.Decommission(0, 100*time.Second, "")
+		c.Sleep(20 * time.Second)
+		c.Heal()
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+	})
+}
+
+// An operator gives the node more time, and less.
+func TestOperatorChangesTheLimit(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Decommission(0, 20*time.Second, "")
+		c.Sleep(5 * time.Second)
+		c.Decommission(0, 200*time.Second, "")
+		c.Sleep(25 * time.Second)
+		if n := c.Show(0); n.State != "DECOMMISSIONING" || (n.Remaining.AsDuration()-170*time.Second).Abs() > 2*time.Second {
+			t.Fatalf("30 s after an order that now has 200 s: got %v", n)
+		}
+		c.Decommission(0, 38*time.Second, "")
+		if took := c.WaitDrained(0); took > 6*time.Second {
+			t.Errorf("drained %s later, want 3 s: 5 s before the limit", took)
+		}
+		if summary, _ := c.Manifest(0); summary.GetLost().GetBlocks() == 0 || summary.GetMoved().GetBlocks() == 0 {
+			t.Errorf("got %v, want the account of a drain that was cut short", summary)
+		}
+	})
+}

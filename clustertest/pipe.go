@@ -1,0 +1,188 @@
+package clustertest
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// windowBytes is how much a connection holds that was written and not yet read, as two sockets' buffers do. net.Pipe holds
+// nothing: two ends that write at once, as TLS does when both say goodbye, would wait for each other.
+const windowBytes = 256 << 10
+
+// pipe is one connection. Its network says whether bytes get through at the moment.
+type pipe struct {
+	flows func() bool // called with mu held
+
+	mu      sync.Mutex    // guards what follows
+	changed chan struct{} // closed and replaced when anything changes
+	ends    [2]end
+	reset   bool // by a crash at either side: what was under way is gone
+}
+
+// end is one side's half.
+type end struct {
+	inbox         []byte // written by the other side, not yet read
+	closed        bool   // by this side
+	gone          bool   // this side's process is no more
+	read, write   time.Time
+	local, remote net.Addr
+	sent          func(n int)
+}
+
+// pipeConn is an end as its owner holds it.
+type pipeConn struct {
+	*pipe
+	me int
+}
+
+func newPipe(flows func() bool) (p *pipe, here, there *pipeConn) {
+	p = &pipe{flows: flows, changed: make(chan struct{})}
+	return p, &pipeConn{p, 0}, &pipeConn{p, 1}
+}
+
+func (p *pipe) wakeLocked() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+func (p *pipe) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wakeLocked()
+}
+
+// crash ends a side as a killed process does: it takes nothing more, and the other side hears of it once the network lets
+// it.
+func (c *pipeConn) crash() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ends[c.me].gone, c.reset = true, true
+	c.wakeLocked()
+}
+
+func (c *pipeConn) mine() *end   { return &c.ends[c.me] }
+func (c *pipeConn) theirs() *end { return &c.ends[1-c.me] }
+
+// wait gives mu back until something changes or the deadline passes. It is called and returns with mu held.
+func (c *pipeConn) wait(deadline time.Time) {
+	changed := c.changed
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	if deadline.IsZero() {
+		<-changed
+		return
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	}
+}
+
+// fault is why this side can neither read nor write now, or nil.
+func (c *pipeConn) fault(deadline time.Time) error {
+	switch {
+	case c.mine().closed:
+		return net.ErrClosed
+	case c.mine().gone || c.reset && c.flows():
+		return syscall.ECONNRESET
+	case !deadline.IsZero() && !time.Now().Before(deadline):
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+func (c *pipeConn) Read(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if err := c.fault(c.mine().read); err != nil {
+			return 0, c.named("read", err)
+		}
+		if len(b) == 0 {
+			return 0, nil
+		}
+		if c.flows() {
+			if n := copy(b, c.mine().inbox); n > 0 {
+				c.mine().inbox = c.mine().inbox[n:]
+				c.wakeLocked()
+				return n, nil
+			}
+			if c.theirs().closed {
+				return 0, io.EOF
+			}
+		}
+		c.wait(c.mine().read)
+	}
+}
+
+func (c *pipeConn) Write(b []byte) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		if err := c.fault(c.mine().write); err != nil {
+			return n, c.named("write", err)
+		}
+		if c.theirs().closed && c.flows() {
+			return n, c.named("write", syscall.EPIPE)
+		}
+		if room := min(len(b), windowBytes-len(c.theirs().inbox)); room > 0 {
+			c.theirs().inbox = append(c.theirs().inbox, b[:room]...)
+			b, n = b[room:], n+room
+			c.mine().sent(room)
+			c.wakeLocked()
+		}
+		if len(b) == 0 {
+			return n, nil
+		}
+		c.wait(c.mine().write)
+	}
+}
+
+func (c *pipeConn) named(op string, err error) error {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, new(syscall.Errno)) {
+		return &net.OpError{Op: op, Net: "tcp", Source: c.mine().local, Addr: c.mine().remote, Err: err}
+	}
+	return err
+}
+
+// Close lets the other side read what was written before.
+func (c *pipeConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mine().closed {
+		return c.named("close", net.ErrClosed)
+	}
+	c.mine().closed = true
+	c.wakeLocked()
+	return nil
+}
+
+func (c *pipeConn) LocalAddr() net.Addr  { return c.mine().local }
+func (c *pipeConn) RemoteAddr() net.Addr { return c.mine().remote }
+
+func (c *pipeConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+func (c *pipeConn) SetReadDeadline(t time.Time) error {
+	return c.set(func(e *end) { e.read = t })
+}
+
+func (c *pipeConn) SetWriteDeadline(t time.Time) error {
+	return c.set(func(e *end) { e.write = t })
+}
+
+func (c *pipeConn) set(change func(*end)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c.mine())
+	c.wakeLocked()
+	return nil
+}

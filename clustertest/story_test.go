@@ -1,0 +1,138 @@
+package clustertest_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// The words of the coordinator's events.
+const (
+	registered      = "NodeRegistered"
+	announced       = "WorkerDecommission"
+	ordered         = "NodeDecommissioning"
+	decommissioned  = "NodeDecommissioned"
+	recommissioned  = "NodeRecommissioned"
+	deadlineChanged = "DecommissionChanged"
+	shutdown        = "NodeShutdown"
+	returned        = "NodeReturned"
+	lost            = "NodeLost"
+)
+
+// bubble runs a story. Stories know nothing of each other, so they are told at the same time.
+func bubble(t *testing.T, cfg clustertest.Config, story func(t *testing.T, c *clustertest.Cluster)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { story(t, clustertest.New(t, cfg)) })
+}
+
+// A fill is what stories move: 30 blocks of 200 kB, a fourth of them map outputs. At slow it takes about 40 s to send, of
+// which the first 600 kB go at once.
+const (
+	fillBlocks = 30
+	fillSize   = 200_000
+	fillBytes  = fillBlocks * fillSize
+	slow       = 130_000
+)
+
+func fill(c *clustertest.Cluster, i int) (all []*clustertest.Block) {
+	for n := range fillBlocks {
+		if n%4 == 3 {
+			all = append(all, c.Write(i, "spark", fmt.Sprintf("shuffle_%d_%d_0", i, n), fillSize))
+		} else {
+			all = append(all, c.Write(i, "cache", fmt.Sprintf("%s/part-%d", c.Name(i), n), fillSize))
+		}
+	}
+	return all
+}
+
+// half waits for the middle of a drain and checks that it is one.
+func half(t *testing.T, c *clustertest.Cluster, i int) {
+	t.Helper()
+	c.Until("half of the blocks are moved", time.Minute, func() bool { n, _ := c.Moved(i); return n >= fillBlocks/2 })
+	if n, _ := c.Moved(i); n == fillBlocks {
+		t.Fatal("the drain is over before its middle")
+	}
+}
+
+// history checks what happened to a node, in order.
+func history(t *testing.T, c *clustertest.Cluster, i int, want ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range c.Events(i) {
+		got = append(got, e.Type)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got the events %s, want %s", c.Name(i), strings.Join(got, " "), strings.Join(want, " "))
+	}
+}
+
+// nobodyLost checks that no lease ran out.
+func nobodyLost(t *testing.T, c *clustertest.Cluster) {
+	t.Helper()
+	for _, n := range c.Nodes() {
+		if n.State == "LOST" {
+			t.Errorf("%s is LOST", n.Name)
+		}
+	}
+	for i := range c.Nodes() {
+		for _, e := range c.Events(i) {
+			if e.Type == lost {
+				t.Errorf("%s was lost at %s", e.Node, e.Time.AsTime())
+			}
+		}
+	}
+}
+
+// accounted checks a manifest: every block is named once, its figures are those of its entries, and so many blocks were
+// lost, each with a reason. It returns the entries by block.
+func accounted(t *testing.T, c *clustertest.Cluster, i int, blocks []*clustertest.Block, lost int64) map[string]*api.ManifestEntry {
+	t.Helper()
+	summary, entries := c.Manifest(i)
+	counts := map[string]*api.Count{"moved": {}, "lost": {}, "skipped": {}}
+	for _, e := range entries {
+		counts[e.Outcome].Blocks++
+		counts[e.Outcome].Bytes += e.Bytes
+		if e.Outcome == "moved" && (e.Peer == "" || e.Peer == c.Name(i)) {
+			t.Errorf("%s is moved to %q", e.Id, e.Peer)
+		}
+		if e.Outcome == "lost" && e.Reason == "" {
+			t.Errorf("%s is lost without a reason", e.Id)
+		}
+	}
+	for outcome, said := range map[string]*api.Count{"moved": summary.GetMoved(), "lost": summary.GetLost(), "skipped": summary.GetSkipped()} {
+		if got := counts[outcome]; got.Blocks != said.GetBlocks() || got.Bytes != said.GetBytes() {
+			t.Errorf("manifest: %s: the summary says %v, the entries %v", outcome, said, got)
+		}
+	}
+	for _, b := range blocks {
+		if e := entries[b.ID]; e == nil || e.Bytes != b.Bytes {
+			t.Errorf("manifest: %s of %d bytes is told as %v", b.ID, b.Bytes, e)
+		}
+	}
+	if len(entries) != len(blocks) || counts["lost"].Blocks != lost || counts["skipped"].Blocks != 0 {
+		t.Errorf("manifest: got %d entries, %d lost, %d skipped; want %d, %d, 0", len(entries), counts["lost"].Blocks, counts["skipped"].Blocks, len(blocks), lost)
+	}
+	if summary.GetNode() != c.Name(i) || summary.GetFinishedAt().AsTime().Before(summary.GetStartedAt().AsTime()) {
+		t.Errorf("manifest: got the summary %v", summary)
+	}
+	return entries
+}
+
+// peersOf is where the moved blocks went.
+func peersOf(entries map[string]*api.ManifestEntry) []string {
+	at := map[string]bool{}
+	for _, e := range entries {
+		if e.Outcome == "moved" {
+			at[e.Peer] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(at))
+}

@@ -1,0 +1,154 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func BenchmarkFrames(b *testing.B) {
+	for _, size := range []int{4 << 10, ChunkBytes} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			payload := contentOf("payload", size)
+			raw := appendFrame(nil, frameData, 1, payload)
+			buf := make([]byte, 0, len(raw))
+			stream := bytes.NewReader(raw)
+			fr := newFrameReader(stream, ChunkBytes)
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				buf = appendFrame(buf[:0], frameData, 1, payload)
+				stream.Reset(buf)
+				if _, err := fr.next(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkScan(b *testing.B) {
+	const count = 20_000
+	b.Run("files", func(b *testing.B) {
+		n := newNode(b, "a", with(filesStore, "cache"))
+		for i := range count {
+			plainFile(b, filepath.Join(n.dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), nil)
+		}
+		scanAll(b, n.stores[0], count)
+	})
+	b.Run("spark", func(b *testing.B) {
+		n := newNode(b, "a", with(sparkStore, "d0", "d1"))
+		managers := []string{filepath.Join(n.dir, "d0/spark-1/executor-1/blockmgr-a"), filepath.Join(n.dir, "d1/spark-2/executor-1/blockmgr-b")}
+		for i := range count / 2 { // two files each
+			name := fmt.Sprintf("shuffle_0_%d_0", i)
+			plainFile(b, spot(managers, name+".data"), []byte("data"))
+			plainFile(b, spot(managers, name+".index"), indexOf(4))
+		}
+		scanAll(b, n.stores[0], count/2)
+	})
+}
+
+func plainFile(b *testing.B, p string, content []byte) {
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(p, content, 0o644); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func scanAll(b *testing.B, s *Store, want int) {
+	for b.Loop() {
+		got := 0
+		for it, err := range s.Scan(b.Context()) {
+			if err != nil || it.Skip != "" {
+				b.Fatal(it, err)
+			}
+			got++
+		}
+		if got != want {
+			b.Fatalf("%d blocks, want %d", got, want)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(want), "ns/block")
+}
+
+// One peer over loopback TCP and mutual TLS, durable at the peer.
+func BenchmarkDrain(b *testing.B) {
+	for _, c := range []struct {
+		name        string
+		count, size int
+		land        StoreConfig
+	}{
+		{"2000x64KiB/vault", 2000, 64 << 10, filesStore},
+		{"2000x64KiB/place", 2000, 64 << 10, placeStore},
+		{"20000x4KiB/vault", 20_000, 4 << 10, filesStore},
+		{"4x64MiB/vault", 4, 64 << 20, filesStore},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			a := newNode(b, "a", with(filesStore, "cache"))
+			content := contentOf("content", c.size)
+			for i := range c.count {
+				plainFile(b, filepath.Join(a.dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), content)
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			b.SetBytes(int64(c.count * c.size))
+			for i := 0; b.Loop(); i++ {
+				b.StopTimer()
+				peer := newNode(b, "b", with(c.land, "cache"))
+				tr := newTrip(b, a, peer)
+				tr.cfg.Dir = filepath.Join(a.dir, fmt.Sprint("drain", i))
+				tr.pipe = func() (here, there net.Conn) {
+					here, err := net.Dial("tcp", l.Addr().String())
+					if err != nil {
+						b.Fatal(err)
+					}
+					if there, err = l.Accept(); err != nil {
+						b.Fatal(err)
+					}
+					return here, there
+				}
+				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+				b.StartTimer()
+				sum, _ := tr.run(ctx)
+				b.StopTimer()
+				cancel()
+				if sum.Moved.Blocks != int64(c.count) {
+					b.Fatalf("%+v", sum)
+				}
+				os.RemoveAll(peer.dir)
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(c.count)*float64(b.N)/b.Elapsed().Seconds(), "blocks/s")
+		})
+	}
+}
+
+func BenchmarkReadLanded(b *testing.B) {
+	a, peer := newNode(b, "a", with(filesStore, "cache")), newNode(b, "b")
+	content := contentOf("x", 16<<20)
+	plainFile(b, filepath.Join(a.dir, "cache/x"), content)
+	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	defer cancel()
+	a.drain(b, ctx, peer)
+	b.SetBytes(int64(len(content)))
+	for b.Loop() {
+		c, err := peer.reader().open("cache/-/x")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, c); err != nil || n != int64(len(content)) {
+			b.Fatal(n, err)
+		}
+		c.Close()
+	}
+}

@@ -1,0 +1,258 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Own and landed blocks of a few chunks, read whole and in parts.
+func TestRanges(t *testing.T) {
+	size := 3*ChunkBytes + 100
+	x := contentOf("x", size)
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	write(t, filepath.Join(a.dir, "cache/x"), x)
+	a.drain(t, within(t, 20*time.Second), b)
+	for _, n := range []*node{a, b} {
+		_, _, whole := n.get(t, "cache/-/x", "")
+		etag := whole.Get("ETag")
+		if etag == "" || strings.HasPrefix(etag, "W/") {
+			t.Errorf("%s: ETag %q is not strong", n.name, etag)
+		}
+		for _, c := range []struct {
+			rng, ifRange string
+			status       int
+			from, to     int
+		}{
+			{"", "", 200, 0, size},
+			{"bytes=0-0", "", 206, 0, 1},
+			{"bytes=100-199", "", 206, 100, 200},
+			{fmt.Sprintf("bytes=%d-%d", ChunkBytes-1, ChunkBytes), "", 206, ChunkBytes - 1, ChunkBytes + 1},
+			{fmt.Sprintf("bytes=%d-%d", ChunkBytes-10, 3*ChunkBytes+10), "", 206, ChunkBytes - 10, 3*ChunkBytes + 11},
+			{"bytes=-150", "", 206, size - 150, size},
+			{fmt.Sprintf("bytes=%d-", 3*ChunkBytes), "", 206, 3 * ChunkBytes, size},
+			{fmt.Sprintf("bytes=10-%d", 10*size), "", 206, 10, size},
+			{"bytes=5-9", etag, 206, 5, 10},
+			{"bytes=5-9", `"another"`, 200, 0, size},
+			{fmt.Sprintf("bytes=%d-", size), "", 416, 0, 0},
+		} {
+			h := http.Header{}
+			if c.rng != "" {
+				h.Set("Range", c.rng)
+			}
+			if c.ifRange != "" {
+				h.Set("If-Range", c.ifRange)
+			}
+			status, body, _ := ask(t, n.reader(), http.MethodGet, "/blocks/cache/-/x", h)
+			if status != c.status || status != 416 && !bytes.Equal(body, x[c.from:c.to]) {
+				t.Errorf("%s: %q if %q: status %d, %d bytes, want %d, %d", n.name, c.rng, c.ifRange, status, len(body), c.status, c.to-c.from)
+			}
+		}
+		status, body, h := ask(t, n.reader(), http.MethodHead, "/blocks/cache/-/x", nil)
+		if status != 200 || len(body) != 0 || h.Get("Content-Length") != fmt.Sprint(size) || h.Get("ETag") != etag {
+			t.Errorf("%s: HEAD: %d %v", n.name, status, h)
+		}
+		if status, _, _ := ask(t, n.reader(), http.MethodGet, "/blocks/cache/-/x", http.Header{"If-None-Match": {etag}}); status != 304 {
+			t.Errorf("%s: unchanged: status %d, want 304", n.name, status)
+		}
+	}
+}
+
+func TestMapOutputIsAnsweredWithItsMembers(t *testing.T) {
+	a := newNode(t, "a", with(sparkStore, "d0"))
+	files := writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000, 2000)
+	inPlace, inVault := newNode(t, "b", with(sparkStore, "d0", "d1")), newNode(t, "c")
+	a.drain(t, within(t, 20*time.Second), inPlace)
+	inPlace.drain(t, within(t, 20*time.Second), inVault)
+	for _, n := range []*node{a, inPlace, inVault} {
+		status, body, _ := n.get(t, "spark/blockmgr-x/shuffle_1_2_0", "")
+		var got struct{ Members []namedMember }
+		if err := json.Unmarshal(body, &got); err != nil || status != 300 || len(got.Members) != 3 {
+			t.Fatalf("%s: status %d, %s", n.name, status, body)
+		}
+		for _, m := range got.Members {
+			want := files[BlockID(m.ID).Name()]
+			if status, body, _ := n.get(t, m.ID, ""); status != 200 || !bytes.Equal(body, want) || m.Bytes != int64(len(want)) {
+				t.Errorf("%s: %s: status %d, %d bytes of %d", n.name, m.ID, status, len(body), m.Bytes)
+			}
+			if !n.reader().Has(BlockID(m.ID)) {
+				t.Errorf("%s says that it has no %s", n.name, m.ID)
+			}
+		}
+		if status, _, _ := n.get(t, "spark/blockmgr-x/shuffle_1_2_0.checksum.CRC32", ""); status != 404 {
+			t.Errorf("%s: a member that is not there: status %d", n.name, status)
+		}
+	}
+}
+
+// fleet serves nodes' readers on in-memory connections.
+type fleet struct {
+	mu    sync.Mutex
+	nodes map[string]http.Handler
+	asked []string
+}
+
+func (f *fleet) dial(_ context.Context, h Holder) (net.Conn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, h.Node)
+	handler, ok := f.nodes[h.Node]
+	if !ok {
+		return nil, fmt.Errorf("dial %s: no route", h.Node)
+	}
+	here, there := net.Pipe()
+	go (&http.Server{Handler: handler}).Serve(&oneListener{conn: there})
+	return here, nil
+}
+
+// oneListener accepts one connection.
+type oneListener struct {
+	conn net.Conn
+	once sync.Once
+}
+
+func (l *oneListener) Accept() (c net.Conn, err error) {
+	err = net.ErrClosed
+	l.once.Do(func() { c, err = l.conn, nil })
+	return c, err
+}
+func (l *oneListener) Close() error   { return nil }
+func (l *oneListener) Addr() net.Addr { return l.conn.LocalAddr() }
+
+func holders(names ...string) (all []Holder) {
+	for _, n := range names {
+		all = append(all, Holder{Node: n, Address: n + ":7412"})
+	}
+	return all
+}
+
+func TestReadingThroughOtherNodes(t *testing.T) {
+	x := contentOf("x", ChunkBytes+10)
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	write(t, filepath.Join(a.dir, "cache/x y%?#"), x)
+	a.drain(t, within(t, 20*time.Second), b)
+	const id = "cache/-/x y%?#"
+	const target = "/blocks/cache/-/x%20y%25%3F%23"
+	answer := func(status int) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "told so", status) })
+	}
+	for name, c := range map[string]struct {
+		target   string
+		location Location
+		err      error
+		header   http.Header
+		status   int
+		check    func(t *testing.T, body []byte, h http.Header)
+	}{
+		"held": {location: Location{State: LocationHeld, Holders: holders("b")}, status: 200,
+			check: func(t *testing.T, body []byte, h http.Header) {
+				if !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "b" || h.Get("ETag") == "" {
+					t.Errorf("%d bytes from %q, ETag %q", len(body), h.Get("Lifeboat-Node"), h.Get("ETag"))
+				}
+			}},
+		"a range of it": {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"Range": {"bytes=-3"}}, status: 206,
+			check: func(t *testing.T, body []byte, _ http.Header) {
+				if !bytes.Equal(body, x[len(x)-3:]) {
+					t.Errorf("got %d bytes", len(body))
+				}
+			}},
+		"first holder is gone":        {location: Location{State: LocationHeld, Holders: holders("gone", "b")}, status: 200},
+		"first holder has it corrupt": {location: Location{State: LocationHeld, Holders: holders("corrupt", "b")}, status: 200},
+		"all holders are gone":        {location: Location{State: LocationHeld, Holders: holders("gone")}, status: 503},
+		"redirected": {target: target + "?redirect=true", location: Location{State: LocationHeld, Holders: holders("b")}, status: 307,
+			check: func(t *testing.T, _ []byte, h http.Header) {
+				if h.Get("Location") != "https://b:7412"+target {
+					t.Errorf("to %s", h.Get("Location"))
+				}
+			}},
+		"lost":                    {location: Location{State: LocationLost}, status: 410},
+		"lost, redirected":        {target: target + "?redirect=true", location: Location{State: LocationLost}, status: 410},
+		"coordinator away":        {err: errors.New("no leader"), status: 503},
+		"unknown, nobody to ask":  {location: Location{State: LocationUnknown}, status: 404},
+		"unknown, one has it":     {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone", "b")}, status: 200},
+		"unknown, none has it":    {location: Location{State: LocationUnknown, Candidates: holders("empty", "empty2")}, status: 404},
+		"unknown, one is silent":  {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone")}, status: 503},
+		"unknown, one is unsure":  {location: Location{State: LocationUnknown, Candidates: holders("empty", "corrupt")}, status: 503},
+		"asked by another's hand": {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{hopHeader: {"1"}}, status: 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			empty := newNode(t, "empty")
+			f := &fleet{nodes: map[string]http.Handler{"b": b.reader(), "empty": empty.reader(), "empty2": answer(404), "corrupt": answer(500)}}
+			fetch := &Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked BlockID) (Location, error) {
+				if asked != id {
+					t.Errorf("asked for %s", asked)
+				}
+				return c.location, c.err
+			}}
+			defer fetch.Close()
+			rd := &Reader{Vault: empty.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+			to := target
+			if c.target != "" {
+				to = c.target
+			}
+			status, body, h := ask(t, rd, http.MethodGet, to, c.header)
+			if status != c.status {
+				t.Errorf("status %d: %.200s, want %d", status, body, c.status)
+			}
+			if status == 503 && h.Get("Retry-After") == "" {
+				t.Error("503 without Retry-After")
+			}
+			if status == 200 && !bytes.Equal(body, x) {
+				t.Errorf("%d bytes, want %d", len(body), len(x))
+			}
+			if c.check != nil {
+				c.check(t, body, h)
+			}
+		})
+	}
+}
+
+// Two nodes that each believe the other has it answer, instead of asking each other for ever.
+func TestReadersDoNotAskInCircles(t *testing.T) {
+	f := &fleet{nodes: map[string]http.Handler{}}
+	var fetchers []*Fetcher
+	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		n := newNode(t, names[0])
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+			return Location{State: LocationHeld, Holders: holders(names[1])}, nil
+		}}
+		defer fetch.Close()
+		fetchers = append(fetchers, fetch)
+		f.nodes[names[0]] = &Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+	}
+	if status, _, _ := get(t, f.nodes["a"], "cache/-/x", ""); status != 503 {
+		t.Errorf("status %d, want 503", status)
+	}
+	if len(f.asked) != 1 {
+		t.Errorf("asked %v, want b once", f.asked)
+	}
+	_ = fetchers
+}
+
+// A body that breaks on the way through is cut, not completed.
+func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
+	x := contentOf("x", 3*ChunkBytes)
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	write(t, filepath.Join(a.dir, "cache/x"), x)
+	a.drain(t, within(t, 20*time.Second), b)
+	flip(t, filepath.Join(b.dir, "vault/segments"), x[2*ChunkBytes:][:100], 1)
+	f := &fleet{nodes: map[string]http.Handler{"b": b.reader()}}
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+		return Location{State: LocationHeld, Holders: holders("b")}, nil
+	}}
+	defer fetch.Close()
+	rd := &Reader{Vault: newNode(t, "c").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+	if status, body, _ := get(t, rd, "cache/-/x", ""); status != -1 || !bytes.HasPrefix(x, body) {
+		t.Errorf("status %d, %d bytes, want a cut body", status, len(body))
+	}
+}

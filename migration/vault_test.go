@@ -1,0 +1,443 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// landAll has a node take blocks as if from peer "a", and returns what it said of each.
+func landAll(t testing.TB, n *node, frames ...[]byte) (said []verdict) {
+	t.Helper()
+	n.receive(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { n.receiver.Run(ctx) })
+	ours, theirs := net.Pipe()
+	running.Go(func() { n.receiver.Serve(ctx, theirs, "a") })
+	ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
+	replies := newFrameReader(ours, maxPayload[frameReceipts])
+	replies.next()
+	go func() {
+		for _, f := range frames {
+			ours.Write(f)
+		}
+	}()
+	for len(said) < len(frames) {
+		f, err := replies.next()
+		if err != nil {
+			t.Fatalf("after %d of %d verdicts: %v", len(said), len(frames), err)
+		}
+		vs, err := parseVerdicts(f.payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, vs...)
+	}
+	ours.Close()
+	cancel()
+	running.Wait()
+	return said
+}
+
+func wantDurable(t testing.TB, said []verdict) {
+	t.Helper()
+	for _, v := range said {
+		if v.Code != verdictDurable {
+			t.Errorf("transfer %d: %d %s, want a receipt", v.Transfer, v.Code, v.Reason)
+		}
+	}
+}
+
+func TestVaultKeepsWhatItReceiptedAndNothingElse(t *testing.T) {
+	n := newNode(t, "b")
+	x := contentOf("x", 1000)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", x)))
+	whole := segmentBytesOf(t, n)
+	// A crash in the middle: more of a segment than the catalog knows of, and a segment that it knows nothing of.
+	f, err := os.OpenFile(n.vault.segmentPath(1), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Write(blockFrames(2, "cache/-/y", x)[:700])
+	f.Close()
+	write(t, n.vault.segmentPath(2), blockFrames(1, "cache/-/z", x))
+	n.reopen(t)
+	if got := segmentBytesOf(t, n); got != whole {
+		t.Errorf("segments have %d bytes, want the %d receipted", got, whole)
+	}
+	if _, err := os.Stat(n.vault.segmentPath(2)); err == nil {
+		t.Error("a segment that was never committed is still there")
+	}
+	if status, got, _ := n.get(t, "cache/-/x", ""); status != 200 || !bytes.Equal(got, x) {
+		t.Errorf("what was receipted: status %d, %d bytes", status, len(got))
+	}
+	for _, id := range []string{"cache/-/y", "cache/-/z"} {
+		if status, _, _ := n.get(t, id, ""); status != 404 {
+			t.Errorf("%s was never receipted: status %d", id, status)
+		}
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 1000))))
+	for id, want := range map[string][]byte{"cache/-/x": x, "cache/-/y": contentOf("y", 1000)} {
+		if got := n.content(t, id); !bytes.Equal(got, want) {
+			t.Errorf("%s after a restart and another landing: %d bytes", id, len(got))
+		}
+	}
+}
+
+// A segment that somebody removed is not replaced by another of its number: its blocks would become other blocks' bytes.
+func TestVaultNeverGivesASegmentsNumberAway(t *testing.T) {
+	n := newNode(t, "b")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
+	if err := os.Remove(n.vault.segmentPath(1)); err != nil {
+		t.Fatal(err)
+	}
+	n.reopen(t)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 1000))))
+	if status, body, _ := n.get(t, "cache/-/x", ""); status != 500 {
+		t.Errorf("a block whose segment is gone: status %d, %d bytes", status, len(body))
+	}
+	// And should it happen by other hands, the block's own name in the segment tells.
+	if err := os.Link(n.vault.segmentPath(2), n.vault.segmentPath(1)); err != nil {
+		t.Fatal(err)
+	}
+	if status, body, _ := n.get(t, "cache/-/x", ""); status != 500 {
+		t.Errorf("a block in whose place another lies: status %d, %d bytes", status, len(body))
+	}
+}
+
+func TestCorruptBytesAreNeverServed(t *testing.T) {
+	x := contentOf("x", 3*ChunkBytes)
+	bigFrames := func(id, layout string) []byte {
+		o := opening{ID: id, Kind: KindCache, Layout: layout, ModTime: 1e18, Members: []memberSize{{BlockID(id).Name(), int64(len(x))}}}
+		b := appendFrame(nil, frameOpen, 1, o.append(nil))
+		s := newSummer()
+		s.member(int64(len(x)))
+		for c := range slices.Chunk(x, ChunkBytes) {
+			b = appendFrame(b, frameData, 1, c)
+			f, _ := newFrameReader(bytes.NewReader(appendFrame(nil, frameData, 1, c)), ChunkBytes).next()
+			s.chunk(f.sum)
+		}
+		sum := s.sum()
+		return appendFrame(b, frameClose, 1, sum[:])
+	}
+	for where, c := range map[string]struct {
+		store StoreConfig
+		dir   string
+	}{
+		"in a segment":     {with(filesStore, "cache"), "vault/segments"},
+		"in a placed file": {with(StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}, "cache"), "cache"},
+	} {
+		for at, name := range map[int]string{5: "first", ChunkBytes + 5: "second"} {
+			t.Run(name+" chunk "+where, func(t *testing.T) {
+				n := newNode(t, "b", c.store)
+				wantDurable(t, landAll(t, n, bigFrames("cache/-/x", LayoutFiles)))
+				if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
+					t.Fatal("not served whole before")
+				}
+				flip(t, filepath.Join(n.dir, c.dir), x[at:at+100], 0)
+				status, body, _ := n.get(t, "cache/-/x", "")
+				if at == 5 && status != 500 || at != 5 && status != -1 {
+					t.Errorf("status %d", status)
+				}
+				if status != 500 && !bytes.HasPrefix(x, body) {
+					t.Errorf("%d bytes went out, and they are not the block's", len(body))
+				}
+				// A range that does not touch the chunk is served, as long as the first chunk is well.
+				if status, body, _ := n.get(t, "cache/-/x", "bytes=-10"); at != 5 && (status != 206 || !bytes.Equal(body, x[len(x)-10:])) {
+					t.Errorf("another chunk: status %d, %d bytes", status, len(body))
+				}
+				// The sender who comes again gets no receipt for the broken copy, but a new one.
+				wantDurable(t, landAll(t, n, bigFrames("cache/-/x", LayoutFiles)))
+				if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
+					t.Error("not served whole after it came again")
+				}
+			})
+		}
+	}
+}
+
+func TestCorruptCatalogValueIsNamed(t *testing.T) {
+	n := newNode(t, "b")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 10)), blockFrames(2, "cache/-/y", contentOf("y", 10))))
+	err := n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketBlocks)
+		v := bytes.Clone(b.Get([]byte("cache/-/x")))
+		v[len(v)/2] ^= 1
+		return b.Put([]byte("cache/-/x"), v)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _ := n.get(t, "cache/-/x", ""); status != 500 {
+		t.Errorf("status %d, want 500", status)
+	}
+	var held []BlockID
+	var faults []string
+	for h, err := range n.vault.Held() {
+		if err != nil {
+			faults = append(faults, err.Error())
+			continue
+		}
+		held = append(held, h.ID)
+	}
+	if !slices.Equal(held, []BlockID{"cache/-/y"}) || len(faults) != 1 || !strings.Contains(faults[0], "cache/-/x") {
+		t.Errorf("held %v, faults %v", held, faults)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		_, entries := n.drain(t, within(t, time.Minute), newNode(t, "c"))
+		wantLost(t, map[string][]byte{"cache/-/x": nil}, entries, "checksum")
+	})
+}
+
+func TestCatalogListsInBatches(t *testing.T) {
+	n := newNode(t, "b")
+	var records []record
+	for i := range 3*listBatch + 7 {
+		records = append(records, record{opening: opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []memberSize{{"x", 1}}}, Segment: 1})
+	}
+	if err := n.vault.catalog.commit(records, nil); err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for h, err := range n.vault.Held() {
+		if err != nil || h.ID != BlockID(records[i].ID) {
+			t.Fatalf("%d: got %s, %v", i, h.ID, err)
+		}
+		i++
+	}
+	if i != len(records) {
+		t.Errorf("%d of %d listed", i, len(records))
+	}
+}
+
+var placeStore = StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}
+
+func TestFileAlreadyInThePlaceIsNeverOverwritten(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "c0", "c1"))
+	for name, p := range map[string]string{"x": "c0/x", "y": "c1/y", "dir/z": "c0/dir", "s/t": "c1/s"} {
+		write(t, filepath.Join(n.dir, p), []byte("the engine's own "+name)) // "dir" and "s" are files where directories should be
+	}
+	var frames [][]byte
+	for i, name := range []string{"x", "y", "dir/z", "s/t"} {
+		frames = append(frames, blockFrames(uint32(i+1), "cache/-/"+name, contentOf(name, 100)))
+	}
+	wantDurable(t, landAll(t, n, frames...))
+	for _, p := range []string{"c0/x", "c1/y", "c0/dir", "c1/s"} {
+		if b, err := os.ReadFile(filepath.Join(n.dir, p)); err != nil || !bytes.HasPrefix(b, []byte("the engine's own")) {
+			t.Errorf("%s is now %.20q, %v", p, b, err)
+		}
+	}
+	for _, name := range []string{"x", "y", "dir/z", "s/t"} {
+		if got := n.content(t, "cache/-/"+name); !bytes.Equal(got, contentOf(name, 100)) {
+			t.Errorf("%s does not read as what came", name)
+		}
+	}
+	// All of it leaves again, from wherever it lies.
+	synctest.Test(t, func(t *testing.T) {
+		c := newNode(t, "c")
+		_, entries := n.drain(t, within(t, time.Minute), c)
+		for _, name := range []string{"dir/z", "s/t"} {
+			if !slices.ContainsFunc(entries, func(e Entry) bool { return e.ID == "cache/-/"+name && e.Outcome == Moved }) {
+				t.Errorf("%s did not leave", name)
+			}
+		}
+		for _, name := range []string{"x", "y"} { // one name, two contents: the engine's goes, the other is named
+			for _, o := range []Outcome{Moved, Skipped} {
+				if !slices.ContainsFunc(entries, func(e Entry) bool { return e.ID == "cache/-/"+name && e.Outcome == o }) {
+					t.Errorf("%s is not booked as %s", name, o)
+				}
+			}
+		}
+	})
+}
+
+// The engine writes its file between the landing's look and its end.
+func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 3}}}
+	l, err := landInPlace(n.stores[0], o, n.vault.catalog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.data(0, frame{payload: []byte("new")}); err != nil {
+		t.Fatal(err)
+	}
+	done, err := l.finish(frame{}, record{opening: o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(n.dir, "cache/x"), []byte("the engine's own"))
+	batch := []*landed{done}
+	if held := newCommitter(n.vault, nil).durable(batch); len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
+		t.Errorf("got %v, %v, want that the place is taken", held, batch[0].fault)
+	}
+	if got := n.content(t, "cache/-/x"); string(got) != "the engine's own" {
+		t.Errorf("got %q", got)
+	}
+	if left, _ := os.ReadDir(filepath.Join(n.dir, "cache", stagingDir)); len(left) != 0 {
+		t.Errorf("%d files stay in staging", len(left))
+	}
+}
+
+// One block's trouble is not the whole commit's.
+func TestCommitKeepsTheOthers(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	var batch []*landed
+	for _, name := range []string{"bad", "good"} {
+		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 0}}}
+		l, err := landInPlace(n.stores[0], o, n.vault.catalog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := l.finish(frame{}, record{opening: o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, done)
+	}
+	write(t, filepath.Join(n.dir, "cache/bad"), []byte("in the way"))
+	held := newCommitter(n.vault, nil).durable(batch)
+	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[1].fault != nil {
+		t.Errorf("got %v, %v", held, batch[1].fault)
+	}
+}
+
+func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
+	n := newNode(t, "b")
+	s, err := n.vault.acquire()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := s.f
+	r, w, err := os.Pipe() // fdatasync of a pipe is EINVAL
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s.f = w
+	if err := n.vault.sync(s); err == nil {
+		t.Fatal("synced a pipe")
+	}
+	w.Close()
+	s.f = f // the disk is well again, and what it lost is lost
+	if err := n.vault.sync(s); err == nil {
+		t.Error("a second sync makes good what the first one could not")
+	}
+	n.vault.release(s, false)
+	if again, err := n.vault.acquire(); err != nil || again == s {
+		t.Errorf("the segment is in use again (%v)", err)
+	}
+}
+
+func TestLeftoverStagingIsSweptAtStart(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "c0", "c1"))
+	left := filepath.Join(n.dir, "c1", stagingDir, "half")
+	write(t, left, []byte("half a block"))
+	n.receive(t)
+	if _, err := os.Stat(left); err == nil {
+		t.Error("it is still there")
+	}
+}
+
+// A name in the staging directory would be swept away at the next start.
+func TestNothingLandsInTheStagingDirectory(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	id := "cache/-/" + stagingDir + "/x"
+	wantDurable(t, landAll(t, n, blockFrames(1, id, contentOf("x", 100))))
+	n.receive(t)
+	if got := n.content(t, id); !bytes.Equal(got, contentOf("x", 100)) {
+		t.Error("it was swept away")
+	}
+}
+
+// What was replaced by its engine, or removed, is no longer ours to vouch for, nor a reason to answer "I have it already".
+func TestPlacedFileThatItsEngineReplaced(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 100)), blockFrames(2, "cache/-/y", contentOf("y", 100))))
+	_, _, landed := n.get(t, "cache/-/x", "")
+	if err := os.WriteFile(filepath.Join(n.dir, "cache/x"), []byte("newer"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status, body, own := n.get(t, "cache/-/x", "")
+	if status != 200 || string(body) != "newer" || own.Get("ETag") == landed.Get("ETag") {
+		t.Errorf("status %d, %q, ETag %s as before", status, body, own.Get("ETag"))
+	}
+	if err := os.Remove(filepath.Join(n.dir, "cache/y")); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _ := n.get(t, "cache/-/y", ""); status != 404 {
+		t.Errorf("removed: status %d, want 404", status)
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 100))))
+	if got := n.content(t, "cache/-/y"); !bytes.Equal(got, contentOf("y", 100)) {
+		t.Error("a receipt for what is not here")
+	}
+}
+
+func TestDiskFullOnTheReceiver(t *testing.T) {
+	for _, land := range []StoreConfig{filesStore, placeStore} {
+		t.Run(land.Land, func(t *testing.T) {
+			small := t.TempDir()
+			if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=4m"); err != nil {
+				t.Skipf("no small disk to fill: mount tmpfs: %v", err)
+			}
+			t.Cleanup(func() { unix.Unmount(small, unix.MNT_DETACH) })
+			a := newNode(t, "a", with(filesStore, "cache"))
+			want := map[string][]byte{}
+			for i := range 100 {
+				name := fmt.Sprintf("f-%04d", i)
+				want["cache/-/"+name] = contentOf(name, 100_000)
+				write(t, filepath.Join(a.dir, "cache", name), want["cache/-/"+name])
+			}
+			synctest.Test(t, func(t *testing.T) {
+				b := &node{name: "b", dir: small, room: plenty, id: a.id, plain: true} // it believes that it has room
+				if land.Land == LandPlace {
+					c := with(land, filepath.Join(small, "cache"))
+					s, err := OpenStore(c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer s.Close()
+					b.stores = append(b.stores, s)
+				}
+				b.open(t)
+				c := newNode(t, "c")
+				tr := newTrip(t, a, b, c)
+				_, entries := tr.run(within(t, 2*time.Minute))
+				wantThere(t, want, entries, b, c)
+				held := len(b.landedBlocks())
+				if held == 100 {
+					t.Error("a disk of 4 MiB took 10 MB")
+				}
+				if used := segmentBytesOf(t, b); used > int64(held)*101_000 {
+					t.Errorf("segments hold %d bytes for %d blocks: what did not land takes room", used, held)
+				}
+			})
+		})
+	}
+}
+
+func TestReadingMethods(t *testing.T) {
+	n := newNode(t, "b")
+	if status, _, h := ask(t, n.reader(), http.MethodPut, "/blocks/cache/-/x", nil); status != 405 || h.Get("Allow") == "" {
+		t.Errorf("PUT: status %d", status)
+	}
+	if status, _, _ := ask(t, n.reader(), http.MethodGet, "/blocks/cache/-/%2e%2e/x", nil); status != 400 {
+		t.Errorf("..: status %d, want 400", status)
+	}
+}
