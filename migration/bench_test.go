@@ -125,7 +125,6 @@ func BenchmarkDrain(b *testing.B) {
 				if sum.Moved.Blocks != int64(c.count) {
 					b.Fatalf("%+v", sum)
 				}
-				os.RemoveAll(peer.dir)
 				b.StartTimer()
 			}
 			b.ReportMetric(float64(c.count)*float64(b.N)/b.Elapsed().Seconds(), "blocks/s")

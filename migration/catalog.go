@@ -191,7 +191,7 @@ func parseRecord(v []byte) (r record, err error) {
 		return r, errCorrupt
 	}
 	d := decoder{p: body}
-	r.ID, r.Kind, r.Layout, r.ModTime = d.string(), d.string(), d.string(), d.varint()
+	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime = d.string(), d.string(), d.string(), d.string(), d.varint()
 	for range min(d.uvarint(), maxMembers) {
 		r.Members = append(r.Members, memberSize{d.string(), d.varint()})
 	}

@@ -95,6 +95,7 @@ func (c *committer) commit(batch []*landed) {
 // durable returns what is new here, once it would survive a power cut. What could not be made so has its fault noted, and
 // does not stand in the others' way.
 func (c *committer) durable(batch []*landed) []Held {
+	c.vault.catalog.contradictions(batch)
 	segments := map[*segment][]*landed{}
 	stores := map[*Store][]*landed{}
 	for _, l := range batch {

@@ -211,7 +211,7 @@ func (d *Drain) lastWords(e entry) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.peers) == 0 {
-		return "no peer to send to"
+		return "no peer to send to: none is known that stays and has room"
 	}
 	var troubles []string
 	for _, p := range d.peers {

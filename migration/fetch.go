@@ -94,10 +94,14 @@ func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
 		return nil, fmt.Errorf("locate %s: %w: %w", id, ErrUnreachable, err)
 	}
 	switch {
-	case loc.State == LocationLost:
-		return nil, fmt.Errorf("locate %s: %w", id, ErrLost)
 	case len(loc.Holders) > 0:
 		return loc.Holders, nil
+	case loc.State == LocationLost:
+		// Its holder's lease ran out, or no peer took it in time; a node that still lives may have it all the same.
+		if found, err := f.probe(ctx, id, loc.Candidates); err == nil {
+			return found, nil
+		}
+		return nil, fmt.Errorf("locate %s: %w", id, ErrLost)
 	}
 	return f.probe(ctx, id, loc.Candidates)
 }

@@ -27,6 +27,7 @@ type inbound struct {
 	pending []*landed
 	bytes   int64 // of pending
 	owed    sync.WaitGroup
+	kept    atomicCount // receipted
 
 	// The block under way:
 	transfer uint32
@@ -254,7 +255,16 @@ func (in *inbound) end(f frame) error {
 		in.refuse(err)
 		return nil
 	}
+	if in.opening.Origin == "" {
+		in.opening.Origin = in.node
+	}
 	l, err := in.finish(f, record{opening: in.opening, From: in.node, Landed: time.Now(), Sum: sum})
+	if errors.Is(err, errConflict) {
+		in.r.answered()
+		in.drop()
+		in.refuse(err)
+		return nil
+	}
 	if err != nil {
 		in.r.answered()
 		in.fail(err)
@@ -264,6 +274,7 @@ func (in *inbound) end(f frame) error {
 	l.transfer = in.transfer
 	l.reply = func(v ...verdict) {
 		in.r.unreserve(place, bytes)
+		in.kept.add(bytes, v...)
 		in.out.put(v...)
 		in.r.answered()
 		in.owed.Done()
@@ -285,6 +296,11 @@ func (in *inbound) finish(f frame, r record) (*landed, error) {
 		fallthrough
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", r.ID, "err", err)
+	}
+	if s := in.r.stores[BlockID(r.ID).Store()]; s != nil && errors.Is(err, fs.ErrNotExist) {
+		if err := s.contradicts(r); err != nil {
+			return nil, err
+		}
 	}
 	return in.landing.finish(f, r)
 }
@@ -308,6 +324,9 @@ func verdictOn(transfer uint32, err error) verdict {
 		return v
 	}
 	v.Code, v.Reason = verdictFailed, err.Error()
+	if errors.Is(err, errConflict) {
+		v.Code = verdictConflict
+	}
 	if _, full := errors.AsType[*FullError](err); full || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		v.Code = verdictFull
 	}
@@ -363,5 +382,17 @@ func (in *inbound) close() {
 	in.flush()
 	if in.seg != nil {
 		in.r.cfg.Vault.release(in.seg, in.broken)
+	}
+}
+
+// atomicCount counts the blocks of a stream that are durable here.
+type atomicCount struct{ blocks, bytes atomic.Int64 }
+
+func (c *atomicCount) add(bytes int64, verdicts ...verdict) {
+	for _, v := range verdicts {
+		if v.Code == verdictDurable {
+			c.blocks.Add(1)
+			c.bytes.Add(bytes)
+		}
 	}
 }

@@ -229,6 +229,8 @@ func (l *lane) receive(frames *frameReader) error {
 				l.room = min(l.room, e.Bytes()-1)
 				l.mu.Unlock()
 				l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error())
+			case verdictConflict:
+				l.d.carryOut(ruling{e, Lost, describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()})
 			default:
 				e.attempts++
 				l.d.plan.giveBack(e, backOff(e.attempts), describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error())

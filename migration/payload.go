@@ -53,7 +53,8 @@ type opening struct {
 	ID      string
 	Kind    string
 	Layout  string
-	ModTime int64 // Unix nanoseconds, of the newest member
+	Origin  string // the node that the block was born on; empty: the sender
+	ModTime int64  // Unix nanoseconds, of the newest member
 	Members []memberSize
 }
 
@@ -70,7 +71,7 @@ const maxMembers = 16
 const maxMemberBytes = 1 << 50
 
 func (m opening) append(b []byte) []byte {
-	b = appendString(appendString(appendString(b, m.ID), m.Kind), m.Layout)
+	b = appendString(appendString(appendString(appendString(b, m.ID), m.Kind), m.Layout), m.Origin)
 	b = binary.AppendVarint(b, m.ModTime)
 	b = binary.AppendUvarint(b, uint64(len(m.Members)))
 	for _, e := range m.Members {
@@ -81,7 +82,7 @@ func (m opening) append(b []byte) []byte {
 
 func parseOpening(p []byte) (m opening, err error) {
 	d := decoder{p: p}
-	m.ID, m.Kind, m.Layout, m.ModTime = d.string(), d.string(), d.string(), d.varint()
+	m.ID, m.Kind, m.Layout, m.Origin, m.ModTime = d.string(), d.string(), d.string(), d.string(), d.varint()
 	n := d.uvarint()
 	if d.err == nil && (n == 0 || n > maxMembers) {
 		return m, fmt.Errorf("block of %d members, want 1 to %d", n, maxMembers)
@@ -130,6 +131,8 @@ const (
 	verdictDurable verdictCode = 0 // a receipt
 	verdictFull    verdictCode = 1 // no room here: try elsewhere
 	verdictFailed  verdictCode = 2 // this peer could not land it: try again or elsewhere
+	// The id names other bytes there already. Elsewhere it would only be ambiguous: the block is lost.
+	verdictConflict verdictCode = 3
 )
 
 const maxReasonBytes = 500

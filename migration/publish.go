@@ -16,25 +16,27 @@ var errOccupied = errors.New("a file of that name is there already")
 // publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
 // block that cannot be published has its fault noted and leaves nothing behind.
 func (s *Store) publish(blocks []*landed, c *catalog) {
-	var staged, dirs []place
+	var staged []place
 	for _, l := range blocks {
 		for _, f := range l.files {
 			staged = append(staged, place{f.root, f.from})
-			dirs = append(dirs, parents(place{f.root, f.to})...)
 		}
 	}
 	failAll(blocks, s.syncAll(staged))
 	for _, last := range []bool{false, true} {
+		var dirs []place
 		for _, l := range blocks {
 			for i := range l.files {
 				if f := &l.files[i]; l.fault == nil && f.last == last {
 					l.fault = s.name(f, l, c)
+					dirs = append(dirs, parents(place{f.root, f.to})...)
 				}
 			}
 		}
+		s.unpublish(blocks)
+		// Twice: a power cut must not keep an index's name and lose its data's.
+		failAll(blocks, s.syncAll(dirs))
 	}
-	s.unpublish(blocks)
-	failAll(blocks, s.syncAll(dirs))
 	s.unpublish(blocks)
 }
 

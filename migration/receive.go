@@ -232,6 +232,12 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	}
 	defer r.leave()
 	greeting.Stop()
+	began := time.Now()
+	defer func() {
+		if n := in.kept.blocks.Load(); n > 0 {
+			r.cfg.Log.Info("received", "node", node, "blocks", n, "bytes", in.kept.bytes.Load(), "took", time.Since(began).Round(time.Millisecond))
+		}
+	}()
 	unwatch := watch(senderTimeout, &in.beat, in.open.Load, func() { cut(conn) })
 	defer unwatch()
 

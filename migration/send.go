@@ -131,7 +131,7 @@ func (l *lane) complete() {
 }
 
 func (l *lane) writeBlock(ctx context.Context, e entry) error {
-	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, ModTime: e.modified().UnixNano()}
+	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(e.Block), ModTime: e.modified().UnixNano()}
 	for _, m := range e.Members {
 		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
 	}

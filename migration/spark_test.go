@@ -49,11 +49,12 @@ func listing(t testing.TB, s *Store) string {
 		case it.Skip != "":
 			lines = append(lines, fmt.Sprintf("leave %s (%d bytes): %s", it.ID, it.Bytes(), it.Skip))
 		default:
-			line := fmt.Sprintf("carry %s", it.ID)
+			var line strings.Builder
+			line.WriteString(fmt.Sprintf("carry %s", it.ID))
 			for _, m := range it.Members {
-				line += fmt.Sprintf(" %s:%d@%d/%s", m.Name, m.Bytes, m.root, m.path)
+				line.WriteString(fmt.Sprintf(" %s:%d@%d/%s", m.Name, m.Bytes, m.root, m.path))
 			}
-			lines = append(lines, line)
+			lines = append(lines, line.String())
 		}
 	}
 	slices.Sort(lines)

@@ -1,0 +1,101 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+)
+
+// errConflict says that an id names other bytes here already. Ids are the fleet's: two nodes whose stores have one name
+// share a name space, and should both keep a "cache/-/x" of their own, one of the two has to be named as lost. Taking the
+// second in place of the first would lose what a receipt was given for.
+var errConflict = errors.New("another block of this id is here")
+
+// contradicts returns errConflict when a block of another origin and other content has landed under the id. A newer
+// version from the same origin is welcome.
+func (c *catalog) contradicts(r record) error {
+	old, err := c.get(BlockID(r.ID))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errCorrupt) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return old.against(r)
+}
+
+func (r record) against(other record) error {
+	if r.Sum == other.Sum || r.Origin == other.Origin {
+		return nil
+	}
+	return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
+}
+
+// contradictions notes the fault of each block that another one, landed or in the same batch, stands against.
+func (c *catalog) contradictions(batch []*landed) {
+	here := map[string]*landed{}
+	for _, l := range batch {
+		if l.already {
+			continue
+		}
+		l.fault = c.contradicts(l.record)
+		if first := here[l.ID]; first != nil && l.fault == nil {
+			l.fault = first.against(l.record)
+		}
+		if l.fault == nil {
+			here[l.ID] = l
+		}
+	}
+}
+
+// contradicts returns errConflict when the node's own store has other bytes under the id of a block that is about to
+// land.
+func (s *Store) contradicts(r record) error {
+	own, err := s.Find(BlockID(r.ID))
+	if err != nil || own.ID != BlockID(r.ID) {
+		return nil // nothing that could be read under that id
+	}
+	sum, err := s.sum(own)
+	if err != nil || sum == r.Sum {
+		return nil
+	}
+	return fmt.Errorf("%w, of other content, in the node's own store", errConflict)
+}
+
+// sum reads a block of the store.
+func (s *Store) sum(b Block) (Sum, error) {
+	sum := newSummer()
+	buf := make([]byte, ChunkBytes)
+	for _, m := range b.Members {
+		f, err := s.open(m)
+		if err != nil {
+			return Sum{}, err
+		}
+		sum.member(m.Bytes)
+		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
+			chunk := buf[:min(left, ChunkBytes)]
+			if _, err = io.ReadFull(f, chunk); err == nil {
+				sum.chunk(crc32.Checksum(chunk, castagnoli))
+			}
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return Sum{}, err
+		}
+	}
+	return sum.sum(), nil
+}
+
+// origin is the node that a block was born on, "" for one of this node's own. It is asked once for each block that is
+// sent; a block that landed here keeps its origin however often it moves on.
+func (d *Drain) origin(b Block) string {
+	if s := d.stores[b.ID.Store()]; b.Members[0].root != inVault && (s == nil || s.Land != LandPlace) {
+		return ""
+	}
+	r, err := d.cfg.Vault.catalog.get(b.ID)
+	if err != nil || b.Members[0].root != inVault && r.Segment != 0 {
+		return ""
+	}
+	return r.Origin
+}
