@@ -22,7 +22,7 @@ func TestRealAgentsLink(t *testing.T) {
 			c, err := heartbeat.New(heartbeat.Config{
 				Node: name, Incarnation: "i", PeerAddress: name + ":7412", Coordinators: []string{"c:1"},
 				TLS:       certs.Dev(certs.Name{Role: certs.RoleNode, Name: name}).Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
-				Dial:      func(ctx context.Context, _, _ string) (net.Conn, error) { return v.grpc.dial(ctx) },
+				Dial:      func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dial(ctx) },
 				PeersFile: filepath.Join(v.TempDir(), "peers"),
 				Status:    func() *api.Status { return &api.Status{RoomBytes: 1} },
 				Held: func() iter.Seq2[*api.HeldBlock, error] {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,9 +67,25 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"
 type town struct {
 	*testing.T
 	cfg  Config
+	stop func()
+
+	mu   sync.Mutex // clients dial while the coordinator restarts
 	grpc *pipes
 	http *pipes
-	stop func()
+}
+
+func (v *town) dial(ctx context.Context) (net.Conn, error) {
+	v.mu.Lock()
+	calls := v.grpc
+	v.mu.Unlock()
+	return calls.dial(ctx)
+}
+
+func (v *town) dialPages(ctx context.Context) (net.Conn, error) {
+	v.mu.Lock()
+	pages := v.http
+	v.mu.Unlock()
+	return pages.dial(ctx)
 }
 
 func inTown(t *testing.T, tell func(*town)) {
@@ -85,11 +102,14 @@ func inTown(t *testing.T, tell func(*town)) {
 
 func (v *town) start() {
 	v.Helper()
-	v.grpc, v.http = newPipes(), newPipes()
+	calls, pages := newPipes(), newPipes()
+	v.mu.Lock()
+	v.grpc, v.http = calls, pages
+	v.mu.Unlock()
 	ready := make(chan struct{})
 	c, err := New(v.cfg, Deps{
 		Log: slog.New(slog.NewTextHandler(v.Output(), nil)), Identity: certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c"}),
-		GRPC: v.grpc, HTTP: v.http, Version: "test", Ready: func() { close(ready) },
+		GRPC: calls, HTTP: pages, Version: "test", Ready: func() { close(ready) },
 	})
 	if err != nil {
 		v.Fatal(err)
@@ -120,7 +140,7 @@ func (v *town) conn(role certs.Role, name string) *grpc.ClientConn {
 	v.Helper()
 	tls := certs.Dev(certs.Name{Role: role, Name: name}).Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})
 	conn, err := grpc.NewClient("passthrough:///c", grpc.WithTransportCredentials(credentials.NewTLS(tls)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return v.grpc.dial(ctx) }),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return v.dial(ctx) }),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		v.Fatal(err)
@@ -305,7 +325,7 @@ func (v *town) get(path string, as *certs.Name) (int, string) {
 	if as == nil {
 		tls.Certificates, tls.GetClientCertificate = nil, nil
 	}
-	transport := &http.Transport{TLSClientConfig: tls, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.http.dial(ctx) }}
+	transport := &http.Transport{TLSClientConfig: tls, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dialPages(ctx) }}
 	defer transport.CloseIdleConnections()
 	reply, err := (&http.Client{Transport: transport}).Get("https://c" + path)
 	if err != nil {
