@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 )
@@ -65,9 +63,9 @@ func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *web) listNodes(w http.ResponseWriter, _ *http.Request) {
-	all := []nodeJSON{}
+	all := []api.NodeJSON{}
 	for _, n := range s.nodes() {
-		all = append(all, jsonOf(s.picture(n)))
+		all = append(all, api.NodeToJSON(s.picture(n), time.Now()))
 	}
 	writeJSON(w, http.StatusOK, all)
 }
@@ -78,7 +76,7 @@ func (s *web) getNode(w http.ResponseWriter, r *http.Request) {
 		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("node %q is not known here: GET /nodes lists those that are", r.PathValue("node")))
 		return
 	}
-	writeJSON(w, http.StatusOK, jsonOf(s.picture(n)))
+	writeJSON(w, http.StatusOK, api.NodeToJSON(s.picture(n), time.Now()))
 }
 
 // streamEvents sends what happened after ?after=INDEX (or Last-Event-ID, which browsers send when they come back), then
@@ -133,68 +131,6 @@ func firstWord(words ...string) string {
 		}
 	}
 	return ""
-}
-
-// nodeJSON is a node in the stable keys that scripts rely on. What is not known is null, never 0.
-type nodeJSON struct {
-	Name             string      `json:"name"`
-	ID               string      `json:"id"`
-	State            string      `json:"state"`
-	SubState         string      `json:"sub_state"`
-	Schedulable      bool        `json:"schedulable"`
-	Deactivated      bool        `json:"deactivated"`
-	Maintenance      string      `json:"maintenance"`
-	Excluded         bool        `json:"excluded"`
-	Notice           *noticeJSON `json:"notice"`
-	Deadline         *time.Time  `json:"deadline"`
-	RemainingSeconds *float64    `json:"remaining_seconds"`
-	PeerAddress      string      `json:"peer_address"`
-	Incarnation      string      `json:"incarnation"`
-	Disks            []diskJSON  `json:"disks"`
-	LastHeartbeat    *float64    `json:"last_heartbeat_seconds"`
-}
-
-type noticeJSON struct {
-	Kind     string     `json:"kind"`
-	Deadline *time.Time `json:"deadline"`
-}
-
-type diskJSON struct {
-	Path   string   `json:"path"`
-	Health string   `json:"health"`
-	Total  int64    `json:"total_bytes"`
-	Usable int64    `json:"usable_bytes"`
-	Slots  *int64   `json:"slots"`
-	Flush  *float64 `json:"flush_bytes_per_second"`
-	Fetch  *float64 `json:"fetch_bytes_per_second"`
-}
-
-func jsonOf(n *api.Node) nodeJSON {
-	out := nodeJSON{
-		Name: n.Name, ID: n.Id, State: n.State, SubState: n.SubState, Schedulable: n.Schedulable, Deactivated: n.Deactivated,
-		Maintenance: n.Maintenance, Excluded: n.Excluded, PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Disks: []diskJSON{},
-		RemainingSeconds: seconds(n.Remaining), LastHeartbeat: seconds(n.LastHeartbeat),
-	}
-	if n.Deadline != nil {
-		out.Deadline = new(n.Deadline.AsTime())
-	}
-	if said := n.Status.GetNotice(); said != nil {
-		out.Notice = &noticeJSON{Kind: said.Kind}
-		if said.Remaining != nil {
-			out.Notice.Deadline = new(time.Now().Add(said.Remaining.AsDuration()).UTC().Round(time.Millisecond))
-		}
-	}
-	for _, d := range n.Status.GetDisks() {
-		out.Disks = append(out.Disks, diskJSON{Path: d.Path, Health: d.Health, Total: d.TotalBytes, Usable: d.UsableBytes})
-	}
-	return out
-}
-
-func seconds(d *durationpb.Duration) *float64 {
-	if d == nil {
-		return nil
-	}
-	return new(d.AsDuration().Seconds())
 }
 
 func writeJSON(w http.ResponseWriter, code int, v any) {

@@ -105,7 +105,7 @@ func (p *blockPrinter) add(b *api.BlockInfo) error {
 	p.blocks++
 	p.bytes += b.GetBytes()
 	if p.out == formatJSON {
-		return p.list.add(blockToJSON(b))
+		return p.list.add(api.BlockToJSON(b))
 	}
 	holders := cmp.Or(strings.Join(b.GetHolders(), ","), "-")
 	_, err := fmt.Fprintf(p.w, line, size(b.GetBytes()), plain(dash(b.GetState())), plain(holders), plain(b.GetId()))

@@ -116,7 +116,7 @@ func (d *decommission) leave(ctx context.Context) error {
 			return writeJSON(stdout, struct {
 				Incident  string   `json:"incident"`
 				Remaining *float64 `json:"remaining_seconds"`
-			}{reply.GetIncident(), seconds(reply.GetRemaining())})
+			}{reply.GetIncident(), api.Seconds(reply.GetRemaining())})
 		}
 		_, err := fmt.Fprintf(stdout, "%s: deadline %s\n", reply.GetIncident(), left(reply.GetRemaining()))
 		return err
@@ -128,7 +128,7 @@ func (d *decommission) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m := manifestToJSON(self.last.GetManifest())
+	m := api.ManifestToJSON(self.last.GetManifest())
 	if d.out == formatJSON {
 		err = writeJSON(stdout, m)
 	} else if m != nil {

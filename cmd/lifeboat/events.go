@@ -97,7 +97,7 @@ func (f *follower) read(ctx context.Context, follow bool, answered func()) error
 
 func (f *follower) print(e *api.Event) error {
 	if f.out == formatJSON {
-		line, err := compact(eventToJSON(e))
+		line, err := compact(api.EventToJSON(e))
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (f *follower) print(e *api.Event) error {
 		fmt.Fprintf(&data, "  %s=%s", k, e.GetData()[k])
 	}
 	at := "-"
-	if t := instant(e.GetTime()); t != nil {
+	if t := api.Instant(e.GetTime()); t != nil {
 		at = t.Format(time.RFC3339)
 	}
 	_, err := fmt.Fprintf(f.w, "%6d  %s  %-20s  %s%s\n", e.GetIndex(), at, plain(e.GetType()), plain(dash(e.GetNode())), plain(data.String()))

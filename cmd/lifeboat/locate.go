@@ -55,7 +55,7 @@ theirs. Without a coordinator it asks the agent of this machine. Exits 3 when no
 	return cmd
 }
 
-func printLocation(cmd *cobra.Command, out format, at locationJSON) error {
+func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
 	if out == formatJSON {
 		return writeJSON(cmd.OutOrStdout(), at)
 	}
@@ -105,18 +105,18 @@ func (r *reach) find(ctx context.Context, id string, enough int) (state string, 
 	return "unknown", nil, doubt, nil
 }
 
-func (r *reach) locate(ctx context.Context, id string) (locationJSON, error, error) {
+func (r *reach) locate(ctx context.Context, id string) (api.LocationJSON, error, error) {
 	const all = 1 << 30
 	state, have, doubt, err := r.find(ctx, id, all)
-	at := locationJSON{ID: id, Holders: []holderJSON{}, State: state}
+	at := api.LocationJSON{ID: id, Holders: []api.HolderJSON{}, State: state}
 	for _, h := range have {
-		at.Holders = append(at.Holders, holderJSON{h.node, h.address})
+		at.Holders = append(at.Holders, api.HolderJSON{Node: h.node, Address: h.address})
 	}
 	return at, doubt, err
 }
 
 // locateHere asks the agent of this machine, which answers where a reader should go: itself, or by redirect a peer.
-func (r *reach) locateHere(ctx context.Context, id string) (at locationJSON, doubt, err error) {
+func (r *reach) locateHere(ctx context.Context, id string) (at api.LocationJSON, doubt, err error) {
 	agent, l, err := r.agent()
 	if err != nil {
 		return at, nil, err
@@ -138,16 +138,16 @@ func (r *reach) locateHere(ctx context.Context, id string) (at locationJSON, dou
 		return at, nil, fmt.Errorf("locate %s: ask %s: %w", id, self, bare(err))
 	}
 	resp.Body.Close()
-	at = locationJSON{ID: id, Holders: []holderJSON{}, State: "held"}
+	at = api.LocationJSON{ID: id, Holders: []api.HolderJSON{}, State: "held"}
 	switch {
 	case resp.StatusCode == http.StatusTemporaryRedirect:
 		where, err := url.Parse(resp.Header.Get("Location"))
 		if err != nil || where.Host == "" {
 			return at, nil, fmt.Errorf("locate %s: %s sent us nowhere: Location %q", id, self, resp.Header.Get("Location"))
 		}
-		at.Holders = append(at.Holders, holderJSON{nodeAt(status, where.Host), where.Host})
+		at.Holders = append(at.Holders, api.HolderJSON{Node: nodeAt(status, where.Host), Address: where.Host})
 	case has(resp.StatusCode):
-		at.Holders = append(at.Holders, holderJSON{Node: status.GetNode()})
+		at.Holders = append(at.Holders, api.HolderJSON{Node: status.GetNode()})
 	case resp.StatusCode == http.StatusGone:
 		at.State = "lost"
 	case resp.StatusCode == http.StatusNotFound:

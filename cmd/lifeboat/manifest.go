@@ -111,7 +111,7 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 	}
 	if p.out == formatJSON {
 		p.entries.w = p.w
-		head, err := compact(manifestToJSON(m))
+		head, err := compact(api.ManifestToJSON(m))
 		if err != nil {
 			return err
 		}
@@ -121,18 +121,18 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 	var t table
 	t.row("node", m.GetNode())
 	incident := fmt.Sprintf("%s: %s from %s", dash(m.GetIncident()), dash(m.GetKind()), dash(m.GetSource()))
-	if at := instant(m.GetNoticedAt()); at != nil {
+	if at := api.Instant(m.GetNoticedAt()); at != nil {
 		incident += ", noticed at " + at.Format(time.RFC3339)
 	}
 	t.row("incident", incident)
-	t.row("deadline", since(instant(m.GetDeadline())))
+	t.row("deadline", since(api.Instant(m.GetDeadline())))
 	t.row("drain", summary(m))
 	return t.print(p.w)
 }
 
 func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 	if p.out == formatJSON {
-		return p.entries.add(entryJSON{e.GetId(), e.GetBytes(), e.GetOutcome(), e.GetPeer(), e.GetReason()})
+		return p.entries.add(api.EntryToJSON(e))
 	}
 	if e.GetOutcome() == "moved" && !p.all {
 		return nil
@@ -177,12 +177,12 @@ func summary(m *api.ManifestSummary) string {
 		line += fmt.Sprintf(" (%s)", size(lost.GetBytes()))
 	}
 	line += fmt.Sprintf(", %d skipped", m.GetSkipped().GetBlocks())
-	from, to := instant(m.GetStartedAt()), instant(m.GetFinishedAt())
+	from, to := api.Instant(m.GetStartedAt()), api.Instant(m.GetFinishedAt())
 	if from == nil || to == nil {
 		return line
 	}
 	line += ", took " + span(to.Sub(*from))
-	switch deadline := instant(m.GetDeadline()); {
+	switch deadline := api.Instant(m.GetDeadline()); {
 	case deadline == nil:
 	case deadline.Before(*to):
 		line += ", " + span(to.Sub(*deadline)) + " after the deadline"

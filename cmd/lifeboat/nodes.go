@@ -77,7 +77,7 @@ func nodeCommand() *cobra.Command {
 				return l.rpcError("show node "+args[0], err)
 			}
 			if out == formatJSON {
-				return writeJSON(w, nodeToJSON(n, time.Now()))
+				return writeJSON(w, api.NodeToJSON(n, time.Now()))
 			}
 			return printNode(w, n)
 		})
@@ -139,7 +139,7 @@ func nodeState(n *api.Node) string {
 
 func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 	if out == formatJSON {
-		return writeJSON(w, nodesToJSON(nodes, time.Now()))
+		return writeJSON(w, api.NodesToJSON(nodes, time.Now()))
 	}
 	t := table{narrow: true}
 	t.row("NAME", "STATE", "NOTICE", "DEADLINE", "BLOCKS", "HELD", "ROOM", "BEAT")

@@ -101,7 +101,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	var t table
 	t.row("node", s.GetNode())
 	t.row("version", dash(s.GetVersion()))
-	t.row("since", since(instant(s.GetStartedAt())))
+	t.row("since", since(api.Instant(s.GetStartedAt())))
 	coordinator := cmp.Or(s.GetCoordinator(), "none") + ", answered "
 	if s.GetLastHeartbeat() == nil {
 		coordinator += "never"
@@ -195,7 +195,7 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	t.row("coordinator", s.GetName())
 	t.row("version", dash(s.GetVersion()))
 	t.row("leader", yesNo(s.GetLeader()))
-	t.row("since", since(instant(s.GetStartedAt())))
+	t.row("since", since(api.Instant(s.GetStartedAt())))
 	var nodes []string
 	for _, state := range slices.Sorted(maps.Keys(s.GetNodes())) {
 		nodes = append(nodes, fmt.Sprintf("%d %s", s.GetNodes()[state], state))
@@ -214,20 +214,20 @@ func since(t *time.Time) string {
 }
 
 type agentJSON struct {
-	Role        string          `json:"role"` // tells the two kinds of status apart
-	Node        string          `json:"node"`
-	Version     string          `json:"version"`
-	Incarnation string          `json:"incarnation"`
-	StartedAt   *time.Time      `json:"started_at"`
-	Notice      *noticeJSON     `json:"notice"`
-	Drain       *drainJSON      `json:"drain"`
-	Manifest    *manifestJSON   `json:"manifest"`
-	Disks       []diskJSON      `json:"disks"`
-	RoomBytes   int64           `json:"room_bytes"`
-	HeldBlocks  int64           `json:"held_blocks"`
-	HeldBytes   int64           `json:"held_bytes"`
-	Coordinator coordinatorLink `json:"coordinator"`
-	Peers       []peerJSON      `json:"peers"`
+	Role        string            `json:"role"` // tells the two kinds of status apart
+	Node        string            `json:"node"`
+	Version     string            `json:"version"`
+	Incarnation string            `json:"incarnation"`
+	StartedAt   *time.Time        `json:"started_at"`
+	Notice      *api.NoticeJSON   `json:"notice"`
+	Drain       *api.DrainJSON    `json:"drain"`
+	Manifest    *api.ManifestJSON `json:"manifest"`
+	Disks       []api.DiskJSON    `json:"disks"`
+	RoomBytes   int64             `json:"room_bytes"`
+	HeldBlocks  int64             `json:"held_blocks"`
+	HeldBytes   int64             `json:"held_bytes"`
+	Coordinator coordinatorLink   `json:"coordinator"`
+	Peers       []peerJSON        `json:"peers"`
 }
 
 type coordinatorLink struct {
@@ -251,10 +251,10 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes()})
 	}
 	return agentJSON{
-		Role: "agent", Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: instant(s.GetStartedAt()),
-		Notice: noticeToJSON(st.GetNotice(), now), Drain: drainToJSON(st.GetDrain()), Manifest: manifestToJSON(s.GetManifest()),
-		Disks: disksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
-		Coordinator: coordinatorLink{s.GetCoordinator(), seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
+		Role: "agent", Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
+		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
+		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
+		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
 		Peers:       peers,
 	}
 }
@@ -276,6 +276,6 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 	if nodes == nil {
 		nodes = map[string]int64{}
 	}
-	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), instant(s.GetStartedAt()), nodes,
+	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), api.Instant(s.GetStartedAt()), nodes,
 		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex()}
 }

@@ -1,0 +1,261 @@
+package api
+
+import (
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// The shapes of -o json and of the coordinator's HTTP side. Keys are stable: they may be joined by others, never renamed.
+// Spans are seconds, instants RFC 3339 in UTC, sizes bytes; null is "not known" or "there is none", which is not the same
+// as 0.
+
+// NodeJSON is a node as the coordinator sees it.
+type NodeJSON struct {
+	Name          string        `json:"name"`
+	ID            string        `json:"id"`
+	State         string        `json:"state"`
+	SubState      string        `json:"sub_state"`
+	Schedulable   bool          `json:"schedulable"`
+	Deactivated   bool          `json:"deactivated"`
+	Maintenance   string        `json:"maintenance"`
+	Excluded      bool          `json:"excluded"`
+	Notice        *NoticeJSON   `json:"notice"`
+	Deadline      *time.Time    `json:"deadline"`
+	Remaining     *float64      `json:"remaining_seconds"`
+	PeerAddress   string        `json:"peer_address"`
+	Incarnation   string        `json:"incarnation"`
+	Disks         []DiskJSON    `json:"disks"`
+	LastHeartbeat *float64      `json:"last_heartbeat_seconds"`
+	Zone          string        `json:"zone"`
+	Pool          string        `json:"pool"`
+	Version       string        `json:"version"`
+	Decommission  string        `json:"decommission"`
+	Reason        string        `json:"reason"`
+	Drain         *DrainJSON    `json:"drain"`
+	RoomBytes     int64         `json:"room_bytes"`
+	HeldBlocks    int64         `json:"held_blocks"`
+	HeldBytes     int64         `json:"held_bytes"`
+	Manifest      *ManifestJSON `json:"manifest"`
+}
+
+// NoticeJSON is what a node is under.
+type NoticeJSON struct {
+	Kind     string     `json:"kind"`
+	Deadline *time.Time `json:"deadline"`
+	Source   string     `json:"source"`
+	Stance   string     `json:"stance"`
+	Reason   string     `json:"reason"`
+	Incident string     `json:"incident"`
+}
+
+// DiskJSON is a disk that a node has stores or its vault on.
+type DiskJSON struct {
+	Path   string `json:"path"`
+	Health string `json:"health"`
+	Total  int64  `json:"total_bytes"`
+	Usable int64  `json:"usable_bytes"`
+	// Nobody measures these yet.
+	Slots               *int64 `json:"slots"`
+	FlushBytesPerSecond *int64 `json:"flush_bytes_per_second"`
+	FetchBytesPerSecond *int64 `json:"fetch_bytes_per_second"`
+}
+
+// DrainJSON is how far a drain is.
+type DrainJSON struct {
+	Phase          string     `json:"phase"`
+	Blocks         CountsJSON `json:"blocks"`
+	BytesTotal     int64      `json:"bytes_total"`
+	BytesMoved     int64      `json:"bytes_moved"`
+	BytesPerSecond int64      `json:"bytes_per_second"`
+	Peers          []SentJSON `json:"peers"`
+}
+
+// SentJSON is one peer's part of a drain. An empty trouble means that the peer is well.
+type SentJSON struct {
+	Node    string `json:"node"`
+	Blocks  int64  `json:"blocks"`
+	Bytes   int64  `json:"bytes"`
+	Trouble string `json:"trouble"`
+}
+
+// CountsJSON counts blocks, or their bytes, by what became of them.
+type CountsJSON struct {
+	Total   int64 `json:"total"`
+	Moved   int64 `json:"moved"`
+	Lost    int64 `json:"lost"`
+	Skipped int64 `json:"skipped"`
+}
+
+// IncidentJSON is why a node drained.
+type IncidentJSON struct {
+	ID        string     `json:"id"`
+	Kind      string     `json:"kind"`
+	Source    string     `json:"source"`
+	NoticedAt *time.Time `json:"noticed_at"`
+	Deadline  *time.Time `json:"deadline"`
+}
+
+// ManifestJSON is a manifest without its entries, which are printed as they come.
+type ManifestJSON struct {
+	Node       string       `json:"node"`
+	Incident   IncidentJSON `json:"incident"`
+	StartedAt  *time.Time   `json:"started_at"`
+	FinishedAt *time.Time   `json:"finished_at"`
+	Blocks     CountsJSON   `json:"blocks"`
+	Bytes      CountsJSON   `json:"bytes"`
+}
+
+// EntryJSON is one line of a manifest.
+type EntryJSON struct {
+	ID      string `json:"id"`
+	Bytes   int64  `json:"bytes"`
+	Outcome string `json:"outcome"`
+	Peer    string `json:"peer"`
+	Reason  string `json:"reason"`
+}
+
+// BlockJSON is a block and the nodes that have it.
+type BlockJSON struct {
+	ID      string   `json:"id"`
+	Bytes   int64    `json:"bytes"`
+	State   string   `json:"state"`
+	Holders []string `json:"holders"`
+	From    string   `json:"from"`
+}
+
+// HolderJSON is a node that has a block, and where it serves it.
+type HolderJSON struct {
+	Node    string `json:"node"`
+	Address string `json:"address"`
+}
+
+// LocationJSON is where a block may be read.
+type LocationJSON struct {
+	ID      string       `json:"id"`
+	Holders []HolderJSON `json:"holders"`
+	State   string       `json:"state"`
+}
+
+// EventJSON is one event of the coordinator's log.
+type EventJSON struct {
+	Index uint64            `json:"index"`
+	Time  *time.Time        `json:"time"`
+	Type  string            `json:"type"`
+	Node  string            `json:"node"`
+	Data  map[string]string `json:"data"`
+}
+
+// NodesToJSON makes a list that is never null. Remaining times become instants counted from now.
+func NodesToJSON(nodes []*Node, now time.Time) []NodeJSON {
+	out := make([]NodeJSON, 0, len(nodes)) // an empty fleet is [], not null
+	for _, n := range nodes {
+		out = append(out, NodeToJSON(n, now))
+	}
+	return out
+}
+
+// NodeToJSON does the same for one node.
+func NodeToJSON(n *Node, now time.Time) NodeJSON {
+	st := n.GetStatus()
+	return NodeJSON{
+		Name: n.GetName(), ID: n.GetId(), State: n.GetState(), SubState: n.GetSubState(),
+		Schedulable: n.GetSchedulable(), Deactivated: n.GetDeactivated(), Maintenance: n.GetMaintenance(), Excluded: n.GetExcluded(),
+		Notice: NoticeToJSON(st.GetNotice(), now), Deadline: Instant(n.GetDeadline()), Remaining: Seconds(n.GetRemaining()),
+		PeerAddress: n.GetPeerAddress(), Incarnation: n.GetIncarnation(), Disks: DisksToJSON(st.GetDisks()),
+		LastHeartbeat: Seconds(n.GetLastHeartbeat()), Zone: n.GetZone(), Pool: n.GetPool(), Version: n.GetVersion(),
+		Decommission: n.GetDecommission(), Reason: n.GetReason(), Drain: DrainToJSON(st.GetDrain()),
+		RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
+		Manifest: ManifestToJSON(n.GetManifest()),
+	}
+}
+
+// NoticeToJSON is null for no notice.
+func NoticeToJSON(n *Notice, now time.Time) *NoticeJSON {
+	if n == nil {
+		return nil
+	}
+	out := &NoticeJSON{Kind: n.GetKind(), Source: n.GetSource(), Stance: n.GetStance(), Reason: n.GetReason(), Incident: n.GetIncident()}
+	if n.GetRemaining() != nil {
+		out.Deadline = new(now.Add(n.GetRemaining().AsDuration()).UTC().Truncate(time.Millisecond))
+	}
+	return out
+}
+
+// DisksToJSON makes a list that is never null.
+func DisksToJSON(disks []*Disk) []DiskJSON {
+	out := make([]DiskJSON, 0, len(disks))
+	for _, d := range disks {
+		out = append(out, DiskJSON{Path: d.GetPath(), Health: d.GetHealth(), Total: d.GetTotalBytes(), Usable: d.GetUsableBytes()})
+	}
+	return out
+}
+
+// DrainToJSON is null when there was no drain.
+func DrainToJSON(d *DrainProgress) *DrainJSON {
+	if d == nil {
+		return nil
+	}
+	j := &DrainJSON{
+		Phase:      d.GetPhase(),
+		Blocks:     CountsJSON{d.GetBlocksTotal(), d.GetBlocksMoved(), d.GetBlocksLost(), d.GetBlocksSkipped()},
+		BytesTotal: d.GetBytesTotal(), BytesMoved: d.GetBytesMoved(), BytesPerSecond: d.GetBytesPerSecond(),
+		Peers: []SentJSON{},
+	}
+	for _, p := range d.GetPeers() {
+		j.Peers = append(j.Peers, SentJSON{p.GetNode(), p.GetBlocks(), p.GetBytes(), p.GetTrouble()})
+	}
+	return j
+}
+
+// ManifestToJSON is null when no drain has ended.
+func ManifestToJSON(m *ManifestSummary) *ManifestJSON {
+	if m == nil {
+		return nil
+	}
+	return &ManifestJSON{
+		Node: m.GetNode(),
+		Incident: IncidentJSON{m.GetIncident(), m.GetKind(), m.GetSource(),
+			Instant(m.GetNoticedAt()), Instant(m.GetDeadline())},
+		StartedAt: Instant(m.GetStartedAt()), FinishedAt: Instant(m.GetFinishedAt()),
+		Blocks: CountsJSON{m.GetTotal().GetBlocks(), m.GetMoved().GetBlocks(), m.GetLost().GetBlocks(), m.GetSkipped().GetBlocks()},
+		Bytes:  CountsJSON{m.GetTotal().GetBytes(), m.GetMoved().GetBytes(), m.GetLost().GetBytes(), m.GetSkipped().GetBytes()},
+	}
+}
+
+// BlockToJSON makes a block whose holders are never null.
+func BlockToJSON(b *BlockInfo) BlockJSON {
+	return BlockJSON{b.GetId(), b.GetBytes(), b.GetState(), append([]string{}, b.GetHolders()...), b.GetFrom()}
+}
+
+// EventToJSON makes an event whose data is never null.
+func EventToJSON(e *Event) EventJSON {
+	data := e.GetData()
+	if data == nil {
+		data = map[string]string{}
+	}
+	return EventJSON{e.GetIndex(), Instant(e.GetTime()), e.GetType(), e.GetNode(), data}
+}
+
+// Instant is null for an absent timestamp.
+func Instant(t *timestamppb.Timestamp) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return new(t.AsTime())
+}
+
+// Seconds keeps milliseconds: finer than that, clocks of two machines only make noise.
+func Seconds(d *durationpb.Duration) *float64 {
+	if d == nil {
+		return nil
+	}
+	return new(math.Round(d.AsDuration().Seconds()*1000) / 1000)
+}
+
+// EntryToJSON makes one line of a manifest.
+func EntryToJSON(e *ManifestEntry) EntryJSON {
+	return EntryJSON{e.GetId(), e.GetBytes(), e.GetOutcome(), e.GetPeer(), e.GetReason()}
+}
