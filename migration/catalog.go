@@ -108,6 +108,11 @@ func (c *catalog) commit(records []record, ends map[uint32]int64) error {
 	return nil
 }
 
+// forget drops the record of a block that is no longer here.
+func (c *catalog) forget(id BlockID) error {
+	return c.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketBlocks).Delete([]byte(id)) })
+}
+
 // segmentEnds tells how far each segment was committed.
 func (c *catalog) segmentEnds() (ends map[uint32]int64, err error) {
 	ends = map[uint32]int64{}

@@ -305,7 +305,11 @@ func TestDrainCarriesWhatIsWrittenMeanwhile(t *testing.T) {
 		tr.cfg.MaxBytesPerSecond = 500_000
 		for i := range 5 {
 			time.AfterFunc(time.Duration(i)*500*time.Millisecond, func() {
-				write(t, filepath.Join(a.dir, "cache", fmt.Sprint("late-", i)), contentOf("late", 10+i))
+				aside := filepath.Join(a.dir, fmt.Sprint("aside-", i)) // engines commit by renaming
+				write(t, aside, contentOf("late", 10+i))
+				if err := os.Rename(aside, filepath.Join(a.dir, "cache", fmt.Sprint("late-", i))); err != nil {
+					t.Error(err)
+				}
 			})
 			want[fmt.Sprint("cache/-/late-", i)] = contentOf("late", 10+i)
 		}
@@ -345,6 +349,17 @@ func TestDrainSendsNothingAfterItsDeadline(t *testing.T) {
 			delete(want, id)
 		}
 		wantLost(t, want, entries, "the deadline came first")
+	})
+}
+
+// The deadline comes before the stores are read. What lies in them is named all the same.
+func TestDeadlineBeforeTheScanStillNamesTheBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 500, 10)
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(context.DeadlineExceeded) // as the agent does it
+		_, entries := a.drain(t, ctx)
+		wantLost(t, want, entries, "deadline")
 	})
 }
 

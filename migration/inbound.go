@@ -287,15 +287,20 @@ func (in *inbound) end(f frame) error {
 // finish keeps what came, unless the same bytes are here already: then only the receipt is owed.
 func (in *inbound) finish(f frame, r record) (*landed, error) {
 	old, err := in.r.cfg.Vault.catalog.get(BlockID(r.ID))
+	if err == nil {
+		err = in.r.intact(old)
+	}
 	switch {
 	case err == nil && old.Sum == r.Sum && old.bytes() == r.bytes():
-		if err = in.r.intact(old); err == nil {
-			in.landing.abort()
-			return &landed{record: old, already: true}, nil
-		}
-		fallthrough
+		in.landing.abort()
+		return &landed{record: old, already: true}, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", r.ID, "err", err)
+	}
+	if old.ID != "" && errors.Is(err, fs.ErrNotExist) { // a ghost must not stand against a living block
+		if err := in.r.cfg.Vault.catalog.forget(BlockID(r.ID)); err != nil {
+			return nil, err
+		}
 	}
 	if s := in.r.stores[BlockID(r.ID).Store()]; s != nil && errors.Is(err, fs.ErrNotExist) {
 		if err := s.contradicts(r); err != nil {
@@ -382,17 +387,5 @@ func (in *inbound) close() {
 	in.flush()
 	if in.seg != nil {
 		in.r.cfg.Vault.release(in.seg, in.broken)
-	}
-}
-
-// atomicCount counts the blocks of a stream that are durable here.
-type atomicCount struct{ blocks, bytes atomic.Int64 }
-
-func (c *atomicCount) add(bytes int64, verdicts ...verdict) {
-	for _, v := range verdicts {
-		if v.Code == verdictDurable {
-			c.blocks.Add(1)
-			c.bytes.Add(bytes)
-		}
 	}
 }

@@ -32,6 +32,9 @@ type lane struct {
 	given    uint32 // the last transfer that the peer has all of: what the cap on the drain holds back is not the peer's fault
 	room     int64  // that the peer granted and that is not used up
 	changed  chan struct{}
+	// A peer that failed before has to answer for one block before it gets many: a window of them would be missing
+	// elsewhere until it fails again.
+	onProbation bool
 }
 
 const (
@@ -74,7 +77,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	if err := l.handshake(frames); err != nil {
 		return err
 	}
-	d.greeted(p)
+	l.onProbation = d.greeted(p) > 0
 	d.join(l)
 	defer d.leave(l)
 
@@ -233,27 +236,38 @@ func (l *lane) receive(frames *frameReader) error {
 				l.d.carryOut(ruling{e, Lost, describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()})
 			default:
 				e.attempts++
+				e.shun, e.shunned = l.peer.Node, time.Now().Add(2*backOff(e.attempts))
 				l.d.plan.giveBack(e, backOff(e.attempts), describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error())
 			}
 		}
 		if len(moved) > 0 {
+			l.trust()
 			l.d.moved(l.peer, moved...)
 		}
 	}
+}
+
+func (l *lane) trust() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onProbation = false
 }
 
 // returnInflight gives back what the peer never answered for. The first of those may be why: should a peer choke on it, it
 // must not be the first to be sent to everyone again. After the deadline there is nobody to give back to: the plan keeps it
 // until the account is closed.
 func (l *lane) returnInflight(ctx context.Context, err error) {
+	failures := l.d.failures(l.peer)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	why := "no receipt"
 	if err != nil && ctx.Err() == nil {
 		why = err.Error()
 	}
+	shunned := time.Now().Add(2 * backOff(failures+1))       // others first
 	for i, t := range slices.Sorted(maps.Keys(l.inflight)) { // map order must not become send order
 		e, delay := l.inflight[t], time.Duration(0)
+		e.shun, e.shunned = l.peer.Node, shunned
 		if i == 0 {
 			e.attempts++
 			delay = backOff(e.attempts)

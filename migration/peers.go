@@ -125,10 +125,17 @@ func (d *Drain) note(p *peerState, err error) time.Duration {
 
 // greeted says that a peer let a stream begin. It is well again only once it takes something (moved): one that greets and
 // fails must not be asked ten times a second.
-func (d *Drain) greeted(p *peerState) {
+func (d *Drain) greeted(p *peerState) (failures int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.trouble = ""
+	return p.failures
+}
+
+func (d *Drain) failures(p *peerState) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return p.failures
 }
 
 // moved books blocks whose receipts came from a peer.

@@ -36,6 +36,8 @@ type entry struct {
 	attempts int       // that failed at a peer
 	misreads int       // attempts that failed here, on the block's own files
 	due      time.Time // not before
+	shun     string    // the peer that failed it last
+	shunned  time.Time // not to that one before
 	why      string    // what went wrong last
 }
 
@@ -134,15 +136,19 @@ func (p *plan) seal() {
 	p.wake()
 }
 
-// take hands out the first block that is due and needs at most room bytes. ok is false when there is none now; wait is
+// take hands out the first block that is due at that peer and needs at most room bytes. ok is false when there is none now; wait is
 // then how long until one that waits is due (0: nothing waits for the clock).
-func (p *plan) take(room int64) (e entry, ok bool, wait time.Duration, err error) {
+func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	tooBig := false
 	for i, e := range p.returned {
-		if d := e.due.Sub(now); d > 0 {
+		due := e.due
+		if e.shun == peer && e.shunned.After(due) {
+			due = e.shunned
+		}
+		if d := due.Sub(now); d > 0 {
 			if wait == 0 || d < wait {
 				wait = d
 			}
@@ -209,12 +215,12 @@ func (p *plan) empty() bool {
 }
 
 // next waits for what take hands out.
-func (p *plan) next(ctx context.Context, room int64) (entry, error) {
+func (p *plan) next(ctx context.Context, peer string, room int64) (entry, error) {
 	for {
 		p.mu.Lock()
 		changed := p.watch()
 		p.mu.Unlock()
-		e, ok, wait, err := p.take(room)
+		e, ok, wait, err := p.take(peer, room)
 		if ok || err != nil {
 			return e, err
 		}

@@ -46,7 +46,7 @@ func TestPlanOrder(t *testing.T) {
 			p.seal()
 			var got bytes.Buffer
 			for {
-				e, err := p.next(t.Context(), unlimited)
+				e, err := p.next(t.Context(), "b", unlimited)
 				if err == errSettled {
 					break
 				}
@@ -89,7 +89,7 @@ func TestPlanKeepsLittleInMemory(t *testing.T) {
 		t.Errorf("100,000 planned blocks take %d KiB of memory", grown>>10)
 	}
 	for i := range count {
-		e, ok, _, err := p.take(unlimited)
+		e, ok, _, err := p.take("b", unlimited)
 		if !ok || err != nil || e.ID != block(i, 0).ID {
 			t.Fatalf("block %d came back as %s, %v, %v", i, e.ID, ok, err)
 		}
@@ -126,13 +126,13 @@ func TestPlanWithoutADiskMakesTheScanWait(t *testing.T) {
 			t.Fatalf("%d blocks planned in %d bytes, trouble %v", added, p.unspooled(), p.trouble())
 		}
 		for i := range count {
-			e, err := p.next(t.Context(), unlimited)
+			e, err := p.next(t.Context(), "b", unlimited)
 			if err != nil || e.ID != block(i, 0).ID {
 				t.Fatalf("block %d came back as %s, %v", i, e.ID, err)
 			}
 			p.settle(1)
 		}
-		if _, err := p.next(t.Context(), unlimited); err != errSettled || added != count {
+		if _, err := p.next(t.Context(), "b", unlimited); err != errSettled || added != count {
 			t.Errorf("got %v after %d blocks", err, added)
 		}
 	})
@@ -154,7 +154,7 @@ func TestPlanThatCannotBeReadBackCountsWhatIsInIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.seal()
-	e, ok, _, err := p.take(unlimited)
+	e, ok, _, err := p.take("b", unlimited)
 	if !ok || err != nil || e.ID != block(5000, 0).ID {
 		t.Errorf("got %s, %v, %v, want the block of the other spool", e.ID, ok, err)
 	}
@@ -169,43 +169,58 @@ func TestPlanGivesBackWhenDueAndNotBefore(t *testing.T) {
 		p := newPlan(t.TempDir())
 		p.add(t.Context(), block(1, 10))
 		p.seal()
-		e, err := p.next(t.Context(), unlimited)
+		e, err := p.next(t.Context(), "b", unlimited)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.giveBack(e, 3*time.Second, "why")
 		began := time.Now()
-		e, err = p.next(t.Context(), unlimited)
+		e, err = p.next(t.Context(), "b", unlimited)
 		if err != nil || time.Since(began) != 3*time.Second || e.why != "why" {
 			t.Errorf("got %+v, %v after %v, want it after 3 s", e, err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := p.next(ctx, unlimited); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.next(ctx, "b", unlimited); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v while a block is out, want to wait", err)
 		}
 		if p.settled() {
 			t.Error("settled while a block is out")
 		}
 		p.settle(1)
-		if _, err := p.next(t.Context(), unlimited); err != errSettled {
+		if _, err := p.next(t.Context(), "b", unlimited); err != errSettled {
 			t.Errorf("got %v, want settled", err)
 		}
 	})
+}
+
+// A block goes back to the peer that failed it later than to any other.
+func TestPlanOffersAFailedBlockToOthersFirst(t *testing.T) {
+	p := newPlan(t.TempDir())
+	p.add(t.Context(), block(1, 10))
+	e, _, _, _ := p.take("b", unlimited)
+	e.shun, e.shunned = "b", time.Now().Add(time.Hour)
+	p.giveBack(e, 0, "")
+	if _, ok, wait, err := p.take("b", unlimited); ok || err != nil || wait < 59*time.Minute {
+		t.Errorf("to the same: got %v, %v, wait %v", ok, err, wait)
+	}
+	if _, ok, _, err := p.take("c", unlimited); !ok || err != nil {
+		t.Errorf("to another: got %v, %v", ok, err)
+	}
 }
 
 func TestPlanIsIdleOnlyWhenNothingIsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlan(t.TempDir())
 		p.add(t.Context(), block(1, 10))
-		e, _, _, _ := p.take(unlimited)
+		e, _, _, _ := p.take("b", unlimited)
 		idle := make(chan time.Time, 1)
 		go func() { p.idle(t.Context()); idle <- time.Now() }()
 		began := time.Now()
 		time.Sleep(time.Second)
 		p.giveBack(e, 0, "")
 		time.Sleep(time.Second)
-		p.take(unlimited)
+		p.take("b", unlimited)
 		time.Sleep(time.Second)
 		p.settle(1)
 		if took := (<-idle).Sub(began); took != 3*time.Second {
@@ -220,14 +235,14 @@ func TestPlanHandsOutWhatFits(t *testing.T) {
 		p.add(t.Context(), block(i, size))
 	}
 	for _, want := range []int{0, 2} {
-		if e, ok, _, err := p.take(100); !ok || err != nil || e.ID != block(want, 0).ID {
+		if e, ok, _, err := p.take("b", 100); !ok || err != nil || e.ID != block(want, 0).ID {
 			t.Errorf("got %s, %v, %v, want block %d", e.ID, ok, err, want)
 		}
 	}
-	if _, ok, _, err := p.take(100); ok || err != errNoRoom {
+	if _, ok, _, err := p.take("b", 100); ok || err != errNoRoom {
 		t.Errorf("got %v, %v, want that nothing fits", ok, err)
 	}
-	if e, ok, _, err := p.take(1000); !ok || err != nil || e.ID != block(1, 0).ID {
+	if e, ok, _, err := p.take("b", 1000); !ok || err != nil || e.ID != block(1, 0).ID {
 		t.Errorf("got %s, %v, %v, want the large block where it fits", e.ID, ok, err)
 	}
 }

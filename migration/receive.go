@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -279,3 +280,15 @@ func (r *Receiver) intact(old record) error {
 
 // VaultDir is where an agent with that data directory keeps its vault.
 func VaultDir(dataDir string) string { return filepath.Join(dataDir, "vault") }
+
+// atomicCount counts the blocks of a stream that are durable here.
+type atomicCount struct{ blocks, bytes atomic.Int64 }
+
+func (c *atomicCount) add(bytes int64, verdicts ...verdict) {
+	for _, v := range verdicts {
+		if v.Code == verdictDurable {
+			c.blocks.Add(1)
+			c.bytes.Add(bytes)
+		}
+	}
+}

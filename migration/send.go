@@ -10,15 +10,15 @@ import (
 // send writes blocks until none is left (errSettled), the peer has no room, or ctx ends.
 func (l *lane) send(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := l.wait(ctx, func() bool { return l.bytes < maxInflightBytes && len(l.inflight) < maxInflightBlocks }); err != nil {
+		if err := l.wait(ctx, l.open); err != nil {
 			return err
 		}
-		e, ok, _, err := l.d.plan.take(l.roomLeft())
+		e, ok, _, err := l.d.plan.take(l.peer.Node, l.roomLeft())
 		if err == nil && !ok {
 			if err := l.flush(ctx); err != nil {
 				return err
 			}
-			e, err = l.d.plan.next(ctx, l.roomLeft())
+			e, err = l.d.plan.next(ctx, l.peer.Node, l.roomLeft())
 		}
 		if err == errNoRoom {
 			// What is on its way may take a slow disk longer than a connection's farewell lasts.
@@ -35,6 +35,14 @@ func (l *lane) send(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// open reports whether another block may be on its way.
+func (l *lane) open() bool {
+	if l.onProbation {
+		return len(l.inflight) == 0
+	}
+	return l.bytes < maxInflightBytes && len(l.inflight) < maxInflightBlocks
 }
 
 func (l *lane) roomLeft() int64 {

@@ -264,6 +264,18 @@ func TestFileAlreadyInThePlaceIsNeverOverwritten(t *testing.T) {
 	})
 }
 
+// Directories of one store are one name space, and the first that has a name wins: a landing elsewhere would be hidden.
+func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "c0", "c1"))
+	for name, p := range map[string]string{"x": "c1/x", "y": "c0/y"} { // x would land in c0, y in c1
+		write(t, filepath.Join(n.dir, p), []byte("own"))
+		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 3}}}
+		if _, err := landInPlace(n.stores[0], o, n.vault.catalog); !errors.Is(err, errOccupied) {
+			t.Errorf("%s: got %v, want that the place is taken", name, err)
+		}
+	}
+}
+
 // The engine writes its file between the landing's look and its end.
 func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
@@ -296,7 +308,7 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 func TestCommitKeepsTheOthers(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	var batch []*landed
-	for _, name := range []string{"bad", "good"} {
+	for _, name := range []string{"bad", "deep/er/bad", "good"} {
 		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 0}}}
 		l, err := landInPlace(n.stores[0], o, n.vault.catalog)
 		if err != nil {
@@ -309,9 +321,33 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 		batch = append(batch, done)
 	}
 	write(t, filepath.Join(n.dir, "cache/bad"), []byte("in the way"))
+	write(t, filepath.Join(n.dir, "cache/deep"), []byte("a file where a directory should be"))
 	held := newCommitter(n.vault, nil).durable(batch)
-	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[1].fault != nil {
-		t.Errorf("got %v, %v", held, batch[1].fault)
+	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[2].fault != nil || batch[0].fault == nil || batch[1].fault == nil {
+		t.Errorf("got %v, faults %v, %v, %v", held, batch[0].fault, batch[1].fault, batch[2].fault)
+	}
+}
+
+func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
+	n := newNode(t, "b")
+	for kept, want := range map[int64]int64{0: -1, 100: 100} {
+		s, err := n.vault.acquire()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.append(make([]byte, 300)), s.w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		n.vault.keep(s, kept)
+		n.vault.spoil(s, errors.New("the catalog could not be written"))
+		n.vault.release(s, false)
+		got := int64(-1)
+		if info, err := os.Stat(n.vault.segmentPath(s.no)); err == nil {
+			got = info.Size()
+		}
+		if got != want {
+			t.Errorf("a segment of 300 bytes, %d of them receipted, has %d now, want %d", kept, got, want)
+		}
 	}
 }
 
@@ -384,6 +420,27 @@ func TestPlacedFileThatItsEngineReplaced(t *testing.T) {
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 100))))
 	if got := n.content(t, "cache/-/y"); !bytes.Equal(got, contentOf("y", 100)) {
 		t.Error("a receipt for what is not here")
+	}
+}
+
+// What an engine removed long ago is no reason to refuse another node's block of that name.
+func TestRemovedBlockStandsAgainstNothing(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Origin: "elsewhere", Members: []memberSize{{"x", 100}}}
+	wantDurable(t, landAll(t, n, openingFrames(1, o, contentOf("first", 100))))
+	if err := os.Remove(filepath.Join(n.dir, "cache/x")); err != nil {
+		t.Fatal(err)
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("second", 100))))
+	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("second", 100)) {
+		t.Error("it does not read as what came last")
+	}
+}
+
+func TestSyncPassesByWhatIsGone(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	if err := n.stores[0].syncAll([]place{{0, "an/application/that/ended"}, {0, "."}}); err != nil {
+		t.Error(err)
 	}
 }
 

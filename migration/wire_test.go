@@ -425,7 +425,10 @@ func TestReceiverStoppedStillGivesItsReceipts(t *testing.T) {
 
 // blockFrames is a block of one member of at most a chunk, as a sender would send it.
 func blockFrames(transfer uint32, id string, content []byte) []byte {
-	o := opening{ID: id, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{BlockID(id).Name(), int64(len(content))}}}
+	return openingFrames(transfer, opening{ID: id, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{BlockID(id).Name(), int64(len(content))}}}, content)
+}
+
+func openingFrames(transfer uint32, o opening, content []byte) []byte {
 	b := appendFrame(nil, frameOpen, transfer, o.append(nil))
 	s := newSummer()
 	s.member(int64(len(content)))
