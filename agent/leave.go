@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -18,8 +16,9 @@ import (
 const (
 	// retryCall is the pause between attempts to tell the coordinator something that it has not heard.
 	retryCall = time.Second
-	// callTimeout bounds one attempt.
-	callTimeout = 5 * time.Second
+	// callTimeout bounds one attempt; goodbyeTimeout one that carries a manifest, which may have a million entries.
+	callTimeout    = 5 * time.Second
+	goodbyeTimeout = time.Minute
 	// leastSending is what a drain gets whose notice leaves no time at all (EC2's hibernation): the machine may yet live
 	// for some seconds, and each carries blocks.
 	leastSending = 5 * time.Second
@@ -137,7 +136,7 @@ func (a *Agent) sendUntil(i preemption.Incident) time.Time {
 
 // announce says WorkerDecommission until the coordinator has heard it.
 func (a *Agent) announce(ctx context.Context) {
-	a.insist(ctx, func(ctx context.Context) error {
+	a.insist(ctx, callTimeout, func(ctx context.Context) error {
 		notice := a.apiNotice()
 		if notice == nil {
 			return nil
@@ -152,7 +151,7 @@ func (a *Agent) goodbye(ctx context.Context) {
 	if p.Told || p.Drained == nil {
 		return
 	}
-	a.insist(ctx, func(ctx context.Context) error {
+	a.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
 		p, _ := a.news.read()
 		return a.beat.Goodbye(ctx, a.summary(p), a.legible(a.manifest(p.Incident.ID)))
 	})
@@ -166,9 +165,9 @@ func (a *Agent) goodbye(ctx context.Context) {
 
 // insist repeats a call until it succeeds or ctx ends. The heartbeat logs that the coordinator is away; saying it here
 // again would be noise.
-func (a *Agent) insist(ctx context.Context, call func(context.Context) error) {
+func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(context.Context) error) {
 	for ctx.Err() == nil {
-		attempt, cancel := context.WithTimeout(ctx, callTimeout)
+		attempt, cancel := context.WithTimeout(ctx, patience)
 		err := call(attempt)
 		cancel()
 		if err == nil {
@@ -283,50 +282,4 @@ func left(deadline time.Time) time.Duration {
 		return 0
 	}
 	return time.Until(deadline).Round(time.Millisecond)
-}
-
-// directives are the coordinator's wishes as one more source of notices.
-type directives struct {
-	next func(context.Context) (*api.Directive, error)
-	last string
-	kept *api.Directive // another wish that came in place of the last: given once that is withdrawn
-}
-
-// Next waits for another wish, or for the end of the one that stands.
-func (d *directives) Next(ctx context.Context) (preemption.Notice, error) {
-	for {
-		w, err := d.kept, error(nil)
-		if w == nil {
-			w, err = d.next(ctx)
-		}
-		if err != nil {
-			return preemption.Notice{}, err
-		}
-		d.kept = nil
-		if w != nil && d.last != "" && w.Decommission != d.last {
-			w, d.kept = nil, w // the one that stood was taken back between two beats
-		}
-		n := preemption.Notice{Source: preemption.SourceOperator, Kind: preemption.KindDecommission, SeenAt: time.Now()}
-		if w == nil {
-			if d.last == "" {
-				continue
-			}
-			n.ID, n.Withdrawn, d.last = d.last, true, ""
-			return n, nil
-		}
-		n.ID, n.Reason, d.last = w.Decommission, w.Reason, w.Decommission
-		if w.Remaining != nil {
-			n.Deadline = n.SeenAt.Add(w.Remaining.AsDuration())
-		}
-		return n, nil
-	}
-}
-
-var errNoAddress = errors.New("no address of this machine leads to a coordinator: set listen.advertise")
-
-func remaining(deadline time.Time) *durationpb.Duration {
-	if deadline.IsZero() {
-		return nil
-	}
-	return durationpb.New(time.Until(deadline))
 }

@@ -175,6 +175,8 @@ func incarnation(dataDir string) (string, error) {
 	return s, nil
 }
 
+var errNoAddress = errors.New("no address of this machine leads to a coordinator: set listen.advertise")
+
 // advertised is the address that peers are told.
 func (a *Agent) advertised() (string, error) {
 	if a.cfg.Listen.Advertise != "" {

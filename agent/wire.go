@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -125,4 +126,12 @@ func (a *Agent) ready() {
 	if a.deps.Ready != nil {
 		a.deps.Ready()
 	}
+}
+
+// remaining is the time to a deadline on the wire: absent where none is known.
+func remaining(deadline time.Time) *durationpb.Duration {
+	if deadline.IsZero() {
+		return nil
+	}
+	return durationpb.New(time.Until(deadline))
 }
