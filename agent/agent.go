@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,7 +39,9 @@ type Deps struct {
 
 // Agent is one node's agent. It is made by New and runs once.
 type Agent struct {
-	cfg     Config
+	cfg     Config // as in the file, but for what the cloud filled in
+	file    Config
+	limits  atomic.Pointer[limits]
 	deps    Deps
 	log     *slog.Logger
 	started time.Time

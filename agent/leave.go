@@ -65,8 +65,8 @@ func (a *Agent) tell(ctx context.Context) {
 func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, ended bool) {
 	d, err := migration.NewDrain(migration.DrainConfig{
 		Node: a.cfg.Node.Name, Incident: incident, Dir: a.journal.incidentDir(incident), Stores: a.stores, Vault: a.vault,
-		Settle: a.receiver.Settle, Peers: a.peers, Dial: a.dialPeer, Connections: a.cfg.Drain.ConnectionsPerPeer,
-		MaxBytesPerSecond: int64(a.cfg.Drain.MaxBytesPerSecond), Log: a.log,
+		Settle: a.receiver.Settle, Peers: a.peers, Dial: a.dialPeer, Connections: a.limits.Load().Drain.ConnectionsPerPeer,
+		MaxBytesPerSecond: int64(a.limits.Load().Drain.MaxBytesPerSecond), Log: a.log,
 	})
 	if err != nil {
 		a.log.Error("the drain cannot begin", "err", err)
@@ -121,9 +121,9 @@ func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc)
 func (a *Agent) sendUntil(i preemption.Incident) time.Time {
 	deadline := i.Deadline()
 	if deadline.IsZero() {
-		return i.NoticedAt().Add(a.cfg.Drain.Timeout)
+		return i.NoticedAt().Add(a.limits.Load().Drain.Timeout)
 	}
-	tail := a.cfg.Drain.Tail
+	tail := a.limits.Load().Drain.Tail
 	if tail == 0 {
 		tail = i.Tail()
 	}

@@ -34,8 +34,10 @@ func TestSendUntil(t *testing.T) {
 			if row.lead != 0 {
 				n.Deadline = noticed.Add(row.lead)
 			}
-			a := &Agent{cfg: Default()}
-			a.cfg.Drain.Tail = row.tail
+			a := &Agent{}
+			bounds := Default().Drain
+			bounds.Tail = row.tail
+			a.limits.Store(&limits{Drain: bounds})
 			if got := a.sendUntil(preemption.Open(n)).Sub(noticed); got != row.want {
 				t.Errorf("got %s after the notice, want %s", got, row.want)
 			}

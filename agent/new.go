@@ -38,8 +38,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if got := deps.Identity.Name(); got.Role != certs.RoleNode || got.Name != cfg.Node.Name {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
-	a := &Agent{cfg: cfg, deps: deps, log: deps.Log, started: time.Now(), manual: preemption.NewManual(), meter: disks.NewMeter(roomEvery)}
+	a := &Agent{cfg: cfg, file: cfg, deps: deps, log: deps.Log, started: time.Now(), manual: preemption.NewManual(), meter: disks.NewMeter(roomEvery)}
 	a.news.init()
+	a.limits.Store(&limits{cfg.Drain, cfg.Receive})
 	defer func() {
 		if err != nil {
 			a.close()

@@ -66,7 +66,7 @@ func (a *Agent) lookAtDisks(ctx context.Context) {
 	var found []*api.Disk
 	for _, p := range a.diskPaths() {
 		s, err := a.meter.Space(ctx, p)
-		d := &api.Disk{Path: p, Health: "HEALTHY", TotalBytes: s.TotalBytes, UsableBytes: max(0, s.UsableBytes-int64(a.cfg.Receive.ReserveBytes))}
+		d := &api.Disk{Path: p, Health: "HEALTHY", TotalBytes: s.TotalBytes, UsableBytes: max(0, s.UsableBytes-int64(a.limits.Load().Receive.ReserveBytes))}
 		if err != nil {
 			d.Health, d.UsableBytes = "IO_HANG", 0 // no answer is not room
 		}
@@ -95,7 +95,7 @@ func (a *Agent) roomAt(path string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(0, s.UsableBytes-int64(a.cfg.Receive.ReserveBytes)), nil
+	return max(0, s.UsableBytes-int64(a.limits.Load().Receive.ReserveBytes)), nil
 }
 
 // retryNoticed is when a peer may ask a node under notice again: the notice may be withdrawn.

@@ -81,6 +81,16 @@ func (s *state) setDrain(d *migration.Drain) {
 	s.drain = d
 }
 
+// limitRate changes the cap of the running drain, if there is one.
+func (s *state) limitRate(bytesPerSecond int64) {
+	s.mu.Lock()
+	d := s.drain
+	s.mu.Unlock()
+	if d != nil {
+		d.Limit(bytesPerSecond)
+	}
+}
+
 func (s *state) progress() (migration.Progress, bool) {
 	s.mu.Lock()
 	d := s.drain

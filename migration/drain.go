@@ -101,11 +101,8 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 	}
-	limit, burst := rate.Inf, 0
-	if cfg.MaxBytesPerSecond > 0 {
-		limit, burst = rate.Limit(cfg.MaxBytesPerSecond), laneBuffer
-	}
-	d.limit = rate.NewLimiter(limit, burst)
+	d.limit = rate.NewLimiter(rate.Inf, capStep)
+	d.Limit(cfg.MaxBytesPerSecond)
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		cfg.Log.Error("no directory for the plan and the manifest; draining without", "err", err)
 	}
@@ -119,6 +116,15 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	l.summary.Moved = earlier
 	d.found = earlier
 	return d, nil
+}
+
+// Limit changes the cap on the whole drain while it runs; 0: no cap. What waits for the old one waits for the rest of that.
+func (d *Drain) Limit(bytesPerSecond int64) {
+	limit := rate.Inf
+	if bytesPerSecond > 0 {
+		limit = rate.Limit(bytesPerSecond)
+	}
+	d.limit.SetLimit(limit)
 }
 
 // recall reads what an earlier run moved: 16 bytes of memory a block, only after a crash.

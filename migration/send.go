@@ -5,6 +5,8 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+
+	"golang.org/x/time/rate"
 )
 
 // send writes blocks until none is left (errSettled), the peer has no room, or ctx ends.
@@ -75,19 +77,45 @@ func (l *lane) flush(ctx context.Context) error {
 	if len(l.buf) == 0 {
 		return ctx.Err()
 	}
-	if err := l.d.limit.WaitN(ctx, len(l.buf)); err != nil {
-		<-ctx.Done() // the cap on the drain does not let so much through before the deadline
-		return ctx.Err()
+	for sent := 0; sent < len(l.buf); {
+		ready, err := l.allowed(ctx, sent)
+		if err != nil {
+			return err
+		}
+		l.writing.Store(true)
+		_, err = l.conn.Write(l.buf[sent:ready])
+		l.writing.Store(false)
+		l.beat.Add(1)
+		if err != nil {
+			return err
+		}
+		sent = ready
 	}
-	l.writing.Store(true)
-	_, err := l.conn.Write(l.buf)
-	l.writing.Store(false)
-	l.beat.Add(1)
 	l.mu.Lock()
 	l.given = l.last - l.current
 	l.mu.Unlock()
 	l.buf = l.buf[:0]
-	return err
+	return nil
+}
+
+// capStep is what a lane waits for at once under a cap: little, so that a cap that is lifted is felt soon, and that the
+// deadline finds little waiting.
+const capStep = 32 << 10
+
+// allowed waits until the cap lets more of the buffer through than was sent, and says how much: without a cap all of it.
+func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
+	for ready = sent; ready < len(l.buf); {
+		n := min(len(l.buf)-ready, capStep)
+		if err := l.d.limit.WaitN(ctx, n); err != nil {
+			<-ctx.Done() // the cap on the drain does not let so much through before the deadline
+			return ready, ctx.Err()
+		}
+		ready += n
+		if l.d.limit.Limit() != rate.Inf {
+			break
+		}
+	}
+	return ready, nil
 }
 
 // space makes sure that n more bytes fit into the buffer.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -22,7 +23,8 @@ func agentCommand() *cobra.Command {
 		Long: `Run this machine's agent: it hears that the machine will go and moves its blocks to peers before the deadline.
 
 SIGTERM and SIGINT stop it without decommissioning the node; a drain under way goes on when it is started again.
-SIGPWR says DecommissionSelf, as ` + "`lifeboat decommission --self`" + ` does.`,
+SIGPWR says DecommissionSelf, as ` + "`lifeboat decommission --self`" + ` does. SIGHUP reads the configuration again: drain and receive
+change at once, the rest needs a restart; a file with faults changes nothing.`,
 		Example: `  lifeboat agent --config /etc/lifeboat/agent.yaml
   lifeboat agent --config agent.yaml --log-format json`,
 		Args: cobra.NoArgs,
@@ -44,25 +46,41 @@ SIGPWR says DecommissionSelf, as ` + "`lifeboat decommission --self`" + ` does.`
 				return err
 			}
 			defer systemd.Stopping() // systemd stops waiting for nothing if it misses this
-			return runAgent(cmd.Context(), a)
+			return runAgent(cmd.Context(), a, func() { reloadAgent(log, f.config, a) })
 		},
 	}
 	f.register(cmd, "/etc/lifeboat/agent.yaml")
 	return cmd
 }
 
-// runAgent runs the agent and hands it SIGPWR, the signal by which Spark's own scripts decommission a worker.
-func runAgent(ctx context.Context, a *agent.Agent) error {
-	power := make(chan os.Signal, 1)
-	signal.Notify(power, syscall.SIGPWR)
-	defer signal.Stop(power)
+// reloadAgent hands the agent the file as it is now, unless it has faults.
+func reloadAgent(log *slog.Logger, file string, a *agent.Agent) {
+	cfg, err := agent.Load(file)
+	if err != nil {
+		log.Error("the configuration has faults: the one in force stays", "err", err)
+		return
+	}
+	left := a.Reload(cfg)
+	log.Info("configuration reloaded", "needs_restart", left)
+}
+
+// runAgent runs the agent and hands it its signals: SIGPWR, by which Spark's own scripts decommission a worker, and
+// SIGHUP.
+func runAgent(ctx context.Context, a *agent.Agent, reload func()) error {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGPWR, syscall.SIGHUP)
+	defer signal.Stop(signals)
 	listening, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
 			select {
-			case <-power:
+			case s := <-signals:
+				if s == syscall.SIGHUP {
+					reload()
+					continue
+				}
 				// It says when the drain has begun; there is nobody to tell, and Run logs it.
 				_, _ = a.DecommissionSelf(listening, preemption.SourceSignal, time.Time{}, "SIGPWR")
 			case <-listening.Done():

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os/signal"
+	"syscall"
+
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/coordinator"
@@ -39,6 +42,8 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 				return err
 			}
 			defer systemd.Stopping() // systemd stops waiting for nothing if it misses this
+			// A terminal that goes, or a habit, must not end the memory of a fleet.
+			signal.Ignore(syscall.SIGHUP)
 			return c.Run(cmd.Context())
 		},
 	}

@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// What may change while the agent runs changes; what may not is named and stays.
+func TestReload(t *testing.T) {
+	old := Default()
+	old.Node.Name, old.Coordinators = "host-a", []string{"10.0.0.1:7411"}
+	a := &Agent{cfg: old, file: old}
+	a.news.init()
+	a.cfg.Node.Zone = "us-east-1a" // filled in by the cloud: no change of the file's
+	a.limits.Store(&limits{old.Drain, old.Receive})
+
+	now := old
+	now.Drain.Timeout, now.Receive.ReserveBytes = 2*time.Hour, 7
+	if left := a.Reload(now); len(left) != 0 {
+		t.Errorf("got %v left alone, want all taken over", left)
+	}
+	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || got.Receive.ReserveBytes != 7 {
+		t.Errorf("got %+v", got)
+	}
+	now.Coordinators, now.Receive.MaxStreams, now.Listen.HTTP = []string{"10.0.0.2:7411"}, 3, "127.0.0.1:1"
+	if left, want := a.Reload(now), []string{"coordinators", "listen", "receive.max_streams"}; !slices.Equal(left, want) {
+		t.Errorf("got %v left alone, want %v", left, want)
+	}
+}

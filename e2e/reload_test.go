@@ -1,0 +1,49 @@
+package e2e_test
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// At 3 a.m. the cap that was meant for quiet days stands in the way of a drain: it is lifted without a restart. A file
+// with faults changes nothing, and what needs a restart is named.
+func TestCapIsLiftedMidDrain(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.agent("host-a", capped), f.agent("host-b")
+	a.fill(40, 100<<20) // takes all of its time under the cap
+	f.up()
+	a.verb("decommission", "--self", "--timeout", "120s").exits(0)
+	a.underWay(1)
+
+	a.reconfigure("drain: {max_bytes_per_second: -1}", "nonsense: 1")
+	a.signal(syscall.SIGHUP)
+	f.until(5*time.Second, a.logs("the configuration has faults: the one in force stays", "nonsense"))
+
+	a.reconfigure("drain: {max_bytes_per_second: 0}", "cloud: {provider: none, poll: 2s}")
+	a.signal(syscall.SIGHUP)
+	f.until(5*time.Second, a.logs("configuration reloaded", "needs_restart=[cloud]"))
+	a.drained()
+	a.gone("manual", "manual")
+	a.kill()
+	f.gets(a.blocks)
+	b.onSocket().serves(t, a.blocks)
+}
+
+// logs is nil once a daemon has logged all of the words.
+func (d *daemon) logs(words ...string) func() error {
+	return func() error {
+		log := d.logged()
+		for _, w := range words {
+			if !strings.Contains(log, w) {
+				return &missing{w}
+			}
+		}
+		return nil
+	}
+}
+
+type missing struct{ word string }
+
+func (m *missing) Error() string { return "not logged: " + m.word }
