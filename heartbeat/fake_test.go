@@ -134,7 +134,7 @@ type coordinator struct {
 	calls      []proto.Message
 	summary    *api.ManifestSummary
 	entries    []string
-	cut        int // manifests that did not arrive whole
+	whole      int // manifests that arrived to their end
 
 	onBeat    func(context.Context) error                      // called without the lock; its error replaces the reply
 	onReport  func(context.Context) error                      // called before a report is read
@@ -211,14 +211,15 @@ func (c *coordinator) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReque
 	for {
 		r, err := stream.Recv()
 		if err == io.EOF {
+			c.mu.Lock()
+			c.whole++
+			c.mu.Unlock()
 			return stream.SendAndClose(&api.GoodbyeReply{})
 		}
-		c.mu.Lock()
 		if err != nil {
-			c.cut++
-			c.mu.Unlock()
 			return err
 		}
+		c.mu.Lock()
 		if r.Summary != nil {
 			c.summary = r.Summary
 		}
