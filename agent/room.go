@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -28,14 +29,38 @@ func (a *Agent) watchRoom(ctx context.Context) error {
 	a.countHeld()
 	tick := time.NewTicker(roomEvery)
 	defer tick.Stop()
+	said := ""
 	for {
 		a.lookAtDisks(ctx)
+		if line := headline(a.status()); line != said {
+			said = line
+			if err := systemd.Status("%s", line); err != nil {
+				a.log.Debug("the service manager was not told", "err", err)
+			}
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// headline is the line that `systemctl status` shows.
+func headline(s *api.Status) string {
+	held := fmt.Sprintf("%d blocks held for others", s.HeldBlocks)
+	n := s.Notice
+	if n == nil {
+		return "no notice; " + held
+	}
+	line := fmt.Sprintf("under notice: %s from %s", n.Kind, n.Source)
+	if n.Remaining != nil {
+		line += fmt.Sprintf(", %s left", max(0, n.Remaining.AsDuration()).Round(time.Second))
+	}
+	if d := s.Drain; d != nil {
+		line += fmt.Sprintf("; %s: %d of %d blocks moved, %d lost", d.Phase, d.BlocksMoved, d.BlocksTotal, d.BlocksLost)
+	}
+	return line + "; " + held
 }
 
 // countHeld counts what landed before this process started.

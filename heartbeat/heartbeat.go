@@ -21,8 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/status"
-
 	"github.com/lifeboat/lifeboat/api"
 )
 
@@ -191,12 +189,4 @@ func (c *Client) tellDone(err error) {
 	if err != nil {
 		c.tellTrouble = words(err)
 	}
-}
-
-// words is an error without the plumbing that gRPC wraps around what a coordinator or the network said.
-func words(err error) string {
-	if s, ok := status.FromError(err); ok {
-		return s.Message()
-	}
-	return err.Error()
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/preemption"
-	"github.com/lifeboat/lifeboat/systemd"
 )
 
 func agentCommand() *cobra.Command {
@@ -45,7 +44,7 @@ change at once, the rest needs a restart; a file with faults changes nothing.`,
 			if err != nil {
 				return err
 			}
-			defer systemd.Stopping() // systemd stops waiting for nothing if it misses this
+			defer context.AfterFunc(cmd.Context(), stopping)()
 			return runAgent(cmd.Context(), a, func() { reloadAgent(log, f.config, a) })
 		},
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os/signal"
 	"syscall"
 
@@ -41,7 +42,7 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 			if err != nil {
 				return err
 			}
-			defer systemd.Stopping() // systemd stops waiting for nothing if it misses this
+			defer context.AfterFunc(cmd.Context(), stopping)()
 			// A terminal that goes, or a habit, must not end the memory of a fleet.
 			signal.Ignore(syscall.SIGHUP)
 			return c.Run(cmd.Context())

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/systemd"
 )
 
 // daemonFlags are what the daemons share.
@@ -55,3 +56,7 @@ func badConfig(err error) error {
 	}
 	return err
 }
+
+// stopping tells the service manager as soon as the daemon was told. Nothing depends on it, so a failure is not worth a
+// line among a daemon's last ones.
+func stopping() { _ = systemd.Stopping() }

@@ -1,0 +1,28 @@
+package heartbeat
+
+import (
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/status"
+)
+
+// words is an error as a person should read it: without the three layers that gRPC wraps around what a coordinator or the
+// network said. It is for logs and tables; nothing branches on it.
+func words(err error) string {
+	text := err.Error()
+	inner, ok := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err)
+	if !ok {
+		return text
+	}
+	said := inner.GRPCStatus().Message()
+	if reason, ok := strings.CutPrefix(said, `connection error: desc = "`); ok {
+		reason = strings.TrimSuffix(reason, `"`)
+		reason = strings.TrimPrefix(reason, "transport: ")
+		said = strings.TrimPrefix(reason, "Error while dialing: ")
+	}
+	return strings.Replace(text, inner.Error(), said, 1)
+}
