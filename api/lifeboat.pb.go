@@ -37,6 +37,7 @@ type RegisterRequest struct {
 	Pool          string  `protobuf:"bytes,5,opt,name=pool,proto3" json:"pool,omitempty"`
 	Version       string  `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Status        *Status `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Sequence      uint64  `protobuf:"varint,8,opt,name=sequence,proto3" json:"sequence,omitempty"` // as in HeartbeatRequest; what it names is the newest, whatever was heard before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -118,6 +119,13 @@ func (x *RegisterRequest) GetStatus() *Status {
 		return x.Status
 	}
 	return nil
+}
+
+func (x *RegisterRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
 }
 
 type RegisterReply struct {
@@ -716,11 +724,14 @@ func (x *StoreInfo) GetLand() string {
 }
 
 type HeartbeatRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Status        *Status                `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
-	PeersVersion  uint64                 `protobuf:"varint,4,opt,name=peers_version,json=peersVersion,proto3" json:"peers_version,omitempty"` // of the peer list that the agent has
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Node         string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation  string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Status       *Status                `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	PeersVersion uint64                 `protobuf:"varint,4,opt,name=peers_version,json=peersVersion,proto3" json:"peers_version,omitempty"` // of the peer list that the agent has
+	// Rises with everything that an agent says of itself. A call that a cut link held back arrives behind newer ones: what
+	// is older than what was heard says nothing. 0: not numbered.
+	Sequence      uint64 `protobuf:"varint,5,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -779,6 +790,13 @@ func (x *HeartbeatRequest) GetStatus() *Status {
 func (x *HeartbeatRequest) GetPeersVersion() uint64 {
 	if x != nil {
 		return x.PeersVersion
+	}
+	return 0
+}
+
+func (x *HeartbeatRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
 	}
 	return 0
 }
@@ -1003,6 +1021,7 @@ type WorkerDecommissionRequest struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Notice        *Notice                `protobuf:"bytes,3,opt,name=notice,proto3" json:"notice,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"` // as in HeartbeatRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1058,6 +1077,13 @@ func (x *WorkerDecommissionRequest) GetNotice() *Notice {
 	return nil
 }
 
+func (x *WorkerDecommissionRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 type WorkerDecommissionReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1099,6 +1125,7 @@ type WithdrawDecommissionRequest struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Incident      string                 `protobuf:"bytes,3,opt,name=incident,proto3" json:"incident,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,4,opt,name=sequence,proto3" json:"sequence,omitempty"` // as in HeartbeatRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1152,6 +1179,13 @@ func (x *WithdrawDecommissionRequest) GetIncident() string {
 		return x.Incident
 	}
 	return ""
+}
+
+func (x *WithdrawDecommissionRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
 }
 
 type WithdrawDecommissionReply struct {
@@ -3304,7 +3338,7 @@ var File_lifeboat_proto protoreflect.FileDescriptor
 
 const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
-	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd9\x01\n" +
+	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x01\n" +
 	"\x0fRegisterRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12!\n" +
@@ -3312,7 +3346,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x12\n" +
 	"\x04pool\x18\x05 \x01(\tR\x04pool\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12+\n" +
-	"\x06status\x18\a \x01(\v2\x13.lifeboat.v1.StatusR\x06status\"O\n" +
+	"\x06status\x18\a \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12\x1a\n" +
+	"\bsequence\x18\b \x01(\x04R\bsequence\"O\n" +
 	"\rRegisterReply\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\"n\n" +
@@ -3365,12 +3400,13 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
 	"\x06layout\x18\x03 \x01(\tR\x06layout\x12\x12\n" +
-	"\x04land\x18\x04 \x01(\tR\x04land\"\x9a\x01\n" +
+	"\x04land\x18\x04 \x01(\tR\x04land\"\xb6\x01\n" +
 	"\x10HeartbeatRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
-	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\"\xd7\x01\n" +
+	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xd7\x01\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -3387,16 +3423,18 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x12\n" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1d\n" +
 	"\n" +
-	"room_bytes\x18\x05 \x01(\x03R\troomBytes\"~\n" +
+	"room_bytes\x18\x05 \x01(\x03R\troomBytes\"\x9a\x01\n" +
 	"\x19WorkerDecommissionRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
-	"\x06notice\x18\x03 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\"\x19\n" +
-	"\x17WorkerDecommissionReply\"o\n" +
+	"\x06notice\x18\x03 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\"\x19\n" +
+	"\x17WorkerDecommissionReply\"\x8b\x01\n" +
 	"\x1bWithdrawDecommissionRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
-	"\bincident\x18\x03 \x01(\tR\bincident\"\x1b\n" +
+	"\bincident\x18\x03 \x01(\tR\bincident\x12\x1a\n" +
+	"\bsequence\x18\x04 \x01(\x04R\bsequence\"\x1b\n" +
 	"\x19WithdrawDecommissionReply\"P\n" +
 	"\x18ReportUnavailableRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +

@@ -24,6 +24,7 @@ type pulse struct {
 	said       time.Time // when status came
 	room       int64     // what peers are told; follows status in steps of a quarter
 	unsaid     int       // beats in a row without a notice and without a drain
+	sequence   uint64    // of the newest word
 }
 
 // newLeases grants everybody in names a lease from now on, without having heard of them.
@@ -53,11 +54,11 @@ func (l *leases) regrant(now time.Time) {
 }
 
 // register notes a registration.
-func (l *leases) register(name string, status *api.Status, now time.Time) {
+func (l *leases) register(name string, status *api.Status, sequence uint64, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pulse(name)
-	p.registered = true
+	p.registered, p.sequence = true, sequence
 	p.note(status, now)
 	delete(l.awaited, name)
 }
@@ -68,6 +69,22 @@ func (l *leases) knows(name string) bool {
 	defer l.mu.Unlock()
 	p, ok := l.nodes[name]
 	return ok && p.registered
+}
+
+// overtaken says whether a word is older than what the node was heard to say, and takes note of it if not. Links that are
+// cut hold words back, and a notice must not be undone by a beat from before it.
+func (l *leases) overtaken(name string, sequence uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	if !ok {
+		return false // nothing was heard yet
+	}
+	if sequence != 0 && sequence <= p.sequence {
+		return true
+	}
+	p.sequence = max(p.sequence, sequence)
+	return false
 }
 
 // beat renews a lease. It reports whether the list of peers is another now, and how many beats in a row came without

@@ -38,7 +38,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	}); err != nil {
 		return nil, asStatus(err)
 	}
-	s.leases.register(name, r.Status, now)
+	s.leases.register(name, r.Status, r.Sequence, now)
 	s.roster.change()
 	n, _ := s.node(name)
 	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo()}, nil
@@ -61,6 +61,10 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if !known || n.Incarnation != r.Incarnation {
 		s.metrics.beats.WithLabelValues("unknown").Inc()
 		return &api.HeartbeatReply{Register: true, Pace: s.paceTo()}, nil
+	}
+	if s.leases.overtaken(name, r.Sequence) {
+		s.metrics.beats.WithLabelValues("overtaken").Inc()
+		return &api.HeartbeatReply{Pace: s.paceTo(), Directive: directive(n, time.Now())}, nil
 	}
 	changed, unsaid := s.leases.beat(name, r.Status, time.Now())
 	if changed {
@@ -119,6 +123,9 @@ func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecomm
 	if err := first(checkIncarnation(r.Incarnation), checkAnnounced(r.Notice)); err != nil {
 		return nil, err
 	}
+	if s.leases.overtaken(name, r.Sequence) {
+		return &api.WorkerDecommissionReply{}, nil
+	}
 	now := time.Now()
 	if _, err := s.do(command{Do: doAnnounce, Nodes: []string{name}, Incarnation: r.Incarnation, Notice: noticeFrom(r.Notice, now)}); err != nil {
 		return nil, asStatus(err)
@@ -140,6 +147,9 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	}
 	if err := first(checkIncarnation(r.Incarnation), checkWord("incident", r.Incident, maxWord)); err != nil {
 		return nil, err
+	}
+	if s.leases.overtaken(name, r.Sequence) {
+		return &api.WithdrawDecommissionReply{}, nil
 	}
 	if _, err := s.do(command{Do: doWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
 		return nil, asStatus(err)

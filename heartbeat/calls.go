@@ -13,16 +13,18 @@ import (
 
 // WorkerDecommission says that the node is leaving.
 func (c *Client) WorkerDecommission(ctx context.Context, notice *api.Notice) error {
+	sequence := c.sequence.next()
 	return c.call("say that the node is leaving", func(m api.MembershipClient) error {
-		_, err := m.WorkerDecommission(ctx, &api.WorkerDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Notice: notice})
+		_, err := m.WorkerDecommission(ctx, &api.WorkerDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Notice: notice, Sequence: sequence})
 		return err
 	})
 }
 
 // Withdraw says that the notice behind an incident was taken back: the node stays.
 func (c *Client) Withdraw(ctx context.Context, incident string) error {
+	sequence := c.sequence.next()
 	return c.call("withdraw "+incident, func(m api.MembershipClient) error {
-		_, err := m.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Incident: incident})
+		_, err := m.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Incident: incident, Sequence: sequence})
 		return err
 	})
 }

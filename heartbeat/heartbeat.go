@@ -82,6 +82,8 @@ type Client struct {
 	outbox *outbox
 	nudge  chan struct{}
 
+	sequence sequence
+
 	mu           sync.Mutex // guards what follows
 	lastAnswered time.Time
 	beatTrouble  string

@@ -104,6 +104,7 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 		Zone:        p.cfg.Zone,
 		Pool:        p.cfg.Pool,
 		Version:     p.cfg.Version,
+		Sequence:    p.sequence.next(),
 		Status:      p.status(),
 	})
 	if err != nil {
@@ -121,6 +122,7 @@ func (p *pulse) beat(ctx context.Context, k *link) error {
 	reply, err := k.Heartbeat(ctx, &api.HeartbeatRequest{
 		Node:         p.cfg.Node,
 		Incarnation:  p.cfg.Incarnation,
+		Sequence:     p.sequence.next(), // before the status: what comes between makes it newer, never older
 		Status:       p.status(),
 		PeersVersion: p.peersVersion,
 	})

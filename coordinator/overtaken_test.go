@@ -1,0 +1,50 @@
+package coordinator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// A cut link held beats back from before the notice. They arrive behind the notice, and must not undo it.
+func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		say := func(sequence uint64) {
+			t.Helper()
+			r := &api.HeartbeatRequest{Node: "a", Incarnation: a.incarnation, Status: &api.Status{RoomBytes: 1}, Sequence: sequence}
+			if _, err := a.Heartbeat(a.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say(1)
+		a.notice("inc-1", 2*time.Minute)
+		if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: a.status.Notice, Sequence: 100}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(2 * unsaidBeats) {
+			say(2 + i)
+		}
+		if got := v.seen("a").State; got != string(Decommissioning) {
+			t.Errorf("after beats from before the notice: got %s, want %s", got, Decommissioning)
+		}
+		for i := range uint64(unsaidBeats) {
+			say(101 + i)
+		}
+		if got := v.seen("a").State; got != string(Active) {
+			t.Errorf("after beats from after the notice, without it: got %s, want %s", got, Active)
+		}
+		// A withdrawal that was held back is no news either.
+		if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: a.status.Notice, Sequence: 200}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.WithdrawDecommission(a.Context(), &api.WithdrawDecommissionRequest{Node: "a", Incarnation: a.incarnation, Incident: "inc-1", Sequence: 150}); err != nil {
+			t.Fatal(err)
+		}
+		if got := v.seen("a").State; got != string(Decommissioning) {
+			t.Errorf("after a withdrawal from before: got %s, want %s", got, Decommissioning)
+		}
+	})
+}
