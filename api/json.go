@@ -1,3 +1,6 @@
+// Package api is what Lifeboat's parts and its users say to each other: the control plane's services (generated from
+// lifeboat.proto, which documents them) and the JSON that programs read. It converts between the two and does nothing
+// else; bytes of blocks never pass through it.
 package api
 
 import (
