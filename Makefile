@@ -9,7 +9,7 @@ help: ## say what there is
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 build: ## bin/lifeboat: one static binary
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/lifeboat
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/lifeboat # without debug tables: 19 MB, not 27
 
 run: build ## a cluster on loopback, a pretend notice, and blocks leaving the node
 	bin/lifeboat dev
