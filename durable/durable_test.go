@@ -1,0 +1,47 @@
+package durable_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+func TestWriteFileReplacesWhole(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "page")
+	for _, want := range []string{strings.Repeat("old", 1000), "new"} {
+		if err := durable.WriteFile(path, []byte(want)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("got %q (%v), want %q", got, err, want)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v (%v), want 0600", info.Mode(), err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("got %v (%v) left behind", left, err)
+	}
+}
+
+// What cannot be put in place leaves what was there, and no draft.
+func TestWriteFileLeavesTheOldOnFailure(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "page")
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.WriteFile(path, []byte("new")); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("got %v (%v) left behind", left, err)
+	}
+	if err := durable.WriteFile(filepath.Join(dir, "absent", "page"), nil); err == nil {
+		t.Error("a file was written where there is no directory")
+	}
+}
