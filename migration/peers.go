@@ -22,6 +22,9 @@ const lookForPeers = 500 * time.Millisecond
 
 // runLanes keeps lanes to every peer until all blocks are settled or ctx ends.
 func (d *Drain) runLanes(ctx context.Context) {
+	if d.plan.first(ctx) != nil || d.plan.settled() {
+		return // no peer is bothered for nothing
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var lanes sync.WaitGroup

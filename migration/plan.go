@@ -280,6 +280,23 @@ func (p *plan) idle(ctx context.Context) error {
 	}
 }
 
+// first waits until there is something to hand out, or until it is certain that nothing comes.
+func (p *plan) first(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		ready, changed := p.sealed || !p.empty(), p.watch()
+		p.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // settled reports whether the plan is empty and no more comes.
 func (p *plan) settled() bool {
 	p.mu.Lock()
