@@ -41,6 +41,10 @@ func (d *decoder) decode(key string, n *node, into reflect.Value) {
 		if d.want(key, n, mapping, "a map of keys") {
 			d.fields(key, n, into)
 		}
+	case t.Kind() == reflect.Map && t.Key().Kind() == reflect.String:
+		if d.want(key, n, mapping, "a map of keys") {
+			d.words(key, n, into)
+		}
 	case t.Kind() == reflect.Slice:
 		if n.kind == text && t.Elem().Kind() == reflect.String {
 			d.fault(n, key, "must be a list, is text", "write ["+show(n.scalar)+"]")
@@ -99,6 +103,19 @@ func (d *decoder) fields(parent string, n *node, into reflect.Value) {
 		at := *e.value
 		at.file, at.line = e.file, e.line // a fault is looked for at the key, also when the value is on the next line
 		d.decode(child(parent, e.key), &at, field)
+	}
+}
+
+// words decodes a map whose keys are the writer's own: what they may be is for Validate to say.
+func (d *decoder) words(parent string, n *node, into reflect.Value) {
+	t := into.Type()
+	into.Set(reflect.MakeMapWithSize(t, len(n.entries)))
+	for _, e := range n.entries {
+		at := *e.value
+		at.file, at.line = e.file, e.line
+		value := reflect.New(t.Elem()).Elem()
+		d.decode(child(parent, e.key), &at, value)
+		into.SetMapIndex(reflect.ValueOf(e.key).Convert(t.Key()), value)
 	}
 }
 
