@@ -1,0 +1,141 @@
+// Package localsock is a daemon's door on its own machine: a Unix socket that speaks gRPC and plain HTTP, and asks the
+// kernel who calls.
+//
+// Who may open it is decided by its mode: root, the daemon's own user, and the socket's group. Who may change something
+// is decided by the kernel's word about the caller: root and the daemon's own user. The package knows no call by name.
+package localsock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// LongestPath is how long a socket's path may be: sun_path of unix(7) has 108 bytes, one of them for the end.
+const LongestPath = 107
+
+const (
+	// headerTimeout bounds what a connection may cost that says nothing.
+	headerTimeout = 10 * time.Second
+	idleTimeout   = time.Minute
+)
+
+// Network makes and reaches sockets. A nil func is the real one.
+type Network struct {
+	Listen func(network, address string) (net.Listener, error)
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Listen makes the socket, and its directory where there is none. A socket that a killed daemon left behind is replaced;
+// one that answers is another daemon's.
+func Listen(ctx context.Context, on Network, path string) (net.Listener, error) {
+	if on.Listen == nil {
+		on.Listen = net.Listen
+	}
+	if on.Dial == nil {
+		on.Dial = new(net.Dialer).DialContext
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if conn, err := on.Dial(ctx, "unix", path); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s is another daemon's, and it answers: stop it, or give this one another socket", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	l, err := on.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := l.(*net.UnixListener); !ok {
+		return l, nil // a test's
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Server answers gRPC with calls and all else with page. Calls learn who calls through Gate.
+func Server(calls *grpc.Server, page http.Handler, log *slog.Logger) *http.Server {
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+				calls.ServeHTTP(w, r)
+				return
+			}
+			page.ServeHTTP(w, r)
+		}),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, callerKey{}, callerOf(c))
+		},
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Protocols:         new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// Gate lets only root and this process's own user make the calls that change something, named by their full methods, and
+// logs who made them.
+func Gate(log *slog.Logger, changing ...string) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if !slices.Contains(changing, info.FullMethod) {
+			return next(ctx, req)
+		}
+		who, _ := ctx.Value(callerKey{}).(caller)
+		if !who.known {
+			return nil, status.Error(codes.PermissionDenied, "the kernel does not say who calls")
+		}
+		if who.uid != 0 && int(who.uid) != os.Geteuid() {
+			return nil, status.Errorf(codes.PermissionDenied, "uid %d may look but change nothing: ask as root or as the daemon's user", who.uid)
+		}
+		log.Info("asked on the socket", "method", info.FullMethod, "uid", who.uid, "pid", who.pid)
+		return next(ctx, req)
+	}
+}
+
+type callerKey struct{}
+
+// caller is the process at the other end of the socket, in the kernel's words.
+type caller struct {
+	known bool
+	uid   uint32
+	pid   int32
+}
+
+func callerOf(c net.Conn) caller {
+	conn, ok := c.(syscall.Conn)
+	if !ok {
+		return caller{}
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return caller{}
+	}
+	var cred *unix.Ucred
+	if raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
+		return caller{}
+	}
+	return caller{known: true, uid: cred.Uid, pid: cred.Pid}
+}
