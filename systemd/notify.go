@@ -1,10 +1,13 @@
-// Package systemd tells the service manager how this process is doing: that it is ready, that it stops, one line about
-// what it does, and that it is alive.
+// Package systemd is the way to the service manager and to logind: it tells the manager how this process is doing, holds
+// a shutdown back until the node is empty, asks whether the host goes down, and starts, stops and looks at units.
 //
-// Where no service manager listens (no NOTIFY_SOCKET in the environment) every function does nothing and returns nil,
-// so a daemon calls them without asking. An error means that systemd is there and was not reached: worth a line in the
-// log, never a reason to end. A call can block while systemd is too busy to take messages, so it is made from a
-// goroutine that may wait and with no lock held. The package starts no goroutine and changes no environment.
+// Nothing is reached before it is asked for, every question is bounded by its context, and where there is no systemd
+// (a container, another init) the answer is an error or nothing at all, never a wait.
+//
+// The notifications (Ready, Stopping, Alive, Status) do nothing and return nil where no manager listens (no NOTIFY_SOCKET
+// in the environment), so a daemon calls them without asking. Their error means that systemd is there and was not reached:
+// worth a line in the log, never a reason to end. They can block while systemd is too busy to take messages, so they are
+// called from a goroutine that may wait and with no lock held.
 package systemd
 
 import (

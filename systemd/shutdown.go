@@ -1,0 +1,114 @@
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	sdbus "github.com/coreos/go-systemd/v22/dbus"
+)
+
+// Shutdown tells whether the host goes down, and how.
+type Shutdown struct {
+	Down bool
+	How  How
+}
+
+// How is the way in which a host goes down, in logind's words (handle_action_table in logind-action.c). Empty: not known.
+type How string
+
+const (
+	HowPowerOff   How = "poweroff"
+	HowHalt       How = "halt"
+	HowReboot     How = "reboot"
+	HowKexec      How = "kexec"
+	HowSoftReboot How = "soft-reboot" // everything but the kernel starts anew
+	HowExit       How = "exit"        // the manager of a container ends
+)
+
+// ComesBack tells whether the host comes up again by itself.
+func (h How) ComesBack() bool { return h == HowReboot || h == HowKexec || h == HowSoftReboot }
+
+// targets are the units of systemd.special(7) that take the host down. What is queued of them is what will happen.
+var targets = map[string]How{
+	"poweroff.target":    HowPowerOff,
+	"halt.target":        HowHalt,
+	"reboot.target":      HowReboot,
+	"kexec.target":       HowKexec,
+	"soft-reboot.target": HowSoftReboot,
+	"exit.target":        HowExit,
+}
+
+// GoingDown tells whether the host goes down at this moment, so that a process that is told to stop knows why. It asks
+// systemd's queue of jobs, which also knows of what never went through logind (a container's poweroff signal, `systemctl
+// start poweroff.target`); under another init it asks for the runlevel. The error, ErrNotBooted for one, is why it cannot
+// be told.
+//
+// Neither /run/nologin, which is there while the host boots and for five minutes before a planned shutdown, nor
+// /run/systemd/shutdown/scheduled, which is a plan that may be called off, says anything about now.
+func GoingDown(ctx context.Context) (Shutdown, error) {
+	m, err := OpenManager(ctx)
+	if errors.Is(err, ErrNotBooted) {
+		return runlevel(ctx)
+	}
+	if err != nil {
+		return Shutdown{}, err
+	}
+	defer m.Close()
+	return m.GoingDown(ctx)
+}
+
+// GoingDown tells whether the host goes down at this moment.
+func (m *Manager) GoingDown(ctx context.Context) (Shutdown, error) {
+	jobs, err := m.conn.ListJobsContext(ctx)
+	if err != nil {
+		return Shutdown{}, fmt.Errorf("list systemd's jobs: %w", err)
+	}
+	if s := inQueue(jobs); s.Down {
+		return s, nil
+	}
+	state, err := m.State(ctx)
+	return Shutdown{Down: state == "stopping"}, err
+}
+
+// inQueue tells what the queue of jobs leads to. Every way down goes through shutdown.target, and its own target waits
+// until the end; isolating rescue.target stops services, but keeps the host up.
+func inQueue(jobs []sdbus.JobStatus) (s Shutdown) {
+	for _, j := range jobs {
+		if j.JobType != "start" {
+			continue
+		}
+		if how, ok := targets[j.Unit]; ok {
+			return Shutdown{Down: true, How: how}
+		}
+		s.Down = s.Down || j.Unit == "shutdown.target"
+	}
+	return s
+}
+
+// runlevel asks an init in the manner of System V.
+func runlevel(ctx context.Context) (Shutdown, error) {
+	out, err := exec.CommandContext(ctx, "runlevel").Output()
+	if err != nil {
+		return Shutdown{}, fmt.Errorf("%w, and there is no runlevel: %w", ErrNotBooted, err)
+	}
+	return parseRunlevel(string(out))
+}
+
+// parseRunlevel reads what runlevel(8) prints: the level before and the one now. 0 is halt, 6 is reboot.
+func parseRunlevel(text string) (Shutdown, error) {
+	words := strings.Fields(text)
+	if len(words) != 2 {
+		return Shutdown{}, fmt.Errorf("%w, and the runlevel is %q", ErrNotBooted, strings.TrimSpace(text))
+	}
+	switch words[1] {
+	case "0":
+		return Shutdown{Down: true, How: HowPowerOff}, nil
+	case "6":
+		return Shutdown{Down: true, How: HowReboot}, nil
+	default:
+		return Shutdown{}, nil
+	}
+}
