@@ -34,6 +34,12 @@ type Deps struct {
 	Listen func(network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
+	// Clock replaces the machine's clocks in a synctest bubble, whose time the kernel does not know. Nil: preemption.Now.
+	Clock func() preemption.Moment
+
+	// Logind tells of the end of the operating system. Nil: nobody is asked, and SIGTERM is never more than that.
+	Logind *preemption.Logind
+
 	Ready func() // called once the agent serves; may be nil
 }
 
@@ -52,13 +58,14 @@ type Agent struct {
 	reader     *migration.Reader
 	beat       *heartbeat.Client
 	manual     *preemption.Manual
-	ec2        *preemption.EC2 // nil: not on EC2
+	cloud      preemption.Cloud // nil: none is listened to
 	directives *directives
 	notices    *preemption.Watcher
+	incidents  *preemption.Keeper[work]
 	meter      *disks.Meter
-	journal    *journal
 	room       roomGauge
-	news       state
+	drains     drains
+	counts     *counters
 	at         listeners
 }
 
@@ -77,9 +84,17 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {
 		defer end()
-		attending, stop := context.WithCancel(ctx)
+		attending, stop := context.WithCancel(life) // a sibling that fails ends the drain too: a restart resumes it
 		defer stop()
-		defer context.AfterFunc(life, stop)() // a sibling that fails ends the drain too: a restart resumes it
+		g.Go(func() error {
+			select {
+			case <-ctx.Done():
+				a.lastCall(attending)
+				stop()
+			case <-attending.Done():
+			}
+			return nil
+		})
 		a.ready()
 		err := a.attend(attending)
 		a.farewell(ctx)
@@ -91,30 +106,61 @@ func (a *Agent) Run(ctx context.Context) error {
 // attend does what the notices ask, one incident after the other. An incident that a crash interrupted comes first.
 func (a *Agent) attend(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if !a.news.leaving() {
-			if err := a.hear(ctx); err != nil {
-				return err
-			}
-			continue
+		var err error
+		switch stance, _ := a.incidents.Stance(); {
+		case stance.AtLeast(preemption.StanceDrain):
+			err = a.leave(ctx)
+		case stance.AtLeast(preemption.StancePreCopy):
+			err = a.prepare(ctx)
+		default:
+			err = a.hear(ctx)
 		}
-		if err := a.leave(ctx); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// hear waits for the next notice and joins it to the incident.
+// hear waits for the next notice and joins it to the incident, or until it is time for something by itself.
 func (a *Agent) hear(ctx context.Context) error {
-	n, err := a.notices.Next(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
+	waiting, stop := a.untilDue(ctx)
+	defer stop()
+	n, err := a.notices.Next(waiting)
+	switch {
+	case err == nil:
+		a.join(ctx, n)
+	case ctx.Err() != nil:
+	case waiting.Err() != nil:
+		a.review(ctx)
+	default:
 		return err
 	}
-	a.join(ctx, n)
 	return nil
+}
+
+// prepare carries blocks away while the node serves on, until the stance is another.
+func (a *Agent) prepare(ctx context.Context) error {
+	preparing, stop := context.WithCancel(ctx)
+	defer stop()
+	g, preparing := errgroup.WithContext(preparing)
+	g.Go(func() error {
+		defer stop()
+		for preparing.Err() == nil {
+			if stance, _ := a.incidents.Stance(); stance != preemption.StancePreCopy {
+				return nil
+			}
+			if err := a.hear(preparing); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		a.copyAhead(preparing)
+		return nil
+	})
+	return g.Wait()
 }
 
 // leave empties the node, tells everybody, and stays until the machine goes or the notice is taken back.
@@ -127,8 +173,8 @@ func (a *Agent) leave(ctx context.Context) error {
 			if err := a.hear(leaving); err != nil {
 				return err
 			}
-			if !a.news.leaving() {
-				stop(errWithdrawn)
+			if why := a.staysAfterAll(); why != nil {
+				stop(why)
 			}
 		}
 		return nil
@@ -139,9 +185,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		a.drain(leaving)
-		if a.outlived(leaving) {
-			stop(errOutlived)
-		}
+		a.release(leaving)
 		return nil
 	})
 	err := g.Wait()

@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,20 +12,23 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/localsock"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // Config is the agent's file of settings. Default fills in what a file may leave out.
 type Config struct {
-	Node         Node       `yaml:"node"`
-	Coordinators []string   `yaml:"coordinators"`
-	Listen       Listen     `yaml:"listen"`
-	DataDir      string     `yaml:"data_dir"`
-	TLS          config.TLS `yaml:"tls"`
-	Cloud        Cloud      `yaml:"cloud"`
-	Stores       []Store    `yaml:"stores"`
-	Workloads    []Workload `yaml:"workloads"`
-	Drain        Drain      `yaml:"drain"`
-	Receive      Receive    `yaml:"receive"`
+	Node         Node                `yaml:"node"`
+	Coordinators []string            `yaml:"coordinators"`
+	Listen       Listen              `yaml:"listen"`
+	DataDir      string              `yaml:"data_dir"`
+	TLS          config.TLS          `yaml:"tls"`
+	Cloud        preemption.Settings `yaml:"cloud"`
+	Policy       preemption.Policy   `yaml:"policy"`
+	Stores       []Store             `yaml:"stores"`
+	Workloads    []Workload          `yaml:"workloads"`
+	Drain        Drain               `yaml:"drain"`
+	Receive      Receive             `yaml:"receive"`
 }
 
 // Node is the machine. An empty zone or pool is asked of the cloud.
@@ -45,14 +47,6 @@ type Listen struct {
 	Socket        string `yaml:"socket"`
 	Advertise     string `yaml:"advertise"`
 	ReadTokenFile string `yaml:"read_token_file"`
-}
-
-// Cloud says whose notices are listened for. Provider is auto, ec2 or none; Endpoint replaces the metadata service's
-// address.
-type Cloud struct {
-	Provider string        `yaml:"provider"`
-	Endpoint string        `yaml:"endpoint"`
-	Poll     time.Duration `yaml:"poll"`
 }
 
 // Store is a set of directories whose files the agent may carry. Kind is cache or shuffle, Layout files or spark, and
@@ -79,6 +73,8 @@ type Drain struct {
 	Timeout            time.Duration `yaml:"timeout"`
 	ConnectionsPerPeer int           `yaml:"connections_per_peer"`
 	MaxBytesPerSecond  config.Bytes  `yaml:"max_bytes_per_second"`
+	// PreCopyBytesPerSecond caps copying ahead, while the node serves on.
+	PreCopyBytesPerSecond config.Bytes `yaml:"pre_copy_bytes_per_second"`
 }
 
 // Receive bounds what the agent takes from leaving peers.
@@ -94,8 +90,8 @@ func Default() Config {
 		Node:    Node{Name: host},
 		Listen:  Listen{Peer: "0.0.0.0:7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
 		DataDir: "/var/lib/lifeboat",
-		Cloud:   Cloud{Provider: "auto", Poll: time.Second},
-		Drain:   Drain{Timeout: time.Hour, ConnectionsPerPeer: 2},
+		Cloud:   preemption.DefaultSettings(),
+		Drain:   Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
 		Receive: Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
 	}
 }
@@ -145,15 +141,10 @@ func (c Config) Identity() (*certs.Identity, error) {
 }
 
 const (
-	// AWS asks to look every 5 s (docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html);
-	// slower than that spends the two minutes of a notice on not knowing it.
-	minPoll, maxPoll = 100 * time.Millisecond, 5 * time.Second
-	maxTail          = time.Minute // half of EC2's notice
-	maxDrain         = 30 * 24 * time.Hour
-	maxConnections   = 8 // two to four carried the most between two hosts; more only cost memory
-	maxStreams       = 1024
-	// sun_path of unix(7) has 108 bytes, one of them for the end.
-	maxSocket = 107
+	maxTail        = time.Minute // half of EC2's notice
+	maxDrain       = 30 * 24 * time.Hour
+	maxConnections = 8 // two to four carried the most between two hosts; more only cost memory
+	maxStreams     = 1024
 )
 
 // Validate reports every value out of its bounds.
@@ -179,7 +170,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	}
 	c.TLS.Validate(report, addresses)
 	config.CheckDir(report, "data_dir", c.DataDir)
-	c.Cloud.validate(report)
+	c.Cloud.Validate(report)
+	c.Policy.Validate(report)
 	c.validateStores(report)
 	c.validateWorkloads(report)
 	c.Drain.validate(report)
@@ -192,8 +184,8 @@ func (l Listen) validate(report config.Report) {
 	config.CheckListen(report, "listen.http", l.HTTP)
 	config.CheckApart(report, "listen.peer", l.Peer, "listen.http", l.HTTP)
 	config.CheckDir(report, "listen.socket", l.Socket)
-	if len(l.Socket) > maxSocket {
-		report("listen.socket", l.Socket, fmt.Sprintf("must be at most %d bytes, is %d", maxSocket, len(l.Socket)), "choose a shorter path")
+	if len(l.Socket) > localsock.LongestPath {
+		report("listen.socket", l.Socket, fmt.Sprintf("must be at most %d bytes, is %d", localsock.LongestPath, len(l.Socket)), "choose a shorter path")
 	}
 	if l.Advertise != "" {
 		config.CheckDial(report, "listen.advertise", l.Advertise)
@@ -202,23 +194,6 @@ func (l Listen) validate(report config.Report) {
 		report("listen.read_token_file", l.ReadTokenFile, "must not cross the network in clear, as it would on listen.http "+l.HTTP,
 			"listen on 127.0.0.1, or read blocks from the peer address with a certificate")
 	}
-}
-
-func (c Cloud) validate(report config.Report) {
-	switch c.Provider {
-	case "auto", "ec2", "none":
-	case "gce", "azure":
-		report("cloud.provider", c.Provider, "not supported by this version", "use auto, ec2 or none")
-	default:
-		report("cloud.provider", c.Provider, "must be auto, ec2 or none", "use auto")
-	}
-	if c.Endpoint != "" {
-		u, err := url.Parse(c.Endpoint)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			report("cloud.endpoint", c.Endpoint, "must be a URL", "write it like http://127.0.0.1:1338, or remove it outside of tests")
-		}
-	}
-	config.CheckBetween(report, "cloud.poll", c.Poll, minPoll, maxPoll)
 }
 
 // A store's name is the first word of its blocks' ids and a name in every peer's directories.
@@ -290,6 +265,7 @@ func (d Drain) validate(report config.Report) {
 	}
 	config.CheckBetween(report, "drain.connections_per_peer", d.ConnectionsPerPeer, 1, maxConnections)
 	config.CheckBetween(report, "drain.max_bytes_per_second", d.MaxBytesPerSecond, 0, math.MaxInt64)
+	config.CheckBetween(report, "drain.pre_copy_bytes_per_second", d.PreCopyBytesPerSecond, 0, math.MaxInt64)
 }
 
 func oneOf(report config.Report, key, value string, words ...string) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 var updateConfig = flag.Bool("update-config", false, "rewrite the expected faults")
@@ -29,13 +30,13 @@ func TestConfigMinimal(t *testing.T) {
 		Listen:       Listen{Peer: "0.0.0.0:7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
 		DataDir:      "/var/lib/lifeboat",
 		TLS:          config.TLS{CA: dir + "/ca.pem", Cert: dir + "/node.pem", Key: dir + "/node.key"},
-		Cloud:        Cloud{Provider: "auto", Poll: time.Second},
+		Cloud:        preemption.Settings{Provider: "auto", Poll: time.Second, Acknowledge: true},
 		Stores: []Store{
 			{Name: "cache", Kind: "cache", Layout: "files", Land: "vault", Paths: []string{"/mnt/d0/cache"}},
 			{Name: "spark", Kind: "shuffle", Layout: "spark", Land: "place", Paths: []string{"/mnt/d0/spark", "/mnt/d1/spark"}},
 		},
 		Workloads: []Workload{{Name: "spark-worker", Type: "spark", Unit: "spark-worker.service"}},
-		Drain:     Drain{Timeout: time.Hour, ConnectionsPerPeer: 2},
+		Drain:     Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
 		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -22,23 +22,21 @@ const (
 	// leastSending is what a drain gets whose notice leaves no time at all (EC2's hibernation): the machine may yet live
 	// for some seconds, and each carries blocks.
 	leastSending = 5 * time.Second
-	// outliveAfter: a cloud that has not taken the machine ten minutes after it said it would has changed its mind without
-	// a word (an EC2 notice is known to stay, in the past, when a reclaim fails).
-	outliveAfter = 10 * time.Minute
+	// releaseTimeout bounds what a cloud is told when the node is empty. Nothing waits for it.
+	releaseTimeout = time.Minute
 )
 
 // drain empties the node, unless this incident's drain is over already.
 func (a *Agent) drain(ctx context.Context) {
-	p, _ := a.news.read()
-	if p.Drained != nil {
+	p, open := a.incidents.Open()
+	if !open || p.Work.Drained != nil {
 		return
 	}
 	sum, ended := a.empty(ctx, p.Incident.ID)
 	if !ended {
 		return // stopped or withdrawn; a restart or another notice goes on
 	}
-	err := a.news.amend(a.journal, func(p *page) { p.Drained = &sum })
-	if err != nil {
+	if err := a.incidents.Amend(func(w *work) { w.Drained = &sum }); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would look again", "err", err)
 	}
 	a.beat.Nudge()
@@ -49,8 +47,8 @@ func (a *Agent) drain(ctx context.Context) {
 func (a *Agent) tell(ctx context.Context) {
 	a.announce(ctx)
 	for ctx.Err() == nil {
-		changed := a.news.changes()
-		if p, _ := a.news.read(); p.Drained != nil {
+		changed := a.incidents.Changes()
+		if p, _ := a.incidents.Open(); p.Work.Drained != nil {
 			a.goodbye(ctx)
 			return
 		}
@@ -63,16 +61,12 @@ func (a *Agent) tell(ctx context.Context) {
 
 // empty runs the drain of an incident until it is done, its time is up (both: ended), or ctx ends.
 func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, ended bool) {
-	d, err := migration.NewDrain(migration.DrainConfig{
-		Node: a.cfg.Node.Name, Incident: incident, Dir: a.journal.incidentDir(incident), Stores: a.stores, Vault: a.vault,
-		Settle: a.receiver.Settle, Peers: a.peers, Dial: a.dialPeer, Connections: a.limits.Load().Drain.ConnectionsPerPeer,
-		MaxBytesPerSecond: int64(a.limits.Load().Drain.MaxBytesPerSecond), Log: a.log,
-	})
+	d, err := a.newDrain(incident, a.limits.Load().Drain.MaxBytesPerSecond)
 	if err != nil {
 		a.log.Error("the drain cannot begin", "err", err)
 		return migration.Summary{}, false
 	}
-	a.news.setDrain(d)
+	a.drains.set(d, false)
 	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -87,7 +81,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	if ctx.Err() != nil {
 		return sum, false
 	}
-	i, _ := a.news.incident()
+	i := a.incident()
 	level := slog.LevelInfo
 	if sum.Lost.Blocks > 0 {
 		level = slog.LevelError // we gave something up
@@ -100,8 +94,8 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 // untilTimeIsUp ends sending when the time for it is over. A notice that changes the deadline meanwhile moves that.
 func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc) {
 	for {
-		changed := a.news.changes()
-		i, _ := a.news.incident()
+		changed := a.incidents.Changes()
+		i := a.incident()
 		timer := time.NewTimer(time.Until(a.sendUntil(i)))
 		select {
 		case <-timer.C:
@@ -147,18 +141,18 @@ func (a *Agent) announce(ctx context.Context) {
 
 // goodbye gives the coordinator the manifest, once.
 func (a *Agent) goodbye(ctx context.Context) {
-	p, _ := a.news.read()
-	if p.Told || p.Drained == nil {
+	p, _ := a.incidents.Open()
+	if p.Work.Told || p.Work.Drained == nil {
 		return
 	}
 	a.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
-		p, _ := a.news.read()
+		p, _ := a.incidents.Open()
 		return a.beat.Goodbye(ctx, a.summary(p), a.legible(a.manifest(p.Incident.ID)))
 	})
 	if ctx.Err() != nil {
 		return
 	}
-	if err := a.news.amend(a.journal, func(p *page) { p.Told = true }); err != nil {
+	if err := a.incidents.Amend(func(w *work) { w.Told = true }); err != nil {
 		a.log.Warn("the coordinator will be told of the drain again after a restart", "err", err)
 	}
 }
@@ -181,48 +175,41 @@ func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(co
 	}
 }
 
-// outlived waits for the machine to go. It returns true when a cloud's deadline has passed and the machine still lives.
-func (a *Agent) outlived(ctx context.Context) bool {
-	for {
-		changed := a.news.changes()
-		i, _ := a.news.incident()
-		var over <-chan time.Time
-		if d := i.Deadline(); !d.IsZero() && i.Source() == preemption.SourceEC2 {
-			over = time.After(time.Until(d.Add(outliveAfter)))
-		}
-		select {
-		case <-over:
-			a.log.Warn("the machine outlived its deadline: it is taken back into service", "incident", i.ID, "deadline", i.Deadline())
-			return true
-		case <-changed:
-		case <-ctx.Done():
-			return false
-		}
+// release tells those who gave the notices that the node is empty, so that the machine may go sooner than it must. A node
+// that could not save everything stays readable for as long as it is let.
+func (a *Agent) release(ctx context.Context) {
+	p, open := a.incidents.Open()
+	if !open || p.Work.Drained == nil || p.Work.Drained.Lost.Blocks > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	if err := a.notices.Release(ctx, p.Incident.InForce()...); err != nil {
+		a.log.Warn("the machine could have gone sooner", "err", err)
 	}
 }
 
 // recommission ends the incident: the node stays. Notices that stand but ask for less than a drain stay in force, as an
 // incident of their own.
 func (a *Agent) recommission(ctx context.Context, why error) {
-	p, open := a.news.read()
+	p, open := a.incidents.Open()
 	if !open {
 		return
 	}
-	p.Closed = why.Error()
-	if err := a.journal.close(p); err != nil {
+	if err := a.incidents.Close(why.Error()); err != nil {
 		a.log.Error("the end of the incident is not on disk: a restart would begin it again", "incident", p.Incident.ID, "err", err)
 	}
-	a.news.update(false, page{})
-	a.news.setDrain(nil)
+	a.drains.set(nil, false)
+	a.counts.ended(why)
 	a.log.Info("recommissioned", "incident", p.Incident.ID, "why", why)
-	if errors.Is(why, errWithdrawn) {
-		for _, n := range p.Incident.Notices {
-			if !n.Withdrawn {
-				a.join(ctx, n)
-			}
+	if errors.Is(why, errOutlived) {
+		a.manual.Forget(p.Incident.Notices...)
+	} else {
+		for _, n := range p.Incident.InForce() {
+			a.join(ctx, n)
 		}
 	}
-	if p.leftBehind() {
+	if p.Begun {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		if err := a.beat.Withdraw(call, p.Incident.ID); err != nil {
@@ -235,7 +222,7 @@ func (a *Agent) recommission(ctx context.Context, why error) {
 // farewell tells the coordinator that the agent stops while the node stays. It has its own clock: the context that ends
 // the agent is over by now.
 func (a *Agent) farewell(ctx context.Context) {
-	if a.news.leaving() {
+	if a.leaving() {
 		return // the coordinator knows that this node leaves; a restart goes on with it
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -248,7 +235,7 @@ func (a *Agent) farewell(ctx context.Context) {
 // manifest reads the account of an incident's drain as it goes to the coordinator.
 func (a *Agent) manifest(incident string) iter.Seq2[*api.ManifestEntry, error] {
 	return func(yield func(*api.ManifestEntry, error) bool) {
-		for e, err := range migration.Entries(a.journal.incidentDir(incident)) {
+		for e, err := range migration.Entries(a.incidents.Dir(incident)) {
 			if err != nil {
 				yield(nil, err)
 				return

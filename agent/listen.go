@@ -3,15 +3,12 @@ package agent
 import (
 	"context"
 	"crypto/subtle"
-	"errors"
 	"fmt"
-	"io/fs"
 	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
@@ -52,36 +50,11 @@ func (a *Agent) listen() (err error) {
 	if a.at.http, err = a.deps.Listen("tcp", a.cfg.Listen.HTTP); err != nil {
 		return fmt.Errorf("listen.http: %w", err)
 	}
-	if a.at.socket, err = a.listenSocket(a.cfg.Listen.Socket); err != nil {
+	on := localsock.Network{Listen: a.deps.Listen, Dial: a.deps.Dial}
+	if a.at.socket, err = localsock.Listen(context.Background(), on, a.cfg.Listen.Socket); err != nil {
 		return fmt.Errorf("listen.socket: %w", err)
 	}
 	return nil
-}
-
-// listenSocket makes the socket for root, the agent's user and the socket's group. A socket that a killed agent left
-// behind is replaced; one that answers is another agent's.
-func (a *Agent) listenSocket(path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	if conn, err := a.deps.Dial(context.Background(), "unix", path); err == nil {
-		conn.Close()
-		return nil, fmt.Errorf("%s is another agent's, and it answers: stop it, or give this one another socket", path)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	l, err := a.deps.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := l.(*net.UnixListener); !ok {
-		return l, nil
-	}
-	if err := os.Chmod(path, 0o660); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
 }
 
 // serve answers on all three until ctx ends.

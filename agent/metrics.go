@@ -12,7 +12,7 @@ import (
 // metrics serves the agent's figures. They are read off the same status that the heartbeat carries, when asked.
 func (a *Agent) metrics() http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a})
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a}, a.counts)
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 
@@ -28,7 +28,7 @@ var (
 	heldByteDesc  = prometheus.NewDesc("lifeboat_held_bytes", "Bytes that landed here from other nodes.", nil, nil)
 	roomDesc      = prometheus.NewDesc("lifeboat_room_bytes", "What this node would take from a leaving peer now.", nil, nil)
 	beatDesc      = prometheus.NewDesc("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", nil, nil)
-	pollDesc      = prometheus.NewDesc("lifeboat_last_good_poll_age_seconds", "Time since a source of notices last got a definite answer.", []string{"source"}, nil)
+	pollDesc      = prometheus.NewDesc("lifeboat_last_good_poll_age_seconds", "Time since a source of notices last got a definite answer.", []string{"source", "path"}, nil)
 )
 
 func (f figures) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(f, ch) }
@@ -59,9 +59,9 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 	if _, at, _ := f.agent.beat.Health(); !at.IsZero() {
 		gauge(beatDesc, time.Since(at).Seconds())
 	}
-	if f.agent.ec2 != nil {
-		if good, _ := f.agent.ec2.Health(); !good.IsZero() {
-			gauge(pollDesc, time.Since(good).Seconds(), "ec2")
+	for _, h := range f.agent.notices.Health() {
+		if !h.LastGood.IsZero() {
+			gauge(pollDesc, time.Since(h.LastGood).Seconds(), h.Source, h.Path)
 		}
 	}
 }

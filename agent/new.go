@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -38,9 +39,8 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if got := deps.Identity.Name(); got.Role != certs.RoleNode || got.Name != cfg.Node.Name {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
-	a := &Agent{cfg: cfg, file: cfg, deps: deps, log: deps.Log, started: time.Now(), manual: preemption.NewManual(), meter: disks.NewMeter(roomEvery)}
-	a.news.init()
-	a.limits.Store(&limits{cfg.Drain, cfg.Receive})
+	a := &Agent{cfg: cfg, file: cfg, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual(), meter: disks.NewMeter(roomEvery)}
+	a.limits.Store(&limits{cfg.Drain, cfg.Receive, cfg.Policy})
 	defer func() {
 		if err != nil {
 			a.close()
@@ -68,9 +68,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Log: a.log, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
-	if err := a.resume(); err != nil {
-		return nil, err
-	}
+	a.resume()
 	if len(cfg.Workloads) > 0 {
 		a.log.Warn("workloads are not told of a drain by this version", "workloads", len(cfg.Workloads))
 	}
@@ -88,7 +86,9 @@ func (a *Agent) openStores() (err error) {
 	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir)); err != nil {
 		return err
 	}
-	a.journal, err = openJournal(a.cfg.DataDir)
+	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.synced,
+	})
 	return err
 }
 
@@ -98,26 +98,28 @@ const cloudTimeout = 2 * time.Second
 func (a *Agent) openNotices(ctx context.Context) (err error) {
 	a.directives = &directives{next: func(ctx context.Context) (*api.Directive, error) { return a.beat.NextDirective(ctx) }}
 	sources := []preemption.Source{a.manual, a.directives}
-	provider := a.cfg.Cloud.Provider
-	if provider == "auto" {
-		if provider = preemption.Detect("/"); provider == "" && a.cfg.Cloud.Endpoint != "" {
-			provider = "ec2" // an endpoint was given: somebody pretends
-		}
+	if a.cloud, err = a.cfg.Cloud.Open(a.log, a.deps.Dial, a.counts.polled); err != nil {
+		return err
 	}
-	switch provider {
-	case "ec2":
-		if a.ec2, err = preemption.NewEC2(preemption.EC2Config{Endpoint: a.cfg.Cloud.Endpoint, Poll: a.cfg.Cloud.Poll, Log: a.log, Dial: a.deps.Dial}); err != nil {
-			return err
-		}
-		sources = append(sources, a.ec2)
+	if a.cloud != nil {
+		sources = append(sources, a.cloud)
 		a.askCloud(ctx)
-	case "gce", "azure":
-		a.log.Warn("this version does not hear this cloud's notices: only the socket, SIGPWR and the coordinator are heard", "provider", provider)
-	default:
-		a.log.Info("no cloud's notices are listened for: only the socket, SIGPWR and the coordinator are heard", "provider", provider)
+	} else {
+		a.log.Info("no cloud's notices are listened for: the machine's firmware names none, or the configuration says so")
+	}
+	if a.deps.Logind != nil {
+		sources = append(sources, a.deps.Logind)
 	}
 	a.notices = preemption.NewWatcher(a.log, sources...)
 	return nil
+}
+
+// provider is the cloud whose notices are listened for.
+func (a *Agent) provider() string {
+	if a.cloud == nil {
+		return "none"
+	}
+	return a.cfg.Cloud.Resolve()
 }
 
 // askCloud fills in the zone and the capacity pool that the configuration leaves out. Without an answer they stay empty.
@@ -127,7 +129,7 @@ func (a *Agent) askCloud(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
-	i, err := a.ec2.Instance(ctx)
+	i, err := a.cloud.Instance(ctx)
 	if err != nil {
 		a.log.Warn("the cloud does not say which zone and machine type this is", "err", err)
 		return
@@ -170,7 +172,7 @@ func incarnation(dataDir string) (string, error) {
 	var id [16]byte
 	rand.Read(id[:])
 	s := hex.EncodeToString(id[:])
-	if err := writeDurably(p, []byte(s+"\n")); err != nil {
+	if err := durable.WriteFile(p, []byte(s+"\n")); err != nil {
 		return "", fmt.Errorf("write incarnation: %w", err)
 	}
 	return s, nil
@@ -205,17 +207,17 @@ func (a *Agent) advertised() (string, error) {
 }
 
 // resume takes up what an earlier process left: the open incident, and what the sources had been heard to say.
-func (a *Agent) resume() error {
-	p, ok, err := a.journal.read()
-	if err != nil || !ok {
-		return err
-	}
-	if p.Incident.Withdrawn() {
-		return a.journal.close(p)
+func (a *Agent) resume() {
+	p, open := a.incidents.Open()
+	if !open {
+		return
 	}
 	a.manual.Believe(p.Incident.Notices...)
-	if a.ec2 != nil {
-		a.ec2.Believe(p.Incident.Notices...)
+	if a.cloud != nil {
+		a.cloud.Believe(p.Incident.Notices...)
+	}
+	if a.deps.Logind != nil {
+		a.deps.Logind.Believe(p.Incident.Notices...)
 	}
 	for _, n := range p.Incident.Notices {
 		if n.Source == preemption.SourceOperator && !n.Withdrawn {
@@ -223,9 +225,7 @@ func (a *Agent) resume() error {
 			a.directives.last = n.ID
 		}
 	}
-	a.news.update(true, p)
-	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Drained != nil, "left", left(p.Incident.Deadline()))
-	return nil
+	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, "left", left(p.Incident.Deadline()))
 }
 
 // held yields what landed here from others.

@@ -3,28 +3,35 @@ package agent
 import (
 	"reflect"
 	"slices"
+
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// limits are the settings that may change while the agent runs: how it drains and what it takes.
+// limits are the settings that may change while the agent runs: how it drains, what it takes, and how far it goes for
+// which kind of notice.
 type limits struct {
 	Drain   Drain
 	Receive Receive
+	Policy  preemption.Policy
 }
 
+// policy says how far the node goes for which kind of notice.
+func (a *Agent) policy() preemption.Policy { return a.limits.Load().Policy }
+
 // Reload takes over those settings of a new configuration that may change while the agent runs, also in the middle of a
-// drain. It returns the sections that differ and were left alone: they need a restart.
+// drain; a policy holds for what is noticed from then on. It returns the sections that differ and were left alone: they need a restart.
 func (a *Agent) Reload(cfg Config) (left []string) {
-	now := &limits{cfg.Drain, cfg.Receive}
+	now := &limits{cfg.Drain, cfg.Receive, cfg.Policy}
 	if now.Receive.MaxStreams != a.file.Receive.MaxStreams {
 		left = append(left, "receive.max_streams")
 	}
 	a.limits.Store(now)
-	a.news.limitRate(int64(now.Drain.MaxBytesPerSecond))
+	a.drains.limit(now.Drain)
 
 	old, wanted := reflect.ValueOf(a.file), reflect.ValueOf(cfg)
 	for i := range old.NumField() {
 		key := old.Type().Field(i).Tag.Get("yaml")
-		if key == "drain" || key == "receive" {
+		if key == "drain" || key == "receive" || key == "policy" {
 			continue
 		}
 		if !reflect.DeepEqual(old.Field(i).Interface(), wanted.Field(i).Interface()) {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // What may change while the agent runs changes; what may not is named and stays.
@@ -11,16 +13,16 @@ func TestReload(t *testing.T) {
 	old := Default()
 	old.Node.Name, old.Coordinators = "host-a", []string{"10.0.0.1:7411"}
 	a := &Agent{cfg: old, file: old}
-	a.news.init()
 	a.cfg.Node.Zone = "us-east-1a" // filled in by the cloud: no change of the file's
-	a.limits.Store(&limits{old.Drain, old.Receive})
+	a.limits.Store(&limits{old.Drain, old.Receive, nil})
 
 	now := old
 	now.Drain.Timeout, now.Receive.ReserveBytes = 2*time.Hour, 7
+	now.Policy = preemption.Policy{preemption.KindRebalance: preemption.StanceDrain}
 	if left := a.Reload(now); len(left) != 0 {
 		t.Errorf("got %v left alone, want all taken over", left)
 	}
-	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || got.Receive.ReserveBytes != 7 {
+	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || got.Receive.ReserveBytes != 7 || a.policy().Stance(preemption.KindRebalance) != preemption.StanceDrain {
 		t.Errorf("got %+v", got)
 	}
 	now.Coordinators, now.Receive.MaxStreams, now.Listen.HTTP = []string{"10.0.0.2:7411"}, 3, "127.0.0.1:1"

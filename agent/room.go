@@ -128,7 +128,7 @@ const retryNoticed = 2 * time.Second
 
 // admit says why nothing is taken now: blocks must not land on a machine that goes too.
 func (a *Agent) admit(string) (string, time.Duration) {
-	if kind := a.news.noticed(); kind != "" {
+	if kind := a.noticed(); kind != "" {
 		return "this node is under notice itself: " + kind, retryNoticed
 	}
 	return "", 0

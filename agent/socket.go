@@ -2,14 +2,10 @@ package agent
 
 import (
 	"context"
-	"net"
+	"errors"
 	"net/http"
-	"os"
-	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,81 +13,21 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// socketServer speaks gRPC (api.Local) and plain HTTP on one socket: who may open it is decided by its mode, who may
-// change something by what the kernel says of the caller.
+// socketServer speaks api.Local, and serves blocks and the page to who may open the socket.
 func (a *Agent) socketServer() *http.Server {
-	calls := grpc.NewServer(grpc.UnaryInterceptor(a.authorise))
+	calls := grpc.NewServer(grpc.UnaryInterceptor(localsock.Gate(a.log,
+		api.Local_DecommissionSelf_FullMethodName, api.Local_Cancel_FullMethodName, api.Local_Simulate_FullMethodName)))
 	api.RegisterLocalServer(calls, &local{agent: a})
-	mux := http.NewServeMux()
-	mux.Handle("/blocks/", a.reader)
-	mux.HandleFunc("GET /healthz", healthy)
-	mux.Handle("GET /metrics", a.metrics())
-	s := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-				calls.ServeHTTP(w, r)
-				return
-			}
-			mux.ServeHTTP(w, r)
-		}),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, callerKey{}, callerOf(c))
-		},
-		ReadHeaderTimeout: handshakeTimeout,
-		IdleTimeout:       time.Minute,
-		ErrorLog:          a.quiet(),
-		Protocols:         new(http.Protocols),
-	}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	return s
-}
-
-type callerKey struct{}
-
-// caller is the process at the other end of the socket, in the kernel's words.
-type caller struct {
-	known bool
-	uid   uint32
-	pid   int32
-}
-
-func callerOf(c net.Conn) caller {
-	conn, ok := c.(syscall.Conn)
-	if !ok {
-		return caller{}
-	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return caller{}
-	}
-	var cred *unix.Ucred
-	if raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
-		return caller{}
-	}
-	return caller{known: true, uid: cred.Uid, pid: cred.Pid}
-}
-
-// changing lists the calls that change something: for root and the agent's own user.
-var changing = map[string]bool{api.Local_DecommissionSelf_FullMethodName: true, api.Local_Cancel_FullMethodName: true}
-
-func (a *Agent) authorise(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if !changing[info.FullMethod] {
-		return next(ctx, req)
-	}
-	who, _ := ctx.Value(callerKey{}).(caller)
-	if !who.known {
-		return nil, status.Error(codes.PermissionDenied, "the kernel does not say who calls")
-	}
-	if who.uid != 0 && int(who.uid) != os.Geteuid() {
-		return nil, status.Errorf(codes.PermissionDenied, "uid %d may look but not decommission: ask as root or as the agent's user", who.uid)
-	}
-	a.log.Info("asked on the socket", "method", info.FullMethod, "uid", who.uid, "pid", who.pid)
-	return next(ctx, req)
+	page := http.NewServeMux()
+	page.Handle("/blocks/", a.reader)
+	page.HandleFunc("GET /healthz", healthy)
+	page.Handle("GET /metrics", a.metrics())
+	return localsock.Server(calls, page, a.log)
 }
 
 // local answers on the machine's own socket.
@@ -99,6 +35,9 @@ type local struct {
 	api.UnimplementedLocalServer
 	agent *Agent
 }
+
+// longestReason bounds a reason, in bytes.
+const longestReason = 1000
 
 // longestLead bounds a deadline that a caller may give: a year is as good as none.
 const longestLead = 366 * 24 * time.Hour
@@ -112,10 +51,13 @@ func (l *local) DecommissionSelf(ctx context.Context, r *api.DecommissionSelfReq
 		}
 		deadline = time.Now().Add(lead)
 	}
-	if len(r.Reason) > 1000 {
-		return nil, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most 1000", len(r.Reason))
+	if len(r.Reason) > longestReason {
+		return nil, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(r.Reason), longestReason)
 	}
 	i, err := l.agent.DecommissionSelf(ctx, preemption.SourceManual, deadline, r.Reason)
+	if errors.Is(err, errIgnored) {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -132,23 +74,21 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	coordinator, answered, trouble := a.beat.Health()
 	s := &api.AgentStatus{
 		Node: a.cfg.Node.Name, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
-		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(),
+		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.provider(),
 	}
+	a.addNotices(s)
 	s.Incarnation, _ = incarnation(a.cfg.DataDir)
 	if !answered.IsZero() {
 		s.LastHeartbeat = durationpb.New(time.Since(answered))
 	}
-	if p, ok := a.lastPage(); ok && p.Drained != nil {
+	if p, ok := a.lastPage(); ok && p.Work.Drained != nil {
 		s.Manifest = a.summary(p)
 	}
 	return s, nil
 }
 
 func (a *Agent) lastPage() (page, bool) {
-	if p, open := a.news.read(); open {
-		return p, true
-	}
-	p, ok, err := a.journal.last()
+	p, ok, err := a.incidents.Last()
 	if err != nil {
 		a.log.Warn("the last incident cannot be read", "err", err)
 	}
@@ -192,7 +132,7 @@ func (l *local) ListBlocks(_ *api.ListBlocksRequest, stream grpc.ServerStreaming
 
 func (l *local) GetManifest(_ *api.GetManifestRequest, stream grpc.ServerStreamingServer[api.GoodbyeRequest]) error {
 	p, ok := l.agent.lastPage()
-	if !ok || p.Drained == nil {
+	if !ok || p.Work.Drained == nil {
 		return status.Error(codes.NotFound, "this node has not drained: there is no manifest yet")
 	}
 	reply := &api.GoodbyeRequest{Summary: l.agent.summary(p)}

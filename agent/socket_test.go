@@ -120,33 +120,6 @@ func TestSocketDecommissionsAndCancels(t *testing.T) {
 	}
 }
 
-// Who is not known to the kernel, or is somebody else, may look and not touch.
-func TestSocketAsksWhoCalls(t *testing.T) {
-	a := &Agent{log: slog.New(slog.DiscardHandler)}
-	done := func(context.Context, any) (any, error) { return nil, nil }
-	change := &grpc.UnaryServerInfo{FullMethod: api.Local_DecommissionSelf_FullMethodName}
-	look := &grpc.UnaryServerInfo{FullMethod: api.Local_GetStatus_FullMethodName}
-	for _, row := range []struct {
-		name string
-		who  any
-		may  bool
-	}{
-		{"nobody knows", nil, false},
-		{"not said", caller{uid: 0}, false},
-		{"root", caller{known: true}, true},
-		{"the agent's user", caller{known: true, uid: uint32(os.Geteuid())}, true},
-		{"another", caller{known: true, uid: 54321}, false},
-	} {
-		ctx := context.WithValue(t.Context(), callerKey{}, row.who)
-		if _, err := a.authorise(ctx, nil, change, done); (err == nil) != row.may || err != nil && status.Code(err) != codes.PermissionDenied {
-			t.Errorf("%s: got %v, want allowed: %v", row.name, err, row.may)
-		}
-		if _, err := a.authorise(ctx, nil, look, done); err != nil {
-			t.Errorf("%s may not look: %v", row.name, err)
-		}
-	}
-}
-
 // A second agent on the same socket is refused; the socket of one that was killed is replaced.
 func TestSocketOfAnotherAgent(t *testing.T) {
 	cfg := settings(t)
@@ -163,7 +136,7 @@ func TestSocketOfAnotherAgent(t *testing.T) {
 	}
 	second := settings(t)
 	second.Listen.Socket = cfg.Listen.Socket
-	if _, err := New(t.Context(), second, deps(second)); err == nil || !strings.Contains(err.Error(), "another agent's") {
+	if _, err := New(t.Context(), second, deps(second)); err == nil || !strings.Contains(err.Error(), "another daemon's") {
 		t.Errorf("got %v, want it to say whose the socket is", err)
 	}
 }

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -9,161 +11,148 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// state is what the agent knows of its own end: the open incident and the drain that empties the node.
-type state struct {
-	mu    sync.Mutex
-	open  bool
-	page  page
-	drain *migration.Drain // the last one that began; nil: none since the start
-
-	changed chan struct{} // closed and replaced when the incident changes
+// work is what the agent has done about the open incident; the journal remembers it.
+type work struct {
+	// Drained says that the drain is over, and what came of it: a restart does not begin it again.
+	Drained *migration.Summary `json:"drained,omitempty"`
+	// Told says that the coordinator has the manifest.
+	Told bool `json:"told,omitempty"`
 }
 
-func (s *state) init() { s.changed = make(chan struct{}) }
+type page = preemption.Page[work]
 
-// incident returns the open one.
-func (s *state) incident() (preemption.Incident, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.page.Incident, s.open
+// incident returns the open one, or the zero incident.
+func (a *Agent) incident() preemption.Incident {
+	p, _ := a.incidents.Open()
+	return p.Incident
 }
 
-func (s *state) read() (page, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.page, s.open
-}
-
-// update changes the page and wakes those who wait for a change.
-func (s *state) update(open bool, p page) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open, s.page = open, p
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-// amend changes the open page, on disk first. Where the disk fails, the change stands all the same.
-func (s *state) amend(j *journal, change func(*page)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.page)
-	err := j.write(s.page)
-	close(s.changed)
-	s.changed = make(chan struct{})
-	return err
-}
-
-func (s *state) changes() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
-
-// leaving says whether the open incident asks for a drain.
-func (s *state) leaving() bool {
-	i, open := s.incident()
-	return open && i.Stance().AtLeast(preemption.StanceDrain)
+// leaving says whether the open incident asks for a drain now.
+func (a *Agent) leaving() bool {
+	stance, _ := a.incidents.Stance()
+	return stance.AtLeast(preemption.StanceDrain)
 }
 
 // noticed says what the node is under, "" if nothing: a node under any notice takes no blocks.
-func (s *state) noticed() string {
-	i, open := s.incident()
-	if !open || !i.Stance().AtLeast(preemption.StanceWatch) {
+func (a *Agent) noticed() string {
+	p, _ := a.incidents.Open()
+	if stance, _ := a.incidents.Stance(); !stance.AtLeast(preemption.StanceWatch) {
 		return ""
 	}
-	return string(i.Kind())
-}
-
-func (s *state) setDrain(d *migration.Drain) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drain = d
-}
-
-// limitRate changes the cap of the running drain, if there is one.
-func (s *state) limitRate(bytesPerSecond int64) {
-	s.mu.Lock()
-	d := s.drain
-	s.mu.Unlock()
-	if d != nil {
-		d.Limit(bytesPerSecond)
-	}
-}
-
-func (s *state) progress() (migration.Progress, bool) {
-	s.mu.Lock()
-	d := s.drain
-	s.mu.Unlock()
-	if d == nil {
-		return migration.Progress{}, false
-	}
-	return d.Progress(), true
+	return string(p.Incident.Kind())
 }
 
 // join makes a notice part of the incident. It is on disk before anything acts on it.
 func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
-	i, changed, err := a.news.join(a.journal, n)
+	_, was := a.incidents.Open()
+	p, changed, err := a.incidents.Join(n)
 	if !changed {
 		return
 	}
+	i := p.Incident
 	if err != nil {
 		// A full disk must not stop the drain that would empty it. The price: a restart now would not resume it.
 		a.log.Error("the incident is not on disk: a restart would forget it", "incident", i.ID, "err", err)
 	}
-	a.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", i.Stance(),
-		"left", left(i.Deadline()), "reason", n.Reason, "took", time.Since(began))
+	stance, _ := a.incidents.Stance()
+	a.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
+		"left", left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
+	a.counts.joined(!was, i, n)
 	a.beat.Nudge()
-	if p, _ := a.news.read(); i.Withdrawn() && !p.leftBehind() {
-		a.recommission(ctx, errWithdrawn) // only watched: nothing was begun
+	if n.Source == preemption.SourceLogind && !stance.AtLeast(preemption.StancePreCopy) {
+		a.letGo(ctx, n)
+	}
+	if i.Withdrawn() && !p.Begun {
+		a.recommission(ctx, errWithdrawn) // only watched, or copied ahead: nobody was told to leave
 	}
 }
 
-// join adds a notice to the open incident, or opens one. What changed is on disk before anybody sees it.
-func (s *state) join(j *journal, n preemption.Notice) (i preemption.Incident, changed bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.page
+// reviewEvery is how often an appointment is looked at again: the estimate of how long leaving takes changes while
+// blocks are carried ahead.
+const reviewEvery = 10 * time.Second
+
+// untilDue is ctx until it is time to look at the incident again by itself.
+func (a *Agent) untilDue(ctx context.Context) (context.Context, context.CancelFunc) {
+	var due time.Time
+	if _, changes := a.incidents.Stance(); !changes.IsZero() {
+		due = time.Now().Add(reviewEvery)
+		if changes.Before(due) {
+			due = changes
+		}
+	}
+	if i := a.incident(); !i.Outlived().IsZero() && (due.IsZero() || i.Outlived().Before(due)) {
+		due = i.Outlived()
+	}
+	if due.IsZero() {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, due)
+}
+
+// review does what is due without anybody having said anything: an appointment has come close, or the machine has
+// outlived its incident.
+func (a *Agent) review(ctx context.Context) {
+	p, open := a.incidents.Open()
+	if !open || p.Begun { // leave looks for itself whether it is over
+		return
+	}
+	if a.outlived() {
+		a.recommission(ctx, errOutlived)
+		return
+	}
+	if a.leaving() {
+		if err := a.incidents.Begin(); err != nil {
+			a.log.Error("that the node leaves is not on disk", "incident", p.Incident.ID, "err", err)
+		}
+		a.log.Info("it is time to leave", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "left", left(p.Incident.Deadline()))
+		a.beat.Nudge()
+	}
+}
+
+func (a *Agent) outlived() bool {
+	i := a.incident()
+	until := i.Outlived()
+	return !until.IsZero() && !time.Now().Before(until)
+}
+
+// staysAfterAll tells why a node that leaves need not, nil when it must.
+func (a *Agent) staysAfterAll() error {
+	i := a.incident()
 	switch {
-	case s.open:
-		if !p.Incident.Join(n) {
-			return p.Incident, false, nil
-		}
-	case n.Withdrawn:
-		return preemption.Incident{}, false, nil // of something that never was an incident here
+	case !i.Leaves():
+		return errWithdrawn
+	case a.outlived():
+		a.log.Warn("the machine outlived its deadline: it is taken back into service", "incident", i.ID, "deadline", i.Deadline())
+		return errOutlived
 	default:
-		p = page{Incident: preemption.Open(n)}
+		return nil
 	}
-	err = j.write(p)
-	s.open, s.page = true, p
-	close(s.changed)
-	s.changed = make(chan struct{})
-	return p.Incident, true, err
-}
-
-// leftBehind says whether a drain began: then leave, which runs it, ends it.
-func (p page) leftBehind() bool {
-	for _, n := range p.Incident.Notices {
-		if n.Kind.Stance().AtLeast(preemption.StanceDrain) {
-			return true
-		}
-	}
-	return false
 }
 
 // DecommissionSelf is what the socket, the shell trigger and SIGPWR say: this node is going. A zero deadline is one that
 // nobody knows. It returns the incident once it is on disk.
 func (a *Agent) DecommissionSelf(ctx context.Context, source string, deadline time.Time, reason string) (preemption.Incident, error) {
-	changed := a.news.changes()
-	a.manual.Say(preemption.Notice{Source: source, ID: source, Kind: preemption.KindManual, Deadline: deadline, SeenAt: time.Now(), Reason: reason})
+	return a.say(ctx, preemption.Notice{Source: source, ID: source, Kind: preemption.KindManual, Deadline: deadline, SeenAt: time.Now(), Reason: reason})
+}
+
+// errIgnored is the answer to a notice about which the policy does nothing.
+var errIgnored = errors.New("the notice is ignored")
+
+// say passes a notice on and returns the incident that it became part of, once that is on disk.
+func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
+	if a.policy().Stance(n.Kind) == preemption.StanceIgnore {
+		return preemption.Incident{}, fmt.Errorf("%w: policy.%s is ignore", errIgnored, n.Kind)
+	}
+	changed := a.incidents.Changes()
+	a.manual.Say(n)
 	for {
-		if i, open := a.news.incident(); open && i.Stance().AtLeast(preemption.StanceDrain) && a.hasNotice(i, source) {
+		if i := a.incident(); a.hasNotice(i, n.Source) {
 			return i, nil
 		}
 		select {
 		case <-changed:
-			changed = a.news.changes()
+			changed = a.incidents.Changes()
 		case <-ctx.Done():
 			return preemption.Incident{}, ctx.Err()
 		}
@@ -179,22 +168,23 @@ func (a *Agent) hasNotice(i preemption.Incident, source string) bool {
 	return false
 }
 
-// Cancel takes back what DecommissionSelf said. still names the notice that keeps the node leaving all the same.
+// Cancel takes back what was said on this host. still names the notice that keeps the node leaving all the same.
 func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, still string) {
 	cancelled = a.manual.Withdraw(reason)
 	if !cancelled {
-		i, open := a.news.incident()
-		if open && !i.Withdrawn() {
+		if i := a.incident(); len(i.InForce()) > 0 {
 			still = i.Source() + " says " + string(i.Kind())
 		}
 		return false, still
 	}
-	for changed := a.news.changes(); ; changed = a.news.changes() {
-		i, open := a.news.incident()
+	for changed := a.incidents.Changes(); ; changed = a.incidents.Changes() {
+		p, open := a.incidents.Open()
 		if !open {
 			return true, ""
 		}
-		if !a.hasNotice(i, preemption.SourceManual) && !a.hasNotice(i, preemption.SourceSignal) && !i.Withdrawn() {
+		i := p.Incident
+		ours := a.hasNotice(i, preemption.SourceManual) || a.hasNotice(i, preemption.SourceSignal) || a.hasNotice(i, preemption.SourceRehearsal)
+		if !ours && !i.Withdrawn() {
 			return true, i.Source() + " says " + string(i.Kind())
 		}
 		select {
@@ -203,4 +193,40 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 			return true, ctx.Err().Error()
 		}
 	}
+}
+
+// drains is the drain that runs or ran last.
+type drains struct {
+	mu    sync.Mutex
+	last  *migration.Drain // nil: none since the start
+	ahead bool             // it only copies ahead
+}
+
+func (s *drains) set(d *migration.Drain, ahead bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.ahead = d, ahead
+}
+
+// limit changes the cap of the drain that runs, if there is one.
+func (s *drains) limit(l Drain) {
+	s.mu.Lock()
+	d, bytesPerSecond := s.last, l.MaxBytesPerSecond
+	if s.ahead {
+		bytesPerSecond = l.PreCopyBytesPerSecond
+	}
+	s.mu.Unlock()
+	if d != nil {
+		d.Limit(int64(bytesPerSecond))
+	}
+}
+
+func (s *drains) progress() (p migration.Progress, ahead, ok bool) {
+	s.mu.Lock()
+	d, ahead := s.last, s.ahead
+	s.mu.Unlock()
+	if d == nil {
+		return migration.Progress{}, false, false
+	}
+	return d.Progress(), ahead, true
 }

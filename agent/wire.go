@@ -9,19 +9,24 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
 // status is what the heartbeat carries and what the socket shows. It never waits.
 func (a *Agent) status() *api.Status {
 	s := &api.Status{Notice: a.apiNotice()}
-	if p, ok := a.news.progress(); ok {
+	if p, ahead, ok := a.drains.progress(); ok {
 		s.Drain = apiProgress(p)
-	} else if p, open := a.news.read(); open && p.Drained != nil { // drained before a restart
+		if ahead {
+			s.Drain.Phase = string(preemption.StancePreCopy)
+		}
+	} else if p, open := a.incidents.Open(); open && p.Work.Drained != nil { // drained before a restart
+		sum := p.Work.Drained
 		s.Drain = &api.DrainProgress{
-			Phase: string(migration.PhaseDrained), BlocksTotal: p.Drained.Moved.Blocks + p.Drained.Lost.Blocks,
-			BlocksMoved: p.Drained.Moved.Blocks, BlocksLost: p.Drained.Lost.Blocks, BlocksSkipped: p.Drained.Skipped.Blocks,
-			BytesTotal: p.Drained.Moved.Bytes + p.Drained.Lost.Bytes, BytesMoved: p.Drained.Moved.Bytes,
+			Phase: string(migration.PhaseDrained), BlocksTotal: sum.Moved.Blocks + sum.Lost.Blocks,
+			BlocksMoved: sum.Moved.Blocks, BlocksLost: sum.Lost.Blocks, BlocksSkipped: sum.Skipped.Blocks,
+			BytesTotal: sum.Moved.Bytes + sum.Lost.Bytes, BytesMoved: sum.Moved.Bytes,
 		}
 	}
 	for _, st := range a.cfg.Stores {
@@ -36,14 +41,40 @@ func (a *Agent) status() *api.Status {
 	return s
 }
 
-// apiNotice is the open incident, nil when there is none.
+// apiNotice is the open incident, nil when there is none that asks for anything yet.
 func (a *Agent) apiNotice() *api.Notice {
-	i, open := a.news.incident()
-	if !open || i.Withdrawn() {
+	p, open := a.incidents.Open()
+	stance, _ := a.incidents.Stance()
+	if !open || !stance.AtLeast(preemption.StanceWatch) {
 		return nil
 	}
+	i := p.Incident
 	return &api.Notice{
-		Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(i.Stance()), Remaining: remaining(i.Deadline()), Reason: i.Reason(),
+		Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance), Remaining: remaining(i.Deadline()), Reason: i.Reason(),
+	}
+}
+
+// addNotices says what the sources know and how well they know it.
+func (a *Agent) addNotices(s *api.AgentStatus) {
+	for _, h := range a.notices.Health() {
+		w := &api.SourceHealth{Source: h.Source, Path: h.Path, Trouble: h.Trouble}
+		if !h.LastGood.IsZero() {
+			w.LastGood = durationpb.New(time.Since(h.LastGood))
+		}
+		s.Sources = append(s.Sources, w)
+	}
+	p, open := a.incidents.Open()
+	if !open {
+		return
+	}
+	for _, n := range p.Incident.InForce() {
+		s.Notices = append(s.Notices, &api.NoticeInForce{
+			Source: n.Source, Id: n.ID, Kind: string(n.Kind), Remaining: remaining(n.Deadline), Age: durationpb.New(time.Since(n.SeenAt)),
+			Reason: n.Reason, Appointed: n.Appointed, Stance: string(n.Stance),
+		})
+	}
+	if _, changes := a.incidents.Stance(); !changes.IsZero() {
+		s.Changes = durationpb.New(time.Until(changes))
 	}
 }
 
@@ -63,10 +94,11 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 
 // summary is an incident's manifest without its entries.
 func (a *Agent) summary(p page) *api.ManifestSummary {
+	sum := p.Work.Drained
 	s := &api.ManifestSummary{
 		Node: a.cfg.Node.Name, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
-		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(p.Drained.Started), FinishedAt: timestamppb.New(p.Drained.Finished),
-		Total: apiCount(p.Drained.Total()), Moved: apiCount(p.Drained.Moved), Lost: apiCount(p.Drained.Lost), Skipped: apiCount(p.Drained.Skipped),
+		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(sum.Started), FinishedAt: timestamppb.New(sum.Finished),
+		Total: apiCount(sum.Total()), Moved: apiCount(sum.Moved), Lost: apiCount(sum.Lost), Skipped: apiCount(sum.Skipped),
 	}
 	s.Incarnation, _ = incarnation(a.cfg.DataDir)
 	if d := p.Incident.Deadline(); !d.IsZero() {

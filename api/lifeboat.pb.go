@@ -331,7 +331,7 @@ type Notice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incident      string                 `protobuf:"bytes,1,opt,name=incident,proto3" json:"incident,omitempty"`
 	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`           // preemption.Kind in words: terminate, stop, hibernate, manual, ...
-	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`       // ec2, manual, signal, operator
+	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`       // ec2, gce, azure, logind, manual, signal, operator, simulate
 	Stance        string                 `protobuf:"bytes,4,opt,name=stance,proto3" json:"stance,omitempty"`       // ignore, watch, pre-copy, drain
 	Remaining     *durationpb.Duration   `protobuf:"bytes,5,opt,name=remaining,proto3" json:"remaining,omitempty"` // absent: no deadline is known
 	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2323,6 +2323,7 @@ type DecommissionRequest struct {
 	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	Timeout       *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"` // absent: the coordinator's default; negative: without limit
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	LeavingOnly   bool                   `protobuf:"varint,4,opt,name=leaving_only,json=leavingOnly,proto3" json:"leaving_only,omitempty"` // nodes that are not leaving already stay as they are
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2376,6 +2377,13 @@ func (x *DecommissionRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *DecommissionRequest) GetLeavingOnly() bool {
+	if x != nil {
+		return x.LeavingOnly
+	}
+	return false
 }
 
 type DecommissionReply struct {
@@ -2510,6 +2518,263 @@ func (x *RecommissionReply) GetNodes() []*Node {
 	return nil
 }
 
+type RefreshNodesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Graceful      bool                   `protobuf:"varint,1,opt,name=graceful,proto3" json:"graceful,omitempty"` // let excluded nodes drain; else they are decommissioned at once
+	Timeout       *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`    // of hosts without one of their own; absent: the coordinator's default; negative: without limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshNodesRequest) Reset() {
+	*x = RefreshNodesRequest{}
+	mi := &file_lifeboat_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshNodesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshNodesRequest) ProtoMessage() {}
+
+func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
+func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RefreshNodesRequest) GetGraceful() bool {
+	if x != nil {
+		return x.Graceful
+	}
+	return false
+}
+
+func (x *RefreshNodesRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+type RefreshNodesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hosts         *HostLists             `protobuf:"bytes,1,opt,name=hosts,proto3" json:"hosts,omitempty"`
+	Nodes         []*RefreshedNode       `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`     // those that something was done to, and those that the files have leaving already
+	Timeout       *durationpb.Duration   `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"` // that was used where a host has none of its own; negative: without limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshNodesReply) Reset() {
+	*x = RefreshNodesReply{}
+	mi := &file_lifeboat_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshNodesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshNodesReply) ProtoMessage() {}
+
+func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
+func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *RefreshNodesReply) GetHosts() *HostLists {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *RefreshNodesReply) GetNodes() []*RefreshedNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *RefreshNodesReply) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+type RefreshedNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Action        string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"` // decommission, force, shutdown, timeout, recommission; empty: none, it is leaving already
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshedNode) Reset() {
+	*x = RefreshedNode{}
+	mi := &file_lifeboat_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshedNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshedNode) ProtoMessage() {}
+
+func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
+func (*RefreshedNode) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RefreshedNode) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *RefreshedNode) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+// HostLists are the lists in force: what the host files said when they were last read whole.
+type HostLists struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	IncludeFile   string                 `protobuf:"bytes,1,opt,name=include_file,json=includeFile,proto3" json:"include_file,omitempty"` // empty: every host may join
+	ExcludeFile   string                 `protobuf:"bytes,2,opt,name=exclude_file,json=excludeFile,proto3" json:"exclude_file,omitempty"`
+	Included      int64                  `protobuf:"varint,3,opt,name=included,proto3" json:"included,omitempty"`
+	Excluded      int64                  `protobuf:"varint,4,opt,name=excluded,proto3" json:"excluded,omitempty"`
+	Maintenance   int64                  `protobuf:"varint,5,opt,name=maintenance,proto3" json:"maintenance,omitempty"` // under maintenance, ended or not
+	Since         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
+	Trouble       string                 `protobuf:"bytes,7,opt,name=trouble,proto3" json:"trouble,omitempty"` // why the files are not what is in force; empty: they are, as far as was looked
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostLists) Reset() {
+	*x = HostLists{}
+	mi := &file_lifeboat_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostLists) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostLists) ProtoMessage() {}
+
+func (x *HostLists) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
+func (*HostLists) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *HostLists) GetIncludeFile() string {
+	if x != nil {
+		return x.IncludeFile
+	}
+	return ""
+}
+
+func (x *HostLists) GetExcludeFile() string {
+	if x != nil {
+		return x.ExcludeFile
+	}
+	return ""
+}
+
+func (x *HostLists) GetIncluded() int64 {
+	if x != nil {
+		return x.Included
+	}
+	return 0
+}
+
+func (x *HostLists) GetExcluded() int64 {
+	if x != nil {
+		return x.Excluded
+	}
+	return 0
+}
+
+func (x *HostLists) GetMaintenance() int64 {
+	if x != nil {
+		return x.Maintenance
+	}
+	return 0
+}
+
+func (x *HostLists) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *HostLists) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
 type ListBlocksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"` // empty: of all nodes
@@ -2519,7 +2784,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2796,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2809,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+	return file_lifeboat_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -2563,7 +2828,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2840,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2853,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+	return file_lifeboat_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -2611,7 +2876,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2888,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2901,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+	return file_lifeboat_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -2683,7 +2948,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2960,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2973,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+	return file_lifeboat_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -2728,7 +2993,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +3005,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +3018,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+	return file_lifeboat_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -2783,7 +3048,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +3060,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +3073,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+	return file_lifeboat_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -2854,7 +3119,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +3131,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3144,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
 type CoordinatorStatus struct {
@@ -2892,13 +3157,14 @@ type CoordinatorStatus struct {
 	BlocksLocated int64                  `protobuf:"varint,6,opt,name=blocks_located,json=blocksLocated,proto3" json:"blocks_located,omitempty"`
 	BlocksLost    int64                  `protobuf:"varint,7,opt,name=blocks_lost,json=blocksLost,proto3" json:"blocks_lost,omitempty"`
 	LastIndex     uint64                 `protobuf:"varint,8,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	Hosts         *HostLists             `protobuf:"bytes,9,opt,name=hosts,proto3" json:"hosts,omitempty"` // absent: no host files
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3176,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3189,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+	return file_lifeboat_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -2982,6 +3248,13 @@ func (x *CoordinatorStatus) GetLastIndex() uint64 {
 	return 0
 }
 
+func (x *CoordinatorStatus) GetHosts() *HostLists {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
 type DecommissionSelfRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Timeout       *durationpb.Duration   `protobuf:"bytes,1,opt,name=timeout,proto3" json:"timeout,omitempty"` // absent: no deadline is known
@@ -2992,7 +3265,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3277,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3290,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -3044,7 +3317,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3329,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3342,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -3094,7 +3367,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3106,7 +3379,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3119,7 +3392,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{48}
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
 }
 
 type AgentStatus struct {
@@ -3134,13 +3407,19 @@ type AgentStatus struct {
 	CoordinatorTrouble string                 `protobuf:"bytes,8,opt,name=coordinator_trouble,json=coordinatorTrouble,proto3" json:"coordinator_trouble,omitempty"` // empty: well
 	Peers              []*Peer                `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
 	Manifest           *ManifestSummary       `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"` // of the last drain, once it ended
+	Provider           string                 `protobuf:"bytes,11,opt,name=provider,proto3" json:"provider,omitempty"` // whose notices are listened for: ec2, gce, azure, none
+	Sources            []*SourceHealth        `protobuf:"bytes,12,rep,name=sources,proto3" json:"sources,omitempty"`   // of the sources that ask a service
+	Notices            []*NoticeInForce       `protobuf:"bytes,13,rep,name=notices,proto3" json:"notices,omitempty"`   // of the open incident
+	Changes            *durationpb.Duration   `protobuf:"bytes,14,opt,name=changes,proto3" json:"changes,omitempty"`   // until the stance changes by itself; absent: it does not
+	Actions            []*ActionState         `protobuf:"bytes,15,rep,name=actions,proto3" json:"actions,omitempty"`   // of a sidecar: what it has done about the incident
+	Sidecar            bool                   `protobuf:"varint,16,opt,name=sidecar,proto3" json:"sidecar,omitempty"`  // it is one: it has no stores, no peers and no coordinator
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3431,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3444,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{49}
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -3238,6 +3517,463 @@ func (x *AgentStatus) GetManifest() *ManifestSummary {
 	return nil
 }
 
+func (x *AgentStatus) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *AgentStatus) GetSources() []*SourceHealth {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *AgentStatus) GetNotices() []*NoticeInForce {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
+}
+
+func (x *AgentStatus) GetChanges() *durationpb.Duration {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *AgentStatus) GetActions() []*ActionState {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
+func (x *AgentStatus) GetSidecar() bool {
+	if x != nil {
+		return x.Sidecar
+	}
+	return false
+}
+
+// SourceHealth is how well a source of notices is informed.
+type SourceHealth struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	LastGood      *durationpb.Duration   `protobuf:"bytes,3,opt,name=last_good,json=lastGood,proto3" json:"last_good,omitempty"` // age of the last definite answer; absent: none yet
+	Trouble       string                 `protobuf:"bytes,4,opt,name=trouble,proto3" json:"trouble,omitempty"`                   // empty: well
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceHealth) Reset() {
+	*x = SourceHealth{}
+	mi := &file_lifeboat_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceHealth) ProtoMessage() {}
+
+func (x *SourceHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
+func (*SourceHealth) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *SourceHealth) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *SourceHealth) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SourceHealth) GetLastGood() *durationpb.Duration {
+	if x != nil {
+		return x.LastGood
+	}
+	return nil
+}
+
+func (x *SourceHealth) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+// NoticeInForce is one source's word that was not withdrawn.
+type NoticeInForce struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	Remaining     *durationpb.Duration   `protobuf:"bytes,4,opt,name=remaining,proto3" json:"remaining,omitempty"` // absent: no deadline is known
+	Age           *durationpb.Duration   `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`             // since it was first seen
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Appointed     bool                   `protobuf:"varint,7,opt,name=appointed,proto3" json:"appointed,omitempty"` // the machine is safe until then
+	Stance        string                 `protobuf:"bytes,8,opt,name=stance,proto3" json:"stance,omitempty"`        // how far the node goes when it is time to
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoticeInForce) Reset() {
+	*x = NoticeInForce{}
+	mi := &file_lifeboat_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoticeInForce) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoticeInForce) ProtoMessage() {}
+
+func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
+func (*NoticeInForce) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *NoticeInForce) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *NoticeInForce) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *NoticeInForce) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *NoticeInForce) GetRemaining() *durationpb.Duration {
+	if x != nil {
+		return x.Remaining
+	}
+	return nil
+}
+
+func (x *NoticeInForce) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *NoticeInForce) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NoticeInForce) GetAppointed() bool {
+	if x != nil {
+		return x.Appointed
+	}
+	return false
+}
+
+func (x *NoticeInForce) GetStance() string {
+	if x != nil {
+		return x.Stance
+	}
+	return ""
+}
+
+// ActionState is what became of one thing that a sidecar was to do.
+type ActionState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Phase         string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"` // noticed, changed, withdrawn: what it was told last
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // waiting, running, done, failed
+	Trouble       string                 `protobuf:"bytes,4,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Took          *durationpb.Duration   `protobuf:"bytes,5,opt,name=took,proto3" json:"took,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActionState) Reset() {
+	*x = ActionState{}
+	mi := &file_lifeboat_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActionState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActionState) ProtoMessage() {}
+
+func (x *ActionState) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
+func (*ActionState) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ActionState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ActionState) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *ActionState) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ActionState) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *ActionState) GetTook() *durationpb.Duration {
+	if x != nil {
+		return x.Took
+	}
+	return nil
+}
+
+type SimulateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	In            *durationpb.Duration   `protobuf:"bytes,2,opt,name=in,proto3" json:"in,omitempty"` // absent: no deadline
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	DryRun        bool                   `protobuf:"varint,4,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // say what would be done, and do nothing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulateRequest) Reset() {
+	*x = SimulateRequest{}
+	mi := &file_lifeboat_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulateRequest) ProtoMessage() {}
+
+func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
+func (*SimulateRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *SimulateRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SimulateRequest) GetIn() *durationpb.Duration {
+	if x != nil {
+		return x.In
+	}
+	return nil
+}
+
+func (x *SimulateRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SimulateRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type SimulateReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incident      string                 `protobuf:"bytes,1,opt,name=incident,proto3" json:"incident,omitempty"`              // empty in a dry run, and where the policy ignores the kind
+	Stance        string                 `protobuf:"bytes,2,opt,name=stance,proto3" json:"stance,omitempty"`                  // now
+	Goes          string                 `protobuf:"bytes,3,opt,name=goes,proto3" json:"goes,omitempty"`                      // the stance when it is time to
+	Changes       *durationpb.Duration   `protobuf:"bytes,4,opt,name=changes,proto3" json:"changes,omitempty"`                // until that time; absent: now, or never
+	SendFor       *durationpb.Duration   `protobuf:"bytes,5,opt,name=send_for,json=sendFor,proto3" json:"send_for,omitempty"` // how long the node would have to send in, once it leaves; absent: it does not leave
+	Blocks        int64                  `protobuf:"varint,6,opt,name=blocks,proto3" json:"blocks,omitempty"`                 // that a drain would carry now
+	Bytes         int64                  `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Actions       []string               `protobuf:"bytes,8,rep,name=actions,proto3" json:"actions,omitempty"` // what else would be done, a line each
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SimulateReply) Reset() {
+	*x = SimulateReply{}
+	mi := &file_lifeboat_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SimulateReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SimulateReply) ProtoMessage() {}
+
+func (x *SimulateReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
+func (*SimulateReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *SimulateReply) GetIncident() string {
+	if x != nil {
+		return x.Incident
+	}
+	return ""
+}
+
+func (x *SimulateReply) GetStance() string {
+	if x != nil {
+		return x.Stance
+	}
+	return ""
+}
+
+func (x *SimulateReply) GetGoes() string {
+	if x != nil {
+		return x.Goes
+	}
+	return ""
+}
+
+func (x *SimulateReply) GetChanges() *durationpb.Duration {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *SimulateReply) GetSendFor() *durationpb.Duration {
+	if x != nil {
+		return x.SendFor
+	}
+	return nil
+}
+
+func (x *SimulateReply) GetBlocks() int64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetActions() []string {
+	if x != nil {
+		return x.Actions
+	}
+	return nil
+}
+
 type CancelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -3247,7 +3983,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3995,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +4008,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -3292,7 +4028,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +4040,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +4053,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -3519,17 +4255,36 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\tremaining\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12@\n" +
 	"\x0elast_heartbeat\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\rlastHeartbeat\x12+\n" +
 	"\x06status\x18\x13 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x128\n" +
-	"\bmanifest\x18\x14 \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\bmanifest\"x\n" +
+	"\bmanifest\x18\x14 \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\bmanifest\"\x9b\x01\n" +
 	"\x13DecommissionRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"<\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12!\n" +
+	"\fleaving_only\x18\x04 \x01(\bR\vleavingOnly\"<\n" +
 	"\x11DecommissionReply\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"+\n" +
 	"\x13RecommissionRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"<\n" +
 	"\x11RecommissionReply\x12'\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"'\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"f\n" +
+	"\x13RefreshNodesRequest\x12\x1a\n" +
+	"\bgraceful\x18\x01 \x01(\bR\bgraceful\x123\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xa8\x01\n" +
+	"\x11RefreshNodesReply\x12,\n" +
+	"\x05hosts\x18\x01 \x01(\v2\x16.lifeboat.v1.HostListsR\x05hosts\x120\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x1a.lifeboat.v1.RefreshedNodeR\x05nodes\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"N\n" +
+	"\rRefreshedNode\x12%\n" +
+	"\x04node\x18\x01 \x01(\v2\x11.lifeboat.v1.NodeR\x04node\x12\x16\n" +
+	"\x06action\x18\x02 \x01(\tR\x06action\"\xf7\x01\n" +
+	"\tHostLists\x12!\n" +
+	"\finclude_file\x18\x01 \x01(\tR\vincludeFile\x12!\n" +
+	"\fexclude_file\x18\x02 \x01(\tR\vexcludeFile\x12\x1a\n" +
+	"\bincluded\x18\x03 \x01(\x03R\bincluded\x12\x1a\n" +
+	"\bexcluded\x18\x04 \x01(\x03R\bexcluded\x12 \n" +
+	"\vmaintenance\x18\x05 \x01(\x03R\vmaintenance\x120\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
+	"\atrouble\x18\a \x01(\tR\atrouble\"'\n" +
 	"\x11ListBlocksRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"A\n" +
 	"\x0fListBlocksReply\x12.\n" +
@@ -3554,7 +4309,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\tDataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x12\n" +
-	"\x10GetStatusRequest\"\xf6\x02\n" +
+	"\x10GetStatusRequest\"\xa4\x03\n" +
 	"\x11CoordinatorStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -3566,7 +4321,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vblocks_lost\x18\a \x01(\x03R\n" +
 	"blocksLost\x12\x1d\n" +
 	"\n" +
-	"last_index\x18\b \x01(\x04R\tlastIndex\x1a8\n" +
+	"last_index\x18\b \x01(\x04R\tlastIndex\x12,\n" +
+	"\x05hosts\x18\t \x01(\v2\x16.lifeboat.v1.HostListsR\x05hosts\x1a8\n" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3577,7 +4333,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\xbd\x03\n" +
+	"\x15GetAgentStatusRequest\"\xc7\x05\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -3590,7 +4346,47 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x13coordinator_trouble\x18\b \x01(\tR\x12coordinatorTrouble\x12'\n" +
 	"\x05peers\x18\t \x03(\v2\x11.lifeboat.v1.PeerR\x05peers\x128\n" +
 	"\bmanifest\x18\n" +
-	" \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\bmanifest\"'\n" +
+	" \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\bmanifest\x12\x1a\n" +
+	"\bprovider\x18\v \x01(\tR\bprovider\x123\n" +
+	"\asources\x18\f \x03(\v2\x19.lifeboat.v1.SourceHealthR\asources\x124\n" +
+	"\anotices\x18\r \x03(\v2\x1a.lifeboat.v1.NoticeInForceR\anotices\x123\n" +
+	"\achanges\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\achanges\x122\n" +
+	"\aactions\x18\x0f \x03(\v2\x18.lifeboat.v1.ActionStateR\aactions\x12\x18\n" +
+	"\asidecar\x18\x10 \x01(\bR\asidecar\"\x8c\x01\n" +
+	"\fSourceHealth\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x126\n" +
+	"\tlast_good\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\blastGood\x12\x18\n" +
+	"\atrouble\x18\x04 \x01(\tR\atrouble\"\xff\x01\n" +
+	"\rNoticeInForce\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\x127\n" +
+	"\tremaining\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12+\n" +
+	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tappointed\x18\a \x01(\bR\tappointed\x12\x16\n" +
+	"\x06stance\x18\b \x01(\tR\x06stance\"\x96\x01\n" +
+	"\vActionState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x18\n" +
+	"\atrouble\x18\x04 \x01(\tR\atrouble\x12-\n" +
+	"\x04took\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04took\"\x81\x01\n" +
+	"\x0fSimulateRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12)\n" +
+	"\x02in\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02in\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\x8a\x02\n" +
+	"\rSimulateReply\x12\x1a\n" +
+	"\bincident\x18\x01 \x01(\tR\bincident\x12\x16\n" +
+	"\x06stance\x18\x02 \x01(\tR\x06stance\x12\x12\n" +
+	"\x04goes\x18\x03 \x01(\tR\x04goes\x123\n" +
+	"\achanges\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\achanges\x124\n" +
+	"\bsend_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\asendFor\x12\x16\n" +
+	"\x06blocks\x18\x06 \x01(\x03R\x06blocks\x12\x14\n" +
+	"\x05bytes\x18\a \x01(\x03R\x05bytes\x12\x18\n" +
+	"\aactions\x18\b \x03(\tR\aactions\"'\n" +
 	"\rCancelRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"A\n" +
 	"\vCancelReply\x12\x1c\n" +
@@ -3605,25 +4401,27 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x11ReportUnavailable\x12%.lifeboat.v1.ReportUnavailableRequest\x1a#.lifeboat.v1.ReportUnavailableReply\x12R\n" +
 	"\fReportBlocks\x12 .lifeboat.v1.ReportBlocksRequest\x1a\x1e.lifeboat.v1.ReportBlocksReply(\x01\x12C\n" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
-	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply2\x97\x05\n" +
+	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply2\xe9\x05\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
 	"\fDecommission\x12 .lifeboat.v1.DecommissionRequest\x1a\x1e.lifeboat.v1.DecommissionReply\x12P\n" +
-	"\fRecommission\x12 .lifeboat.v1.RecommissionRequest\x1a\x1e.lifeboat.v1.RecommissionReply\x12L\n" +
+	"\fRecommission\x12 .lifeboat.v1.RecommissionRequest\x1a\x1e.lifeboat.v1.RecommissionReply\x12P\n" +
+	"\fRefreshNodes\x12 .lifeboat.v1.RefreshNodesRequest\x1a\x1e.lifeboat.v1.RefreshNodesReply\x12L\n" +
 	"\n" +
 	"ListBlocks\x12\x1e.lifeboat.v1.ListBlocksRequest\x1a\x1c.lifeboat.v1.ListBlocksReply0\x01\x12>\n" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12M\n" +
 	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12:\n" +
 	"\x06Events\x12\x1a.lifeboat.v1.EventsRequest\x1a\x12.lifeboat.v1.Event0\x01\x12J\n" +
-	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus2\x8d\x03\n" +
+	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus2\xd3\x03\n" +
 	"\x05Local\x12\\\n" +
 	"\x10DecommissionSelf\x12$.lifeboat.v1.DecommissionSelfRequest\x1a\".lifeboat.v1.DecommissionSelfReply\x12I\n" +
 	"\tGetStatus\x12\".lifeboat.v1.GetAgentStatusRequest\x1a\x18.lifeboat.v1.AgentStatus\x12>\n" +
 	"\x06Cancel\x12\x1a.lifeboat.v1.CancelRequest\x1a\x18.lifeboat.v1.CancelReply\x12L\n" +
 	"\n" +
 	"ListBlocks\x12\x1e.lifeboat.v1.ListBlocksRequest\x1a\x1c.lifeboat.v1.ListBlocksReply0\x01\x12M\n" +
-	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01B&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
+	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12D\n" +
+	"\bSimulate\x12\x1c.lifeboat.v1.SimulateRequest\x1a\x1a.lifeboat.v1.SimulateReplyB&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
 
 var (
 	file_lifeboat_proto_rawDescOnce sync.Once
@@ -3637,7 +4435,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_lifeboat_proto_goTypes = []any{
 	(*RegisterRequest)(nil),             // 0: lifeboat.v1.RegisterRequest
 	(*RegisterReply)(nil),               // 1: lifeboat.v1.RegisterReply
@@ -3677,49 +4475,58 @@ var file_lifeboat_proto_goTypes = []any{
 	(*DecommissionReply)(nil),           // 35: lifeboat.v1.DecommissionReply
 	(*RecommissionRequest)(nil),         // 36: lifeboat.v1.RecommissionRequest
 	(*RecommissionReply)(nil),           // 37: lifeboat.v1.RecommissionReply
-	(*ListBlocksRequest)(nil),           // 38: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 39: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 40: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 41: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 42: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 43: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 44: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 45: lifeboat.v1.CoordinatorStatus
-	(*DecommissionSelfRequest)(nil),     // 46: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 47: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 48: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 49: lifeboat.v1.AgentStatus
-	(*CancelRequest)(nil),               // 50: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 51: lifeboat.v1.CancelReply
-	nil,                                 // 52: lifeboat.v1.Event.DataEntry
-	nil,                                 // 53: lifeboat.v1.CoordinatorStatus.NodesEntry
-	(*durationpb.Duration)(nil),         // 54: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 55: google.protobuf.Timestamp
+	(*RefreshNodesRequest)(nil),         // 38: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 39: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 40: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 41: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 42: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 43: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 44: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 45: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 46: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 47: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 48: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 49: lifeboat.v1.CoordinatorStatus
+	(*DecommissionSelfRequest)(nil),     // 50: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 51: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 52: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 53: lifeboat.v1.AgentStatus
+	(*SourceHealth)(nil),                // 54: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 55: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 56: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 57: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 58: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 59: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 60: lifeboat.v1.CancelReply
+	nil,                                 // 61: lifeboat.v1.Event.DataEntry
+	nil,                                 // 62: lifeboat.v1.CoordinatorStatus.NodesEntry
+	(*durationpb.Duration)(nil),         // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 64: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	3,  // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	2,  // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	54, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	54, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	63, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	63, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
 	4,  // 4: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	5,  // 5: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	7,  // 6: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	8,  // 7: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	54, // 8: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	63, // 8: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	6,  // 9: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
 	3,  // 10: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	2,  // 11: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	11, // 12: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	12, // 13: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	54, // 14: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	63, // 14: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
 	4,  // 15: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
 	21, // 16: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
 	24, // 17: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
 	26, // 18: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	55, // 19: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	55, // 20: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	55, // 21: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	55, // 22: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	64, // 19: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	64, // 20: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	64, // 21: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	64, // 22: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
 	25, // 23: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
 	25, // 24: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
 	25, // 25: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
@@ -3727,75 +4534,97 @@ var file_lifeboat_proto_depIdxs = []int32{
 	29, // 27: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
 	29, // 28: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
 	33, // 29: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	55, // 30: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	54, // 31: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	54, // 32: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	64, // 30: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	63, // 31: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	63, // 32: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
 	3,  // 33: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
 	24, // 34: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	54, // 35: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	63, // 35: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
 	33, // 36: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
 	33, // 37: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	40, // 38: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	55, // 39: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	52, // 40: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	55, // 41: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	53, // 42: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	54, // 43: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	54, // 44: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	55, // 45: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	3,  // 46: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	54, // 47: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	12, // 48: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	24, // 49: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	0,  // 50: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	9,  // 51: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	13, // 52: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	15, // 53: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	17, // 54: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	19, // 55: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	22, // 56: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	27, // 57: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	30, // 58: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	32, // 59: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	34, // 60: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	36, // 61: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	38, // 62: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	27, // 63: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	41, // 64: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	42, // 65: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	44, // 66: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	46, // 67: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	48, // 68: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	50, // 69: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	38, // 70: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	41, // 71: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	1,  // 72: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	10, // 73: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	14, // 74: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	16, // 75: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	18, // 76: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	20, // 77: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	23, // 78: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	28, // 79: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	31, // 80: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	33, // 81: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	35, // 82: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	37, // 83: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	39, // 84: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	28, // 85: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	22, // 86: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	43, // 87: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	45, // 88: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	47, // 89: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	49, // 90: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	51, // 91: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	39, // 92: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	22, // 93: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	72, // [72:94] is the sub-list for method output_type
-	50, // [50:72] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	63, // 38: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	41, // 39: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	40, // 40: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	63, // 41: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	33, // 42: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	64, // 43: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	44, // 44: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	64, // 45: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	61, // 46: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	64, // 47: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	62, // 48: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	41, // 49: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	63, // 50: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	63, // 51: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	64, // 52: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	3,  // 53: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	63, // 54: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	12, // 55: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	24, // 56: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	54, // 57: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	55, // 58: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	63, // 59: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	56, // 60: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	63, // 61: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	63, // 62: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	63, // 63: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	63, // 64: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	63, // 65: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	63, // 66: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	63, // 67: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	0,  // 68: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	9,  // 69: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	13, // 70: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	15, // 71: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	17, // 72: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	19, // 73: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	22, // 74: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	27, // 75: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	30, // 76: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	32, // 77: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	34, // 78: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	36, // 79: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	38, // 80: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	42, // 81: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	27, // 82: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	45, // 83: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	46, // 84: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	48, // 85: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	50, // 86: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	52, // 87: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	59, // 88: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	42, // 89: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	45, // 90: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	57, // 91: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	1,  // 92: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	10, // 93: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	14, // 94: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	16, // 95: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	18, // 96: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	20, // 97: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	23, // 98: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	28, // 99: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	31, // 100: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	33, // 101: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	35, // 102: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	37, // 103: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	39, // 104: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	43, // 105: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	28, // 106: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	22, // 107: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	47, // 108: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	49, // 109: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	51, // 110: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	53, // 111: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	60, // 112: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	43, // 113: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	22, // 114: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	58, // 115: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	92, // [92:116] is the sub-list for method output_type
+	68, // [68:92] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -3809,7 +4638,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   54,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

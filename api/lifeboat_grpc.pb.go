@@ -406,6 +406,7 @@ const (
 	Operator_GetNode_FullMethodName      = "/lifeboat.v1.Operator/GetNode"
 	Operator_Decommission_FullMethodName = "/lifeboat.v1.Operator/Decommission"
 	Operator_Recommission_FullMethodName = "/lifeboat.v1.Operator/Recommission"
+	Operator_RefreshNodes_FullMethodName = "/lifeboat.v1.Operator/RefreshNodes"
 	Operator_ListBlocks_FullMethodName   = "/lifeboat.v1.Operator/ListBlocks"
 	Operator_Locate_FullMethodName       = "/lifeboat.v1.Operator/Locate"
 	Operator_GetManifest_FullMethodName  = "/lifeboat.v1.Operator/GetManifest"
@@ -424,6 +425,9 @@ type OperatorClient interface {
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	Decommission(ctx context.Context, in *DecommissionRequest, opts ...grpc.CallOption) (*DecommissionReply, error)
 	Recommission(ctx context.Context, in *RecommissionRequest, opts ...grpc.CallOption) (*RecommissionReply, error)
+	// RefreshNodes reads the host files again and does what they say, or refuses them whole: then the lists that were in
+	// force stay in force.
+	RefreshNodes(ctx context.Context, in *RefreshNodesRequest, opts ...grpc.CallOption) (*RefreshNodesReply, error)
 	ListBlocks(ctx context.Context, in *ListBlocksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListBlocksReply], error)
 	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*LocateReply, error)
 	GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GoodbyeRequest], error)
@@ -473,6 +477,16 @@ func (c *operatorClient) Recommission(ctx context.Context, in *RecommissionReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RecommissionReply)
 	err := c.cc.Invoke(ctx, Operator_Recommission_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) RefreshNodes(ctx context.Context, in *RefreshNodesRequest, opts ...grpc.CallOption) (*RefreshNodesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RefreshNodesReply)
+	err := c.cc.Invoke(ctx, Operator_RefreshNodes_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -567,6 +581,9 @@ type OperatorServer interface {
 	GetNode(context.Context, *GetNodeRequest) (*Node, error)
 	Decommission(context.Context, *DecommissionRequest) (*DecommissionReply, error)
 	Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error)
+	// RefreshNodes reads the host files again and does what they say, or refuses them whole: then the lists that were in
+	// force stay in force.
+	RefreshNodes(context.Context, *RefreshNodesRequest) (*RefreshNodesReply, error)
 	ListBlocks(*ListBlocksRequest, grpc.ServerStreamingServer[ListBlocksReply]) error
 	Locate(context.Context, *LocateRequest) (*LocateReply, error)
 	GetManifest(*GetManifestRequest, grpc.ServerStreamingServer[GoodbyeRequest]) error
@@ -593,6 +610,9 @@ func (UnimplementedOperatorServer) Decommission(context.Context, *DecommissionRe
 }
 func (UnimplementedOperatorServer) Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Recommission not implemented")
+}
+func (UnimplementedOperatorServer) RefreshNodes(context.Context, *RefreshNodesRequest) (*RefreshNodesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RefreshNodes not implemented")
 }
 func (UnimplementedOperatorServer) ListBlocks(*ListBlocksRequest, grpc.ServerStreamingServer[ListBlocksReply]) error {
 	return status.Error(codes.Unimplemented, "method ListBlocks not implemented")
@@ -702,6 +722,24 @@ func _Operator_Recommission_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operator_RefreshNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RefreshNodesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).RefreshNodes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_RefreshNodes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).RefreshNodes(ctx, req.(*RefreshNodesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operator_ListBlocks_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ListBlocksRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -795,6 +833,10 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Operator_Recommission_Handler,
 		},
 		{
+			MethodName: "RefreshNodes",
+			Handler:    _Operator_RefreshNodes_Handler,
+		},
+		{
 			MethodName: "Locate",
 			Handler:    _Operator_Locate_Handler,
 		},
@@ -829,6 +871,7 @@ const (
 	Local_Cancel_FullMethodName           = "/lifeboat.v1.Local/Cancel"
 	Local_ListBlocks_FullMethodName       = "/lifeboat.v1.Local/ListBlocks"
 	Local_GetManifest_FullMethodName      = "/lifeboat.v1.Local/GetManifest"
+	Local_Simulate_FullMethodName         = "/lifeboat.v1.Local/Simulate"
 )
 
 // LocalClient is the client API for Local service.
@@ -847,6 +890,9 @@ type LocalClient interface {
 	ListBlocks(ctx context.Context, in *ListBlocksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListBlocksReply], error)
 	// GetManifest returns the account of the last drain.
 	GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GoodbyeRequest], error)
+	// Simulate sends a pretended notice through all that a real one goes through. Cancel takes it back; it ends by itself
+	// at its deadline.
+	Simulate(ctx context.Context, in *SimulateRequest, opts ...grpc.CallOption) (*SimulateReply, error)
 }
 
 type localClient struct {
@@ -925,6 +971,16 @@ func (c *localClient) GetManifest(ctx context.Context, in *GetManifestRequest, o
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Local_GetManifestClient = grpc.ServerStreamingClient[GoodbyeRequest]
 
+func (c *localClient) Simulate(ctx context.Context, in *SimulateRequest, opts ...grpc.CallOption) (*SimulateReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SimulateReply)
+	err := c.cc.Invoke(ctx, Local_Simulate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LocalServer is the server API for Local service.
 // All implementations must embed UnimplementedLocalServer
 // for forward compatibility.
@@ -941,6 +997,9 @@ type LocalServer interface {
 	ListBlocks(*ListBlocksRequest, grpc.ServerStreamingServer[ListBlocksReply]) error
 	// GetManifest returns the account of the last drain.
 	GetManifest(*GetManifestRequest, grpc.ServerStreamingServer[GoodbyeRequest]) error
+	// Simulate sends a pretended notice through all that a real one goes through. Cancel takes it back; it ends by itself
+	// at its deadline.
+	Simulate(context.Context, *SimulateRequest) (*SimulateReply, error)
 	mustEmbedUnimplementedLocalServer()
 }
 
@@ -965,6 +1024,9 @@ func (UnimplementedLocalServer) ListBlocks(*ListBlocksRequest, grpc.ServerStream
 }
 func (UnimplementedLocalServer) GetManifest(*GetManifestRequest, grpc.ServerStreamingServer[GoodbyeRequest]) error {
 	return status.Error(codes.Unimplemented, "method GetManifest not implemented")
+}
+func (UnimplementedLocalServer) Simulate(context.Context, *SimulateRequest) (*SimulateReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Simulate not implemented")
 }
 func (UnimplementedLocalServer) mustEmbedUnimplementedLocalServer() {}
 func (UnimplementedLocalServer) testEmbeddedByValue()               {}
@@ -1063,6 +1125,24 @@ func _Local_GetManifest_Handler(srv interface{}, stream grpc.ServerStream) error
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Local_GetManifestServer = grpc.ServerStreamingServer[GoodbyeRequest]
 
+func _Local_Simulate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SimulateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LocalServer).Simulate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Local_Simulate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LocalServer).Simulate(ctx, req.(*SimulateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Local_ServiceDesc is the grpc.ServiceDesc for Local service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1081,6 +1161,10 @@ var Local_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Cancel",
 			Handler:    _Local_Cancel_Handler,
+		},
+		{
+			MethodName: "Simulate",
+			Handler:    _Local_Simulate_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

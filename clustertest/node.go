@@ -3,11 +3,15 @@ package clustertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -21,8 +25,14 @@ type node struct {
 	address   string
 	cert, key string
 	cloud     *ec2fake.Service
-	agent     *agent.Agent // nil: none runs
+	agent     *agent.Agent  // nil: none runs
+	system    *operating
+	boots     int           // since the first
+	set       time.Duration // how far its wall clock was put forward
 }
+
+// epoch is when every bubble begins (testing/synctest).
+var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
 	coordinatorAddress = "10.0.0.1"
@@ -32,7 +42,7 @@ const (
 )
 
 func newNode(c *Cluster, i int) *node {
-	n := &node{process: process{c: c, name: nodeName(i)}, number: i, address: "10.0.1." + string(rune('1'+i))}
+	n := &node{process: process{c: c, name: nodeName(i)}, number: i, system: newOperating(), address: "10.0.1." + string(rune('1'+i))}
 	n.dir = c.path(n.name)
 	n.cert, n.key = c.issue(certs.Name{Role: certs.RoleNode, Name: n.name})
 	n.cloud = ec2fake.New(ec2fake.Instance{ID: "i-" + n.name, Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"})
@@ -98,6 +108,7 @@ func (n *node) start() {
 	n.launch(func(serves func()) error {
 		a, err := agent.New(ctx, cfg, agent.Deps{
 			Log: n.c.log.With("at", n.name), Identity: id, Version: "test", Listen: n.host.Listen, Dial: n.host.Dial, Ready: serves,
+			Clock: n.clock, Logind: n.system.logind(n),
 		})
 		if err != nil {
 			return err
@@ -105,6 +116,41 @@ func (n *node) start() {
 		n.agent = a
 		return a.Run(ctx)
 	})
+}
+
+// clock reads the bubble's clock as a machine reads its own two.
+func (n *node) clock() preemption.Moment {
+	return preemption.Moment{Wall: time.Now(), Boot: fmt.Sprint("boot-", n.boots), SinceBoot: time.Since(epoch) - n.set}
+}
+
+// SetClock puts a node's wall clock forward, as a time server does. It takes as long for everybody else.
+func (c *Cluster) SetClock(i int, forward time.Duration) {
+	c.t.Helper()
+	c.nodes[i].set += forward
+	c.Sleep(forward)
+}
+
+// Reboot starts a node that was killed, as a machine does that has booted.
+func (c *Cluster) Reboot(i int) {
+	c.t.Helper()
+	c.nodes[i].boots++
+	c.Restart(i)
+}
+
+// Simulate rehearses a notice at the node; in 0: no deadline.
+func (c *Cluster) Simulate(i int, kind preemption.Kind, in time.Duration, dry bool) *api.SimulateReply {
+	c.t.Helper()
+	request := &api.SimulateRequest{Kind: string(kind), DryRun: dry}
+	if in > 0 {
+		request.In = durationpb.New(in)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r, err := c.nodes[i].agent.Simulate(ctx, request)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
 }
 
 // Notice shows an EC2 interruption in the node's metadata service: it will be terminated in so much time.

@@ -32,8 +32,8 @@ func TestNodeUnderNoticeTakesNoBlocks(t *testing.T) {
 				}
 				if name == "rebalance" {
 					n := c.Show(1)
-					if n.State != "ACTIVE" || n.Schedulable || n.Status.Notice.GetKind() != "rebalance" || n.Status.Drain != nil {
-						t.Errorf("got %v, want it watched and not drained", n)
+					if n.State != "ACTIVE" || n.Schedulable || n.Status.Notice.GetKind() != "rebalance" || n.Status.Drain.GetPhase() != "pre-copy" {
+						t.Errorf("got %v, want it copied ahead and not drained", n)
 					}
 					c.Withdraw(1)
 					c.Sleep(15 * time.Second)

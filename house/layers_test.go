@@ -9,12 +9,12 @@ import (
 // layers are the rows of the project, lowest first. A package may import those of lower rows and, within its row, only
 // what lies below itself: siblings never know each other, the row above introduces them.
 var layers = [][]string{
-	{"api", "certs", "config", "systemd"},
+	{"api", "certs", "config", "durable", "localsock", "systemd"},
 	{"disks", "heartbeat", "migration", "preemption", "workloads"},
-	{"agent", "coordinator"},
+	{"agent", "coordinator", "sidecar"},
 	{"dev"},
 	{"cmd"},
-	{"bench", "clustertest", "e2e"}, // they look at the whole from outside; nothing imports them
+	{"bench", "clustertest", "e2e", "interop"}, // they look at the whole from outside; nothing imports them
 }
 
 // outside may import any of ours in tests and none in the product.

@@ -91,31 +91,38 @@ func TestRebalanceIsAdviceWithoutADeadline(t *testing.T) {
 	})
 }
 
-func TestTokenThatCannotBeHadIsNoAnswer(t *testing.T) {
+func TestGroupsStateIsANoticeWhereTheDisksGo(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
-		c.source.Believe(Notice{Source: SourceEC2, ID: pathAction, Kind: KindStop})
-		c.failWith(http.NotFound) // also to the PUT: there never was a token
 		c.listen(t)
-		c.silent(t, time.Minute)
-		if _, trouble := c.source.Health(); !strings.Contains(trouble, "404") {
-			t.Errorf("trouble is %q, want it to tell of the 404", trouble)
+		for _, state := range []string{"", "InService", "Standby", "Detached", "Warmed:Running"} {
+			c.Lifecycle(state)
+			c.silent(t, time.Minute)
+		}
+		for _, state := range []string{"Terminated", "Warmed:Terminated", "Warmed:Stopped", "Warmed:Hibernated"} {
+			c.Lifecycle(state)
+			shown := time.Now()
+			got := c.within(t, time.Minute)
+			if got.Kind != KindScaleIn || got.Withdrawn || !got.Deadline.IsZero() || got.at.Sub(shown) > targetEvery {
+				t.Errorf("%s: heard %+v after %v, want scale-in without a deadline within %v", state, got, got.at.Sub(shown), targetEvery)
+			}
+			c.Lifecycle("Pending:Whatever") // which says nothing
+			c.silent(t, time.Minute)
+			c.Lifecycle("InService")
+			if back := c.within(t, time.Minute); !back.Withdrawn || !back.same(got.Notice) {
+				t.Errorf("after %s and back: heard %+v, want the withdrawal", state, back)
+			}
 		}
 	})
 }
 
-func TestLostTokenCostsNoPoll(t *testing.T) {
+func TestHookSetsTheDeadlineOfAScaleIn(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
+		c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler)}, Lifecycle: Lifecycle{Timeout: 10 * time.Minute}})
 		c.listen(t)
-		time.Sleep(500 * time.Millisecond)
-		for range 20 {
-			c.ForgetTokens()
-			c.silent(t, time.Second)
-			if good, trouble := c.source.Health(); trouble != "" || time.Since(good) > time.Second {
-				t.Fatalf("last good poll %v ago, trouble %q, want one each second", time.Since(good), trouble)
-			}
-		}
-		if got := c.puts.Load(); got < 20 || got > 25 {
-			t.Errorf("asked for %d tokens, want one for each that was lost", got)
+		c.Lifecycle("Terminated")
+		got := c.within(t, 15*time.Minute) // and it does not move
+		if !got.Deadline.Equal(got.SeenAt.Add(10 * time.Minute)) {
+			t.Errorf("seen at %v, due at %v, want ten minutes between", got.SeenAt, got.Deadline)
 		}
 	})
 }
@@ -234,9 +241,9 @@ func TestTroubleIsLoggedWhenItStartsAndEnds(t *testing.T) {
 		c.heal()
 		c.silent(t, time.Minute)
 	})
-	// Two paths, each with a start and an end.
-	if got := strings.Count(log.String(), "\n"); got != 4 {
-		t.Errorf("logged %d lines for one outage, want 4:\n%s", got, log.String())
+	// Four paths, each with a start and an end.
+	if got := strings.Count(log.String(), "\n"); got != 8 {
+		t.Errorf("logged %d lines for one outage, want 8:\n%s", got, log.String())
 	}
 }
 
@@ -264,7 +271,7 @@ func TestOverTCP(t *testing.T) {
 	fake.Interrupt("terminate", time.Now().Add(2*time.Minute))
 	server := httptest.NewServer(fake)
 	defer server.Close()
-	source, err := NewEC2(EC2Config{Endpoint: server.URL, Log: slog.New(slog.DiscardHandler)})
+	source, err := NewEC2(EC2Config{Metadata: Metadata{Endpoint: server.URL, Log: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +288,7 @@ func TestOverTCP(t *testing.T) {
 
 func TestBadEndpointIsRefused(t *testing.T) {
 	for _, endpoint := range []string{"169.254.169.254", "ftp://x", "http://", "http://%zz"} {
-		if _, err := NewEC2(EC2Config{Endpoint: endpoint, Log: slog.New(slog.DiscardHandler)}); err == nil {
+		if _, err := NewEC2(EC2Config{Metadata: Metadata{Endpoint: endpoint, Log: slog.New(slog.DiscardHandler)}}); err == nil {
 			t.Errorf("endpoint %q was taken", endpoint)
 		}
 	}
@@ -291,22 +298,25 @@ func FuzzMetadataBodies(f *testing.F) {
 	for _, body := range []string{
 		`{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`, `{"action":"hibernate","time":"0001-01-01T00:00:00Z"}`,
 		`{"noticeTime": "2020-10-27T08:22:00Z"}`, `{"action":"stop","time":"2017-09-18T08:22:00+23:59"}`, `[]`, `null`, ``,
+		"Terminated", "Warmed:Stopped\n", "InService",
+		`[{"Code":"instance-stop","EventId":"a","State":"active","NotBefore":"21 Jan 2029 09:00:43 GMT"},{"State":"completed"},7]`,
 	} {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if kind, at, err := readAction(body); err == nil && (kind.Stance() != StanceDrain || at.IsZero()) {
-			t.Errorf("%q: read %q at %v", body, kind, at)
-		}
-		if kind, at, err := readRebalance(body); err == nil && (kind != KindRebalance || !at.IsZero()) {
-			t.Errorf("%q: read %q at %v", body, kind, at)
-		}
-		for _, read := range []func([]byte) (Kind, time.Time, error){readAction, readRebalance} {
-			b := belief{path: "x", read: read, log: slog.New(slog.DiscardHandler)}
-			b.trouble.log = b.log
-			n, news, err := b.hear(body, true, nil)
-			if news && (err != nil || n.Withdrawn || n.Kind == "" || n.ID != "x") {
-				t.Errorf("%q: heard %+v, %v", body, n, err)
+		now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+		for path, read := range map[string]func([]byte, time.Time) ([]Notice, error){
+			pathAction: readAction, pathRebalance: readRebalance, pathTarget: Lifecycle{}.readTarget, pathScheduled: readScheduled,
+		} {
+			b := newBelief(slog.New(slog.DiscardHandler), SourceEC2, path, time.Second, 1, read)
+			news, err := b.hear(body, true, nil, now)
+			if err != nil && len(news) > 0 && path != pathScheduled {
+				t.Errorf("%q: heard %+v in spite of %v", body, news, err)
+			}
+			for _, n := range news {
+				if n.Withdrawn || n.Kind.severity() < 0 || !b.owns(n.ID) || n.Source != SourceEC2 || len(n.Reason) > 1000 {
+					t.Errorf("%q: heard %+v", body, n)
+				}
 			}
 		}
 	})

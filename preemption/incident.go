@@ -9,8 +9,8 @@ import (
 
 // Incident is what all notices about one end of this machine's life add up to. A node has at most one open.
 //
-// It is plain data with no clock of its own, so the agent can keep it as JSON and find it unchanged after a restart. It
-// is not safe for concurrent use, but a copy stays as it was when the original is joined.
+// It is plain data with no clock of its own, so it can be kept as JSON and is found unchanged after a restart. It is not
+// safe for concurrent use, but a copy stays as it was when the original is joined.
 type Incident struct {
 	ID      string   `json:"id"`
 	Notices []Notice `json:"notices"`
@@ -45,10 +45,10 @@ func (i *Incident) Join(n Notice) bool {
 		next.SeenAt = earliest(known.SeenAt, n.SeenAt)
 	default:
 		if n.Kind.severity() > known.Kind.severity() {
-			next.Kind, next.Reason = n.Kind, n.Reason
+			next.Kind, next.Reason, next.Stance, next.Appointed = n.Kind, n.Reason, n.Stance, n.Appointed
 		}
 		if !n.Deadline.IsZero() && !sameInstant(n.Deadline, known.Deadline) {
-			next.Deadline = n.Deadline
+			next.Deadline, next.Appointed = n.Deadline, n.Appointed
 		}
 	}
 	if next == known {
@@ -57,6 +57,11 @@ func (i *Incident) Join(n Notice) bool {
 	i.Notices = slices.Clone(i.Notices)
 	i.Notices[at] = next
 	return true
+}
+
+// InForce returns the notices that were not withdrawn.
+func (i *Incident) InForce() []Notice {
+	return slices.DeleteFunc(slices.Clone(i.Notices), func(n Notice) bool { return n.Withdrawn })
 }
 
 // Withdrawn tells whether every notice was taken back: the node stays.
@@ -73,14 +78,6 @@ func (i *Incident) Source() string { return i.gravest().Source }
 // Reason is what the gravest notice gave as its reason.
 func (i *Incident) Reason() string { return i.gravest().Reason }
 
-// Stance is how far the node should go: that of the gravest notice in force, and none once all are withdrawn.
-func (i *Incident) Stance() Stance {
-	if i.Withdrawn() {
-		return StanceIgnore
-	}
-	return i.Kind().Stance()
-}
-
 // NoticedAt is when the first of the notices was seen.
 func (i *Incident) NoticedAt() time.Time {
 	var first time.Time
@@ -93,6 +90,41 @@ func (i *Incident) NoticedAt() time.Time {
 // Deadline is when the machine goes, as far as anybody said: the earliest deadline in force that binds. A time that
 // comes with mere advice binds nobody. Zero: not known.
 func (i *Incident) Deadline() time.Time { return i.binding().Deadline }
+
+// leastAhead is how long before an appointment the node begins to leave at the latest: what EC2 gives for all.
+const leastAhead = 2 * time.Minute
+
+// Stance is how far the node should go at an instant, and when that changes by itself, which it does once at most, for an
+// appointment (zero: it does not). estimate is how long emptying the node would take. An appointment is left for three
+// times that before it; until then a node that will leave copies ahead, and one that only steps aside serves on.
+func (i *Incident) Stance(now time.Time, estimate time.Duration) (stance Stance, changes time.Time) {
+	stance = StanceIgnore
+	for _, n := range i.Notices {
+		if n.Withdrawn {
+			continue
+		}
+		goes := n.goes()
+		if begin := n.Deadline.Add(-max(3*estimate, leastAhead)); n.Appointed && !n.Deadline.IsZero() && now.Before(begin) {
+			early := StanceIgnore
+			if goes.AtLeast(StancePreCopy) {
+				early = StancePreCopy
+			}
+			if goes != early {
+				changes = earliest(changes, begin)
+			}
+			goes = early
+		}
+		if goes.AtLeast(stance) {
+			stance = goes
+		}
+	}
+	return stance, changes
+}
+
+// Leaves tells whether a notice in force makes the node leave, now or when it is time to.
+func (i *Incident) Leaves() bool {
+	return slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn && n.goes().AtLeast(StanceDrain) })
+}
 
 // Tail is how long before the deadline sending should stop, for the account to be given and the node to say goodbye. It
 // follows the notice that sets the deadline: AWS calls its time approximate (EC2 User Guide, Spot Instance interruption
@@ -108,7 +140,16 @@ func (i *Incident) Tail() time.Duration {
 	return 5 * time.Second
 }
 
-// gravest is the most severe notice in force, the first of several; of the withdrawn ones when none is in force.
+// goes is how far the node goes for this notice when it is time to.
+func (n Notice) goes() Stance {
+	if n.Stance != "" {
+		return n.Stance
+	}
+	return n.Kind.stance()
+}
+
+// gravest is the most severe notice in force, the first of several; of the withdrawn ones when none is in force. What the
+// policy goes further for is graver.
 func (i *Incident) gravest() Notice {
 	var gravest Notice // of no known kind: any other is graver
 	all := i.Withdrawn()
@@ -116,7 +157,8 @@ func (i *Incident) gravest() Notice {
 		if n.Withdrawn && !all {
 			continue
 		}
-		if gravest.Source == "" || n.Kind.severity() > gravest.Kind.severity() {
+		further := n.goes() != gravest.goes() && n.goes().AtLeast(gravest.goes())
+		if gravest.Source == "" || further || n.goes() == gravest.goes() && n.Kind.severity() > gravest.Kind.severity() {
 			gravest = n
 		}
 	}
@@ -127,7 +169,7 @@ func (i *Incident) gravest() Notice {
 func (i *Incident) binding() Notice {
 	var binding Notice
 	for _, n := range i.Notices {
-		if n.Withdrawn || n.Deadline.IsZero() || !n.Kind.Stance().AtLeast(StanceDrain) {
+		if n.Withdrawn || n.Deadline.IsZero() || !n.goes().AtLeast(StanceDrain) {
 			continue
 		}
 		if binding.Deadline.IsZero() || n.Deadline.Before(binding.Deadline) {
@@ -137,9 +179,40 @@ func (i *Incident) binding() Notice {
 	return binding
 }
 
+// Outlived is the instant from which a machine that still lives has outlived this incident: a cloud that has not taken it
+// ten minutes after it said it would has changed its mind without a word (an EC2 notice is known to stay, in the past,
+// when a reclaim fails), and a rehearsal is over at its deadline. Zero: it can last for ever, as an operator's word does.
+func (i *Incident) Outlived() time.Time {
+	var last time.Time
+	for _, n := range i.Notices {
+		switch {
+		case n.Withdrawn || !n.goes().AtLeast(StanceWatch):
+		case n.Source == SourceRehearsal && !n.Deadline.IsZero():
+			last = latest(last, n.Deadline)
+		case fromCloud(n.Source) && !n.Deadline.IsZero():
+			last = latest(last, n.Deadline.Add(outliveAfter))
+		case n.Source == SourceLogind && !n.Deadline.IsZero():
+			last = latest(last, n.Deadline.Add(outliveAfter))
+		case n.goes().AtLeast(StanceDrain):
+			return time.Time{}
+		}
+	}
+	return last
+}
+
+const outliveAfter = 10 * time.Minute
+
 // earliest is the earlier of two instants, where zero is no instant.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// latest is the later of two instants.
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
 		return b
 	}
 	return a

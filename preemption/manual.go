@@ -9,13 +9,16 @@ import (
 )
 
 // Manual is the source for what is said on this host: DecommissionSelf by the socket, the command line or the shell
-// trigger, and SIGPWR. It is safe for concurrent use.
+// trigger, SIGPWR, and rehearsals. It is safe for concurrent use.
 type Manual struct {
 	news *queue
 
 	mu   sync.Mutex // guards said
 	said []Notice   // in force
 }
+
+// saidHere are the sources that a Manual speaks for.
+var saidHere = []string{SourceManual, SourceSignal, SourceRehearsal}
 
 // NewManual returns a source that nobody has said anything to.
 func NewManual() *Manual { return &Manual{news: newQueue()} }
@@ -26,7 +29,7 @@ func (m *Manual) Believe(notices ...Notice) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range notices {
-		if (n.Source == SourceManual || n.Source == SourceSignal) && !n.Withdrawn {
+		if slices.Contains(saidHere, n.Source) && !n.Withdrawn {
 			m.said = append(m.said, n)
 		}
 	}
@@ -77,6 +80,13 @@ func (m *Manual) Withdraw(reason string) bool {
 	said := len(m.said) > 0
 	m.said = nil
 	return said
+}
+
+// Forget drops what was said under notices that are over, so that it can be said anew.
+func (m *Manual) Forget(notices ...Notice) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.said = slices.DeleteFunc(m.said, func(n Notice) bool { return slices.ContainsFunc(notices, n.same) })
 }
 
 // Next blocks until something is said or withdrawn, or ctx ends.

@@ -99,11 +99,7 @@ func newCloud(t *testing.T, log *slog.Logger) *cloud {
 		}
 		return network.Dial(ctx, nw, addr)
 	}
-	source, err := NewEC2(EC2Config{Endpoint: "http://metadata.test", Log: log, Dial: c.dial})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.source = source
+	c.open(t, EC2Config{Metadata: Metadata{Log: log}})
 	t.Cleanup(func() {
 		server.Close()
 		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
@@ -112,6 +108,20 @@ func newCloud(t *testing.T, log *slog.Logger) *cloud {
 		c.source.metadata.transport.CloseIdleConnections()
 	})
 	return c
+}
+
+// open makes the source anew, as cfg says, on the cloud's network.
+func (c *cloud) open(t *testing.T, cfg EC2Config) {
+	t.Helper()
+	if c.source != nil {
+		c.source.metadata.transport.CloseIdleConnections()
+	}
+	cfg.Endpoint, cfg.Dial = "http://metadata.test", c.dial
+	source, err := NewEC2(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.source = source
 }
 
 // listen asks the source over and over until the test ends.
@@ -156,14 +166,32 @@ func (c *cloud) silent(t *testing.T, d time.Duration) {
 	}
 }
 
+// onToken answers requests for a token with h.
+func (c *cloud) onToken(h http.HandlerFunc) {
+	c.failWith(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut {
+			h(w, r)
+			return
+		}
+		c.Service.ServeHTTP(w, r)
+	})
+}
+
 func (c *cloud) failWith(h http.HandlerFunc) { c.trouble.Store(&h) }
 func (c *cloud) heal() {
 	c.trouble.Store(nil)
 	c.refuse.Store(false)
+	c.TooFar(false)
 	c.Fail(0)
 }
 
 // bubble runs a test in a bubble with a cloud. Cleanups run inside of it.
 func bubble(t *testing.T, test func(t *testing.T, c *cloud)) {
 	synctest.Test(t, func(t *testing.T) { test(t, newCloud(t, slog.New(slog.DiscardHandler))) })
+}
+
+// action is how well the source is informed of interruptions.
+func (c *cloud) action() (lastGood time.Time, trouble string) {
+	h := c.source.Health()[0]
+	return h.LastGood, h.Trouble
 }

@@ -3,6 +3,7 @@ package preemption
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"testing"
 	"time"
@@ -41,6 +42,13 @@ var troubles = map[string]func(*cloud){
 	"endless body":   func(c *cloud) { c.failWith(flood(http.StatusOK)) },
 	"endless 404":    func(c *cloud) { c.onlyData(flood(http.StatusNotFound)) },
 	"trickling body": func(c *cloud) { c.onlyData(trickle) },
+	"slow body":      func(c *cloud) { c.onlyData(slow) },
+	"cut-off body":   func(c *cloud) { c.onlyData(cutOff) },
+	"reset":          func(c *cloud) { c.failWith(reset) },
+	"no token": func(c *cloud) { // too far away to hear of one
+		c.ForgetTokens()
+		c.TooFar(true)
+	},
 }
 
 // onlyData lets tokens through and answers the rest with h.
@@ -75,6 +83,31 @@ func trickle(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// slow gives away a notice byte by byte, and its end too late.
+func slow(w http.ResponseWriter, _ *http.Request) {
+	for _, char := range `{"action":"stop","time":"2000-01-01T00:10:00Z"}` {
+		fmt.Fprint(w, string(char))
+		if http.NewResponseController(w).Flush() != nil {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// cutOff ends in the middle of a body that would be whole.
+func cutOff(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", "1000")
+	fmt.Fprint(w, `{"action":"stop","time":"2000-01-01T00:10:00Z"}`)
+}
+
+// reset takes the question and hangs up.
+func reset(w http.ResponseWriter, _ *http.Request) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err == nil {
+		conn.Close()
+	}
+}
+
 func TestNoticeInTheMiddleOfTroubleIsHeardSoonAfter(t *testing.T) {
 	for name, begin := range troubles {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +125,7 @@ func TestNoticeInTheMiddleOfTroubleIsHeardSoonAfter(t *testing.T) {
 					c.silent(t, half)
 					c.Interrupt("terminate", time.Now().Add(2*half))
 					c.silent(t, half)
-					if _, trouble := c.source.Health(); trouble == "" {
+					if _, trouble := c.action(); trouble == "" {
 						t.Error("health is good in the middle of trouble")
 					}
 					c.heal()
@@ -101,7 +134,7 @@ func TestNoticeInTheMiddleOfTroubleIsHeardSoonAfter(t *testing.T) {
 					if late := got.at.Sub(healed); late > 1500*time.Millisecond || got.Kind != KindTerminate || got.Withdrawn {
 						t.Errorf("heard %+v %v after recovery, want terminate within 1.5s", got, late)
 					}
-					if good, trouble := c.source.Health(); trouble != "" || time.Since(good) > time.Second {
+					if good, trouble := c.action(); trouble != "" || time.Since(good) > time.Second {
 						t.Errorf("health after recovery: good %v ago, trouble %q", time.Since(good), trouble)
 					}
 					c.Withdraw()
@@ -129,6 +162,41 @@ func TestTroubleKeepsTheBelief(t *testing.T) {
 				if got := c.within(t, 3*time.Second); !got.Withdrawn || !got.same(first.Notice) {
 					t.Errorf("heard %+v, want the withdrawal of %+v", got, first)
 				}
+			})
+		})
+	}
+}
+
+// TestTroubleHasAName holds what a metric counts to few words.
+func TestTroubleHasAName(t *testing.T) {
+	want := map[string]string{
+		"503": "503", "429": "429", "403": "403", "401 storm": "401", "redirect": "302", "hang": "timeout", "no token": "timeout",
+		"trickling body": "timeout", "slow body": "timeout", "refused": "refused", "reset": "reset", "cut-off body": "reset",
+		"garbage": "garbage", "no body": "garbage", "no content": "garbage", "unknown action": "garbage", "bad time": "garbage",
+		"endless body": "garbage", "endless 404": "garbage",
+	}
+	for name, begin := range troubles {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cloud) {
+				results := make(chan string, 100)
+				c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler), Polled: func(p Poll) {
+					if p.Path == pathAction {
+						results <- p.Result
+					}
+				}}})
+				begin(c)
+				c.listen(t)
+				c.silent(t, 10*time.Second)
+				if len(results) < 10 {
+					t.Errorf("counted %d polls in ten seconds, want one a second", len(results))
+				}
+				for range len(results) {
+					if got := <-results; got != want[name] {
+						t.Errorf("counted as %s, want %s", got, want[name])
+					}
+				}
+				c.heal()
+				c.silent(t, 5*time.Second) // in which the service notices, too
 			})
 		})
 	}

@@ -2,6 +2,7 @@ package preemption
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -27,6 +28,13 @@ func NewWatcher(log *slog.Logger, sources ...Source) *Watcher {
 func (w *Watcher) Run(ctx context.Context) error {
 	var listeners sync.WaitGroup
 	for _, s := range w.sources {
+		if r, ok := s.(Runner); ok {
+			listeners.Go(func() {
+				if err := r.Run(ctx); err != nil {
+					w.log.Error("a source of notices ended", "source", fmt.Sprintf("%T", s), "err", err)
+				}
+			})
+		}
 		listeners.Go(func() { w.listen(ctx, s) })
 	}
 	listeners.Wait()
@@ -59,35 +67,31 @@ func (w *Watcher) listen(ctx context.Context, s Source) {
 	}
 }
 
-// streak logs an unbroken run of failures twice: when it starts and when it ends.
-type streak struct {
-	log   *slog.Logger
-	what  string
-	since time.Time // zero: all is well
+// Health tells how well each source that asks a service is informed.
+func (w *Watcher) Health() []Health {
+	var all []Health
+	for _, s := range w.sources {
+		if h, ok := s.(Healthy); ok {
+			all = append(all, h.Health()...)
+		}
+	}
+	return all
 }
 
-func (s *streak) failed(err error) {
-	if s.since.IsZero() {
-		s.since = time.Now()
-		s.log.Warn(s.what+" is in trouble: what was last heard still holds", "err", err)
+// Release tells the sources of the notices that the node has done what they asked for. One that fails keeps no other from
+// being told; nothing waits for longer than ctx.
+func (w *Watcher) Release(ctx context.Context, notices ...Notice) error {
+	var failed []error
+	for _, s := range w.sources {
+		r, ok := s.(Releaser)
+		if !ok {
+			continue
+		}
+		for _, n := range notices {
+			if err := r.Release(ctx, n); err != nil {
+				failed = append(failed, fmt.Errorf("release the machine to %s: %w", n.Source, err))
+			}
+		}
 	}
-}
-
-func (s *streak) worked() {
-	if !s.since.IsZero() {
-		s.log.Info(s.what+" is well again", "took", time.Since(s.since))
-		s.since = time.Time{}
-	}
-}
-
-// sleepUntil waits for an instant or for the end of ctx, whose error it returns.
-func sleepUntil(ctx context.Context, instant time.Time) error {
-	timer := time.NewTimer(time.Until(instant))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return ctx.Err()
-	}
+	return errors.Join(failed...)
 }

@@ -21,9 +21,10 @@ func agentCommand() *cobra.Command {
 		Short: "Run this machine's agent",
 		Long: `Run this machine's agent: it hears that the machine will go and moves its blocks to peers before the deadline.
 
-SIGTERM and SIGINT stop it without decommissioning the node; a drain under way goes on when it is started again.
-SIGPWR says DecommissionSelf, as ` + "`lifeboat decommission --self`" + ` does. SIGHUP reads the configuration again: drain and receive
-change at once, the rest needs a restart; a file with faults changes nothing.`,
+SIGTERM and SIGINT stop it without decommissioning the node, unless the host goes down; a drain under way goes on when it is
+started again.
+SIGPWR says DecommissionSelf, as ` + "`lifeboat decommission --self`" + ` does. SIGHUP reads the configuration again: drain, receive and
+policy change at once, the rest needs a restart; a file with faults changes nothing.`,
 		Example: `  lifeboat agent --config /etc/lifeboat/agent.yaml
   lifeboat agent --config agent.yaml --log-format json`,
 		Args: cobra.NoArgs,
@@ -40,7 +41,9 @@ change at once, the rest needs a restart; a file with faults changes nothing.`,
 			if err != nil {
 				return err
 			}
-			a, err := agent.New(cmd.Context(), cfg, agent.Deps{Log: log, Identity: id, Version: thisBuild().String()})
+			a, err := agent.New(cmd.Context(), cfg, agent.Deps{
+				Log: log, Identity: id, Version: thisBuild().String(), Logind: preemption.NewLogind(preemption.LogindConfig{Log: log}),
+			})
 			if err != nil {
 				return err
 			}

@@ -33,8 +33,23 @@ type Instance struct {
 	ID        string
 	Type      string
 	Zone      string
+	Region    string
 	LifeCycle string
 }
+
+// Event is a scheduled event as the service writes it. Times look like 21 Jan 2019 09:00:43 GMT.
+type Event struct {
+	Code              string
+	Description       string
+	EventID           string `json:"EventId"`
+	State             string
+	NotBefore         string
+	NotAfter          string `json:",omitempty"`
+	NotBeforeDeadline string `json:",omitempty"`
+}
+
+// EventTime is an instant as an event holds it.
+func EventTime(at time.Time) string { return at.UTC().Format("2 Jan 2006 15:04:05 GMT") }
 
 // Service answers as the metadata service of one instance. It is safe for concurrent use.
 type Service struct {
@@ -42,6 +57,8 @@ type Service struct {
 	texts  map[string]string
 	tokens map[string]time.Time // until when each is good
 	fail   int
+	tooFar bool // away to hear of a token
+	v1     bool // is answered
 }
 
 // New returns a service that shows no notice.
@@ -50,28 +67,64 @@ func New(i Instance) *Service {
 		"instance-id":                 i.ID,
 		"instance-type":               i.Type,
 		"placement/availability-zone": i.Zone,
+		"placement/region":            i.Region,
 		"instance-life-cycle":         i.LifeCycle,
+		scheduled:                     "[]",
 	}
 	maps.DeleteFunc(texts, func(_, text string) bool { return text == "" })
 	return &Service{texts: texts, tokens: make(map[string]time.Time)}
 }
 
-// Interrupt shows that the instance will be reclaimed: action is terminate, stop or hibernate.
-func (s *Service) Interrupt(action string, at time.Time) {
-	s.show("spot/instance-action", map[string]string{"action": action, "time": at.UTC().Format(time.RFC3339)})
+// Paths that hold notices.
+const (
+	action    = "spot/instance-action"
+	rebalance = "events/recommendations/rebalance"
+	scheduled = "events/maintenance/scheduled"
+	target    = "autoscaling/target-lifecycle-state"
+)
+
+// Interrupt shows that the instance will be reclaimed: what is terminate, stop or hibernate.
+func (s *Service) Interrupt(what string, at time.Time) {
+	s.show(action, map[string]string{"action": what, "time": at.UTC().Format(time.RFC3339)})
 }
 
 // Rebalance shows a rebalance recommendation given now.
 func (s *Service) Rebalance() {
-	s.show("events/recommendations/rebalance", map[string]string{"noticeTime": time.Now().UTC().Format(time.RFC3339)})
+	s.show(rebalance, map[string]string{"noticeTime": time.Now().UTC().Format(time.RFC3339)})
 }
 
-// Withdraw takes back the interruption and the recommendation.
+// Schedule shows these events, and none besides.
+func (s *Service) Schedule(events ...Event) { s.show(scheduled, append([]Event{}, events...)) }
+
+// Lifecycle shows the state that an Auto Scaling group brings the instance to: InService, Terminated, Warmed:Stopped.
+// Empty: it is in no group.
+func (s *Service) Lifecycle(state string) { s.Show(target, state) }
+
+// Withdraw takes back all notices. An instance that was to go is in service again.
 func (s *Service) Withdraw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.texts, "spot/instance-action")
-	delete(s.texts, "events/recommendations/rebalance")
+	delete(s.texts, action)
+	delete(s.texts, rebalance)
+	s.texts[scheduled] = "[]"
+	if s.texts[target] != "" {
+		s.texts[target] = "InService"
+	}
+}
+
+// Show answers at a path with a text. Empty: with 404.
+func (s *Service) Show(path, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.texts[path] = text
+}
+
+func (s *Service) show(path string, doc any) {
+	text, err := json.Marshal(doc)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	s.Show(path, string(text))
 }
 
 // Fail makes every answer the given status, until Fail(0). 401 is the storm of a service that keeps no token: it goes
@@ -89,17 +142,32 @@ func (s *Service) ForgetTokens() {
 	clear(s.tokens)
 }
 
-func (s *Service) show(path string, doc map[string]string) {
-	text, err := json.Marshal(doc)
-	if err != nil {
-		panic(err) // strings always marshal
-	}
+// TooFar pretends that a container's bridge lies between: with a hop limit of 1 the answer to the request for a token
+// never comes.
+func (s *Service) TooFar(far bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.texts[path] = string(text)
+	s.tooFar = far
+}
+
+func (s *Service) isTooFar() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tooFar
+}
+
+// AllowV1 makes the service answer also without a token.
+func (s *Service) AllowV1(allowed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.v1 = allowed
 }
 
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPut && s.isTooFar() {
+		<-r.Context().Done()
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path, isData := strings.CutPrefix(r.URL.Path, "/latest/meta-data/")
@@ -138,10 +206,10 @@ func (s *Service) issue(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, token)
 }
 
-// knows tells whether a request came with one token, and a good one. The caller holds mu.
+// knows tells whether a request came with one token, and a good one, or needs none. The caller holds mu.
 func (s *Service) knows(tokens []string) bool {
 	if len(tokens) != 1 {
-		return false
+		return len(tokens) == 0 && s.v1
 	}
 	until, known := s.tokens[tokens[0]]
 	return known && !time.Now().After(until)

@@ -13,15 +13,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 )
 
-var machine = Instance{ID: "i-0123456789abcdef0", Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"}
+var machine = Instance{ID: "i-0123456789abcdef0", Type: "r5.4xlarge", Zone: "us-east-1a", Region: "us-east-1", LifeCycle: "spot"}
 
-// TestAgainstTheSDK asks the fake with AWS's own client, strictly version 2, so that it agrees not only with ourselves.
-func TestAgainstTheSDK(t *testing.T) {
-	fake := New(machine)
+// sdk asks a fake with AWS's own client, strictly version 2 unless fallback says otherwise.
+func sdk(t *testing.T, fake *Service, fallback aws.Ternary) (get func(path string) (string, error)) {
 	server := httptest.NewServer(fake)
-	defer server.Close()
-	client := imds.New(imds.Options{Endpoint: server.URL, EnableFallback: aws.FalseTernary, Retryer: aws.NopRetryer{}})
-	get := func(path string) (string, error) {
+	t.Cleanup(server.Close)
+	client := imds.New(imds.Options{Endpoint: server.URL, EnableFallback: fallback, Retryer: aws.NopRetryer{}})
+	return func(path string) (string, error) {
 		out, err := client.GetMetadata(t.Context(), &imds.GetMetadataInput{Path: path})
 		if err != nil {
 			return "", err
@@ -30,36 +29,59 @@ func TestAgainstTheSDK(t *testing.T) {
 		body, err := io.ReadAll(out.Content)
 		return string(body), err
 	}
+}
+
+// TestAgainstTheSDK holds the fake to AWS's own client, so that it agrees not only with ourselves.
+func TestAgainstTheSDK(t *testing.T) {
+	fake := New(machine)
+	get := sdk(t, fake, aws.FalseTernary)
 	for path, want := range map[string]string{
-		"instance-id": machine.ID, "instance-type": machine.Type,
-		"placement/availability-zone": machine.Zone, "instance-life-cycle": machine.LifeCycle,
+		"instance-id": machine.ID, "instance-type": machine.Type, "placement/region": machine.Region,
+		"placement/availability-zone": machine.Zone, "instance-life-cycle": machine.LifeCycle, scheduled: "[]",
 	} {
 		if got, err := get(path); err != nil || got != want {
 			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
 		}
 	}
-	action, advice := "spot/instance-action", "events/recommendations/rebalance"
-	for _, path := range []string{action, advice} {
-		if got, err := get(path); err == nil || !strings.Contains(err.Error(), "404") {
-			t.Errorf("%s without a notice: got %q, %v, want 404", path, got, err)
+	absent := func(when string) {
+		for _, path := range []string{action, rebalance, target} {
+			if got, err := get(path); err == nil || !strings.Contains(err.Error(), "404") {
+				t.Errorf("%s %s: got %q, %v, want 404", path, when, got, err)
+			}
 		}
 	}
-	at := time.Date(2017, 9, 18, 8, 22, 0, 0, time.FixedZone("", 7200))
+	absent("without a notice")
+
+	at := time.Date(2019, 1, 1, 11, 0, 43, 0, time.FixedZone("", 7200))
 	fake.Interrupt("terminate", at)
 	fake.Rebalance()
-	if got, err := get(action); err != nil || got != `{"action":"terminate","time":"2017-09-18T06:22:00Z"}` {
-		t.Errorf("%s: got %s, %v", action, got, err)
-	}
-	var doc struct{ NoticeTime time.Time }
-	if got, err := get(advice); err != nil || json.Unmarshal([]byte(got), &doc) != nil || time.Since(doc.NoticeTime) > time.Minute {
-		t.Errorf("%s: got %s, %v", advice, got, err)
-	}
-	fake.Withdraw()
-	for _, path := range []string{action, advice} {
-		if got, err := get(path); err == nil {
-			t.Errorf("%s after Withdraw: got %q", path, got)
+	fake.Lifecycle("Terminated")
+	fake.Schedule(Event{Code: "instance-stop", Description: "d", EventID: "instance-event-1", State: "active", NotBefore: EventTime(at)})
+	for path, want := range map[string]string{
+		action: `{"action":"terminate","time":"2019-01-01T09:00:43Z"}`,
+		target: "Terminated",
+		scheduled: `[{"Code":"instance-stop","Description":"d","EventId":"instance-event-1","State":"active",` +
+			`"NotBefore":"1 Jan 2019 09:00:43 GMT"}]`,
+	} {
+		if got, err := get(path); err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", path, got, err, want)
 		}
 	}
+	var doc struct{ NoticeTime time.Time }
+	if got, err := get(rebalance); err != nil || json.Unmarshal([]byte(got), &doc) != nil || time.Since(doc.NoticeTime) > time.Minute {
+		t.Errorf("%s: got %s, %v", rebalance, got, err)
+	}
+
+	fake.Withdraw()
+	if got, err := get(target); err != nil || got != "InService" {
+		t.Errorf("%s after Withdraw: got %q, %v, want InService", target, got, err)
+	}
+	if got, err := get(scheduled); err != nil || got != "[]" {
+		t.Errorf("%s after Withdraw: got %q, %v, want an empty list", scheduled, got, err)
+	}
+	fake.Lifecycle("")
+	absent("after Withdraw")
+
 	for _, code := range []int{http.StatusServiceUnavailable, http.StatusUnauthorized} {
 		fake.Fail(code)
 		if got, err := get("instance-id"); err == nil {
@@ -69,6 +91,27 @@ func TestAgainstTheSDK(t *testing.T) {
 	fake.Fail(0)
 	if got, err := get("instance-id"); err != nil || got != machine.ID {
 		t.Errorf("after Fail(0): got %q, %v", got, err)
+	}
+}
+
+// TestTooFarAway is what a container sees: the request for a token hangs, and only version 1 answers.
+func TestTooFarAway(t *testing.T) {
+	fake := New(machine)
+	fake.TooFar(true)
+	fallback := sdk(t, fake, aws.TrueTernary)
+	if got, err := fallback("instance-id"); err == nil {
+		t.Errorf("version 1 answered %q without being allowed to", got)
+	}
+	fake.AllowV1(true)
+	if got, err := fallback("instance-id"); err != nil || got != machine.ID {
+		t.Errorf("version 1: got %q, %v, want %q", got, err, machine.ID)
+	}
+	if got, err := sdk(t, fake, aws.FalseTernary)("instance-id"); err == nil {
+		t.Errorf("got %q without a token", got)
+	}
+	fake.TooFar(false)
+	if got, err := sdk(t, fake, aws.FalseTernary)("instance-id"); err != nil || got != machine.ID {
+		t.Errorf("within reach: got %q, %v, want %q", got, err, machine.ID)
 	}
 }
 

@@ -1,4 +1,4 @@
-package agent
+package preemption
 
 import (
 	"fmt"
@@ -8,28 +8,25 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/lifeboat/lifeboat/migration"
-	"github.com/lifeboat/lifeboat/preemption"
 )
 
-func newJournal(t *testing.T) *journal {
+func newJournal(t *testing.T) *journal[string] {
 	t.Helper()
-	j, err := openJournal(t.TempDir())
+	j, err := openJournal[string](t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return j
 }
 
-func somePage(id string) page {
+func somePage(id string) Page[string] {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 123, time.UTC)
-	return page{
-		Incident: preemption.Incident{ID: id, Notices: []preemption.Notice{{
-			Source: preemption.SourceEC2, ID: "spot/instance-action", Kind: preemption.KindTerminate, Deadline: now.Add(2 * time.Minute), SeenAt: now, Reason: "a reason",
+	return Page[string]{
+		Incident: Incident{ID: id, Notices: []Notice{{
+			Source: SourceEC2, ID: "spot/instance-action", Kind: KindTerminate, Deadline: now.Add(2 * time.Minute), SeenAt: now, Reason: "a reason",
 		}}},
-		Drained: &migration.Summary{Started: now, Finished: now.Add(time.Minute), Moved: migration.Count{Blocks: 3, Bytes: 4}},
-		Told:    true,
+		Begun: true,
+		Work:  "half of it",
 	}
 }
 
@@ -98,7 +95,7 @@ func TestJournalKeepsTheLastIncidents(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := then.Add(time.Duration(i) * time.Minute) // apart, whatever the file system's clock does
-		if err := os.Chtimes(j.incidentDir(p.Incident.ID), at, at); err != nil {
+		if err := os.Chtimes(j.dirOf(p.Incident.ID), at, at); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// lastCall is what the agent does when it is told to stop. An upgrade or an operator who restarts it leaves the node as it
+// is. A host that goes down takes the node with it, so that is a notice as good as any: the agent stays until the node is
+// empty and the coordinator knows, or its time is up.
+func (a *Agent) lastCall(ctx context.Context) {
+	if a.deps.Logind == nil {
+		return
+	}
+	n, down := a.deps.Logind.Terminating(ctx)
+	if !down {
+		return
+	}
+	a.log.Info("told to stop because the host goes down", "kind", n.Kind, "left", left(n.Deadline), "reason", n.Reason)
+	if !a.policy().Stance(n.Kind).AtLeast(preemption.StanceDrain) {
+		return // a reboot, which logind before version 255 could not tell from the end: the disks come back, the next start goes on
+	}
+	if _, err := a.say(ctx, n); err != nil {
+		return
+	}
+	for ctx.Err() == nil {
+		changed := a.incidents.Changes()
+		p, open := a.incidents.Open()
+		if !open || !a.leaving() || p.Work.Told {
+			return
+		}
+		until := p.Incident.Deadline()
+		if until.IsZero() {
+			until = a.sendUntil(p.Incident)
+		}
+		if p.Work.Drained != nil { // what is left to do is to say goodbye
+			if patience := p.Work.Drained.Finished.Add(callTimeout); patience.Before(until) {
+				until = patience
+			}
+		}
+		timeUp := time.NewTimer(time.Until(until))
+		select {
+		case <-changed:
+		case <-timeUp.C:
+			return
+		case <-ctx.Done():
+		}
+		timeUp.Stop()
+	}
+}
+
+// letGo lets a shutdown go on for which the node has nothing to do: a reboot keeps the disks.
+func (a *Agent) letGo(ctx context.Context, n preemption.Notice) {
+	if err := a.notices.Release(ctx, n); err != nil {
+		a.log.Warn("the shutdown waits for nothing", "err", err)
+	}
+}

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// copyAgain is the pause between two passes of copying ahead. A pass in which nothing changed reads names and no bytes.
+const copyAgain = time.Minute
+
+// copyAhead carries blocks away at a gentle rate, pass after pass, until ctx ends. What it moved stands in the incident's
+// ledger, where the drain that may follow finds it: only what is new or changed since is sent then.
+func (a *Agent) copyAhead(ctx context.Context) {
+	i := a.incident()
+	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
+	for ctx.Err() == nil {
+		began := time.Now()
+		d, err := a.newDrain(i.ID, a.limits.Load().Drain.PreCopyBytesPerSecond)
+		if err != nil {
+			a.log.Error("copying ahead cannot begin", "err", err)
+			return
+		}
+		a.drains.set(d, true)
+		sum, err := d.Run(ctx)
+		if err != nil {
+			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
+		}
+		a.log.Debug("copied ahead", "incident", i.ID, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "took", time.Since(began))
+		select {
+		case <-time.After(copyAgain):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// newDrain prepares to carry all that this node has, but for what the incident's ledger says is elsewhere.
+func (a *Agent) newDrain(incident string, cap config.Bytes) (*migration.Drain, error) {
+	return migration.NewDrain(migration.DrainConfig{
+		Node: a.cfg.Node.Name, Incident: incident, Dir: a.incidents.Dir(incident), Stores: a.stores, Vault: a.vault,
+		Settle: a.receiver.Settle, Peers: a.peers, Dial: a.dialPeer, Connections: a.limits.Load().Drain.ConnectionsPerPeer,
+		MaxBytesPerSecond: int64(cap), Log: a.log,
+	})
+}
+
+// estimate is how long it would take to empty the node of what is still on it, as far as copying ahead has looked. Zero:
+// not known.
+func (a *Agent) estimate() time.Duration {
+	p, _, ok := a.drains.progress()
+	if !ok {
+		return 0
+	}
+	rate := max(p.BytesPerSecond, int64(a.limits.Load().Drain.PreCopyBytesPerSecond), assumedRate)
+	return time.Duration(float64(max(0, p.Found.Bytes-p.Moved.Bytes)) / float64(rate) * float64(time.Second))
+}
+
+// assumedRate is what two hosts with 1 Gbit/s between them carry, bytes per second: less than any cloud's machine that
+// has local disks worth emptying.
+const assumedRate = 100 << 20
+
+// drainable counts what a drain would carry now.
+func (a *Agent) drainable(ctx context.Context) (c migration.Count, err error) {
+	for it, err := range migration.Inventory(ctx, a.stores, a.vault) {
+		if err != nil {
+			a.log.Warn("part of a store cannot be read", "err", err)
+			continue
+		}
+		if it.Skip == "" {
+			c.Blocks++
+			c.Bytes += it.Bytes()
+		}
+	}
+	return c, ctx.Err()
+}

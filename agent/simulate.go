@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.SimulateReply, error) {
+	return l.agent.Simulate(ctx, r)
+}
+
+// Simulate sends a pretended notice the way of a real one: through the watcher, the policy and the journal, into the
+// drain. A dry run stops before anything is written or done.
+func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.SimulateReply, error) {
+	kind, err := preemption.ParseKind(r.Kind)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	now := time.Now()
+	n := preemption.Notice{
+		Source: preemption.SourceRehearsal, ID: preemption.SourceRehearsal, Kind: kind, SeenAt: now, Appointed: kind.Appointed(),
+		Reason: "rehearsal", Stance: a.policy().Stance(kind),
+	}
+	if r.Reason != "" {
+		n.Reason = "rehearsal: " + r.Reason
+	}
+	if len(r.Reason) > longestReason {
+		return nil, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(r.Reason), longestReason)
+	}
+	if r.In != nil {
+		lead := r.In.AsDuration()
+		if lead < 0 || lead > longestLead {
+			return nil, status.Errorf(codes.InvalidArgument, "in %s: want 0 to %s, or none", lead, longestLead)
+		}
+		n.Deadline = now.Add(lead)
+	}
+	if i := a.incident(); !r.DryRun && len(i.InForce()) > 0 && !a.hasNotice(i, preemption.SourceRehearsal) {
+		return nil, status.Errorf(codes.FailedPrecondition, "the node is under notice in earnest (%s says %s): this is no time to rehearse", i.Source(), i.Kind())
+	}
+	i := preemption.Open(n)
+	reply := &api.SimulateReply{Goes: string(n.Stance)}
+	if !r.DryRun && n.Stance.AtLeast(preemption.StanceWatch) {
+		if i, err = a.say(ctx, n); err != nil {
+			return nil, status.FromContextError(err).Err()
+		}
+		reply.Incident = i.ID
+	}
+	stance, changes := i.Stance(now, a.estimate())
+	reply.Stance = string(stance)
+	begins := now
+	if !changes.IsZero() {
+		reply.Changes, begins = durationpb.New(changes.Sub(now)), changes
+	}
+	if !n.Stance.AtLeast(preemption.StancePreCopy) {
+		return reply, nil
+	}
+	if n.Stance.AtLeast(preemption.StanceDrain) {
+		reply.SendFor = durationpb.New(a.sendUntil(i).Sub(begins))
+	}
+	held, err := a.drainable(ctx)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
+	reply.Blocks, reply.Bytes = held.Blocks, held.Bytes
+	return reply, nil
+}

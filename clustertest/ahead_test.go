@@ -1,0 +1,146 @@
+package clustertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// A rebalance recommendation comes well ahead of the notice, when one comes at all: by then the node has carried all that
+// it had elsewhere, gently, in service the whole time. What is written after is all that the notice's two minutes are for.
+func TestRebalanceCopiesAheadOfTheNotice(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Rebalance(0)
+		c.Sleep(30 * time.Second)
+		n := c.Show(0)
+		if n.State != "ACTIVE" || n.Schedulable || n.Status.Notice.GetStance() != "pre-copy" {
+			t.Errorf("got %v, want it active, and offered to nobody", n)
+		}
+		if moved, _ := c.Moved(0); moved != int64(len(blocks)) {
+			t.Errorf("%d blocks were copied ahead, want %d", moved, len(blocks))
+		}
+		c.Verify(0, blocks[0]) // it serves on
+		ahead := c.Sent(0, 1) + c.Sent(0, 2)
+
+		late := c.Write(0, "cache", "late", 1000)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		if again := c.Sent(0, 1) + c.Sent(0, 2) - ahead; again > 100_000 {
+			t.Errorf("the drain sent %d bytes, want little more than the one new block", again)
+		}
+		accounted(t, c, 0, append(blocks, late), 0)
+		c.Kill(0)
+		c.Verify(1)
+	})
+}
+
+// Most recommendations come to nothing. The node is back in service as if nothing had been, and a block that changed
+// since is carried as it is now.
+func TestRebalanceComesToNothing(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Rebalance(0)
+		c.Sleep(30 * time.Second)
+		c.Withdraw(0)
+		c.Sleep(15 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable || n.Status.Notice != nil || n.Status.Drain != nil {
+			t.Errorf("got %v, want it in service", n)
+		}
+		changed := c.Write(0, "cache", "late", 1000)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Verify(1, changed)
+	})
+}
+
+// An appointment days ahead is not left for at once: blocks are carried ahead, and the node leaves when it is time to.
+func TestAppointmentIsLeftForWhenItIsTimeTo(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		r := c.Simulate(0, preemption.KindRetirement, 30*time.Minute, false)
+		if r.Stance != "pre-copy" || r.Goes != "drain" || (r.Changes.AsDuration()-28*time.Minute).Abs() > time.Second {
+			t.Errorf("got %v, want it copied ahead, and left for two minutes before", r)
+		}
+		c.Sleep(27 * time.Minute)
+		if n := c.Show(0); n.State != "ACTIVE" || n.Status.Drain.GetBlocksMoved() != int64(len(blocks)) {
+			t.Errorf("3 minutes before: got %v, want it active and copied", n)
+		}
+		c.Sleep(90 * time.Second)
+		if n := c.Show(0); n.State != "DECOMMISSIONED" {
+			t.Errorf("90 seconds before: got %v, want it drained", n)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Sleep(2 * time.Minute) // it was a rehearsal: the machine stays
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
+			t.Errorf("after the rehearsal: got %v, want it in service", n)
+		}
+	})
+}
+
+// A reboot keeps the disks: nothing is carried, and the node steps aside only shortly before.
+func TestRebootKeepsTheData(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Simulate(0, preemption.KindReboot, 30*time.Minute, false)
+		c.Sleep(27 * time.Minute)
+		if n := c.Show(0); !n.Schedulable || n.Status.Notice != nil {
+			t.Errorf("3 minutes before: got %v, want it in service", n)
+		}
+		c.Sleep(2 * time.Minute)
+		if n := c.Show(0); n.State != "ACTIVE" || n.Schedulable || n.Status.Notice.GetStance() != "watch" || n.Status.Drain != nil {
+			t.Errorf("a minute before: got %v, want it aside, with its blocks", n)
+		}
+		c.Kill(0)
+		c.Sleep(30 * time.Second)
+		c.Reboot(0)
+		c.Sleep(15 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
+			t.Errorf("after the reboot: got %v, want it in service", n)
+		}
+	})
+}
+
+// A dry run says what a notice would bring, and brings nothing.
+func TestDryRunChangesNothing(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		var bytes int64
+		for _, b := range blocks {
+			bytes += b.Bytes
+		}
+		r := c.Simulate(0, preemption.KindTerminate, 120*time.Second, true)
+		if r.Incident != "" || r.Stance != "drain" || r.SendFor.AsDuration() != 115*time.Second || r.Blocks != int64(len(blocks)) || r.Bytes != bytes {
+			t.Errorf("got %v, want a drain of %d blocks, sent for 115 s", r, len(blocks))
+		}
+		if r := c.Simulate(0, preemption.KindFreeze, 0, true); r.Goes != "ignore" || r.SendFor != nil {
+			t.Errorf("got %v, want a freeze ignored", r)
+		}
+		c.Sleep(10 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable || len(c.Status(0).Notices) > 0 {
+			t.Errorf("got %v, want it untouched", n)
+		}
+	})
+}
+
+// The deadline keeps its distance through a kill -9, whatever is done to the clock meanwhile: the time server may set it
+// an hour ahead, and the node still has its two minutes less what truly passed.
+func TestDeadlineKeepsItsDistanceWhenTheClockIsSet(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 2, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Simulate(0, preemption.KindTerminate, 120*time.Second, false)
+		c.Sleep(10 * time.Second)
+		c.Kill(0)
+		c.SetClock(0, time.Hour)
+		c.Restart(0)
+		c.Sleep(5 * time.Second)
+		if left := c.Status(0).Status.Notice.GetRemaining().AsDuration(); (left - 105*time.Second).Abs() > 2*time.Second {
+			t.Errorf("%s remain, want 105 s", left)
+		}
+		c.Sleep(80 * time.Second) // to the coordinator, which was not asleep, the time is long up
+		accounted(t, c, 0, blocks, 0)
+	})
+}

@@ -1,0 +1,98 @@
+package clustertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// A host that is powered off waits for the node to be empty, and no longer.
+func TestPowerOffWaitsForTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Sleep(time.Second)
+		if !c.Inhibits(0) {
+			t.Fatal("the agent holds no lock")
+		}
+		lock, stop := c.ShutDown(0, systemd.HowPowerOff)
+		if lock > 2*time.Second || stop > 2*time.Second {
+			t.Errorf("the host was held up for %s and %s, want as long as the drain took", lock, stop)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Verify(1)
+	})
+}
+
+// logind's patience is shorter than the drain. The agent goes on while systemd waits for it to stop: it is ordered before
+// the network, so its peers are still there.
+func TestPowerOffGoesOnAfterTheLock(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Sleep(time.Second)
+		lock, stop := c.ShutDown(0, systemd.HowPowerOff)
+		if lock < 5*time.Second || stop < 20*time.Second {
+			t.Errorf("the host was held up for %s and %s, want logind's 5 s, and the rest of 45 s", lock, stop)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Verify(1)
+	})
+}
+
+// A reboot keeps the disks: it is held up by nobody, and nothing is carried.
+func TestRebootIsNotHeldUp(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Sleep(time.Second)
+		lock, stop := c.ShutDown(0, systemd.HowReboot)
+		if lock > 100*time.Millisecond || stop > 100*time.Millisecond {
+			t.Errorf("the host was held up for %s and %s", lock, stop)
+		}
+		if sent := c.Sent(0, 1) + c.Sent(0, 2); sent > 0 {
+			t.Errorf("%d bytes were sent", sent)
+		}
+		c.Reboot(0)
+		c.Sleep(10 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
+			t.Errorf("got %v, want it in service", n)
+		}
+	})
+}
+
+// A shutdown that is called off takes the node back, and the next one is held up like the first.
+func TestShutdownIsCalledOff(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Sleep(time.Second)
+		c.PrepareShutdown(0)
+		c.Sleep(3 * time.Second)
+		if n := c.Show(0); n.State != "DECOMMISSIONING" || n.Status.Notice.GetKind() != "shutdown" {
+			t.Errorf("got %v, want it leaving", n)
+		}
+		c.CallOff(0)
+		c.Sleep(3 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
+			t.Errorf("got %v, want it in service", n)
+		}
+		if !c.Inhibits(0) {
+			t.Error("the lock was not taken again")
+		}
+	})
+}
+
+// An operator who restarts the agent, or an upgrade, says nothing about the node.
+func TestStopIsNoNotice(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Stop(0)
+		if sent := c.Sent(0, 1) + c.Sent(0, 2); sent > 0 {
+			t.Errorf("%d bytes were sent", sent)
+		}
+		c.Restart(0)
+		c.Sleep(5 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
+			t.Errorf("got %v, want it in service", n)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package preemption
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// maxEvents is far above what a scale set, of 1000 machines at most, can have standing.
+const maxEvents = 4000
+
+// azureEvent is one of Azure's Scheduled Events that names this machine.
+type azureEvent struct {
+	id        string
+	kind      Kind
+	started   bool
+	notBefore time.Time // zero: not said, or not to be read
+	alone     bool      // no other machine is named
+	reason    string
+}
+
+// azureKinds are the types of events, and the least notice that Microsoft gives of each. Preempt and Terminate are no
+// appointments: the machine goes, and soon.
+// https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-scheduling
+var azureKinds = map[string]struct {
+	kind  Kind
+	least time.Duration
+}{
+	"preempt":   {KindPreempt, 30 * time.Second},
+	"terminate": {KindTerminate, 5 * time.Minute},
+	"redeploy":  {KindRedeploy, 10 * time.Minute},
+	"reboot":    {KindReboot, 15 * time.Minute},
+	"freeze":    {KindFreeze, 15 * time.Minute},
+}
+
+// leastNotice is the least notice that is given of a kind; 0: not known.
+func leastNotice(k Kind) time.Duration {
+	for _, known := range azureKinds {
+		if known.kind == k {
+			return known.least
+		}
+	}
+	return 0
+}
+
+// readAzureEvents reads the list of all events and returns those that name the machine called name. What is wrong with an
+// event that clearly names others only is no concern of ours; anything else that is wrong makes the whole list count for
+// nothing, since what it leaves out would be taken for withdrawn.
+func readAzureEvents(body []byte, name string) ([]azureEvent, error) {
+	var doc struct {
+		DocumentIncarnation *json.Number
+		Events              []json.RawMessage
+	}
+	switch err := json.Unmarshal(body, &doc); {
+	case err != nil:
+		return nil, err
+	case doc.DocumentIncarnation == nil || doc.Events == nil:
+		return nil, errors.New("it is no list of events")
+	case len(doc.Events) > maxEvents:
+		return nil, fmt.Errorf("it has %d events, more than %d", len(doc.Events), maxEvents)
+	case len(doc.Events) > 0 && name == "":
+		return nil, fmt.Errorf("it has %d events that may or may not be for this machine, whose name is not known", len(doc.Events))
+	}
+	var ours []azureEvent
+	for _, raw := range doc.Events {
+		e, named, err := readAzureEvent(raw, name)
+		if err != nil {
+			return nil, err
+		}
+		if !named {
+			continue
+		}
+		if slices.ContainsFunc(ours, func(o azureEvent) bool { return o.id == e.id }) {
+			return nil, fmt.Errorf("event %s is in it twice", e.id)
+		}
+		ours = append(ours, e)
+	}
+	return ours, nil
+}
+
+// readAzureEvent reads one event; named is false where it does not name this machine, or is over.
+func readAzureEvent(raw []byte, name string) (e azureEvent, named bool, err error) {
+	var doc struct {
+		EventID, EventType string
+		Resources          []string
+		// What these say is of use where it can be read; the event stands where it cannot.
+		EventStatus, NotBefore, EventSource, Description, DurationInSeconds any
+	}
+	err = json.Unmarshal(raw, &doc) // reads on past a field of the wrong type
+	if err == nil && doc.Resources == nil {
+		err = errors.New("an event has no resources")
+	}
+	ours := func(resource string) bool { return strings.EqualFold(resource, name) } // Azure's names have no case
+	switch {
+	case len(doc.Resources) > 0 && !slices.ContainsFunc(doc.Resources, ours):
+		return azureEvent{}, false, nil
+	case err != nil:
+		return azureEvent{}, false, err
+	case len(doc.Resources) == 0:
+		return azureEvent{}, false, nil
+	case doc.EventID == "" || len(doc.EventID) > 128 || strings.ContainsFunc(doc.EventID, notOfAWord):
+		return azureEvent{}, false, fmt.Errorf("event %.40q is for this machine, but that is no id", doc.EventID)
+	case doc.EventType == "":
+		return azureEvent{}, false, fmt.Errorf("event %s is for this machine, but has no type", doc.EventID)
+	}
+	e = azureEvent{
+		id:        doc.EventID,
+		kind:      KindMaintenance, // a new type: nobody should build on this machine, but there is no telling that it goes
+		notBefore: readNotBefore(doc.NotBefore),
+		alone:     !slices.ContainsFunc(doc.Resources, func(r string) bool { return !ours(r) }),
+		reason:    azureReason(doc.EventType, doc.EventSource, doc.Description, doc.DurationInSeconds),
+	}
+	if known, ok := azureKinds[strings.ToLower(doc.EventType)]; ok {
+		e.kind = known.kind
+	}
+	status, _ := doc.EventStatus.(string)
+	switch strings.ToLower(status) {
+	case "started":
+		e.started = true
+	case "completed", "canceled", "cancelled":
+		// Microsoft says that an event is then left out instead, but its own mock knows these words.
+		return azureEvent{}, false, nil
+	}
+	return e, true, nil
+}
+
+// notBeforeLayouts are the ways in which NotBefore was seen to be written, all in UTC: Microsoft documents the first, its
+// mock writes ISO 8601.
+var notBeforeLayouts = []string{
+	"Mon, _2 Jan 2006 15:04:05 GMT", "Mon, _2 Jan 2006 15:04:05 UTC", time.RFC1123Z,
+	time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05",
+}
+
+// readNotBefore reads the time before which an event does not start. Zero: there is none ("" from the start on), or it is
+// written in a way that nobody has seen yet, for which an event that takes this machine away must not go unheard.
+func readNotBefore(said any) time.Time {
+	text, _ := said.(string)
+	for _, layout := range notBeforeLayouts {
+		if at, err := time.Parse(layout, strings.TrimSpace(text)); err == nil {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// azureReason says for people what an event is.
+func azureReason(typ string, source, description, seconds any) string {
+	reason := "Azure " + typ
+	if by, _ := source.(string); by != "" {
+		reason += " by " + by
+	}
+	if s, _ := seconds.(float64); s > 0 { // -1: not known
+		reason += fmt.Sprintf(" for %g s", s)
+	}
+	if text, _ := description.(string); text != "" {
+		reason += ": " + text
+	}
+	reason = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, reason)
+	return string([]rune(reason)[:min(300, len([]rune(reason)))])
+}

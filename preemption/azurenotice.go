@@ -1,0 +1,80 @@
+package preemption
+
+import (
+	"fmt"
+	"time"
+)
+
+// settled is how long after a boot an event may still be listed that was the reason for it: Microsoft puts the time from
+// Started to the end of an event at 10 minutes, and it takes a machine some time to boot.
+const settled = 15 * time.Minute
+
+// sighting is what was made of an event so far. It keeps what the list says only once.
+type sighting struct {
+	first     time.Time // when it was first heard of
+	deadline  time.Time // zero: not known
+	appointed bool
+	behind    bool // the event was under way when this machine had just booted
+}
+
+// Believe tells what was known before a restart, so that it is not given again, and is withdrawn if the service no
+// longer shows it. It is called before the first Next. Notices of other sources, and withdrawn ones, are passed over.
+func (a *Azure) Believe(notices ...Notice) {
+	for _, n := range notices {
+		if n.Source == SourceAzure && !n.Withdrawn {
+			a.seen[n.ID] = sighting{n.SeenAt, n.Deadline, n.Appointed, n.Kind == KindMaintenance}
+		}
+	}
+	a.poller.Believe(notices...)
+}
+
+// read turns the list of events into the notices that stand for this machine.
+func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
+	name, trouble := a.ownName()
+	events, err := readAzureEvents(body, name)
+	switch {
+	case err != nil && trouble != "" && name == "":
+		return nil, fmt.Errorf("read %s: %w (%s): give it in the configuration", pathEvents, err, trouble)
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", pathEvents, err)
+	}
+	seen := make(map[string]sighting, len(events))
+	notices := make([]Notice, 0, len(events))
+	for _, e := range events {
+		id := pathEvents + "/" + e.id
+		s, again := a.seen[id]
+		if !again {
+			up := a.cfg.Uptime()
+			s = sighting{first: now, behind: e.started && up > 0 && up < settled}
+		}
+		n := s.update(e, now)
+		n.ID = id
+		seen[id] = s
+		notices = append(notices, n)
+	}
+	a.seen = seen
+	return notices, nil
+}
+
+// update takes in what the list says of an event, and returns the notice for it, but for its id.
+//
+// An event that is listed is never stale: Azure takes it off when it is over. So a time that is past when it is first
+// heard of means that the event may start at any moment.
+func (s *sighting) update(e azureEvent, now time.Time) Notice {
+	kind := e.kind
+	switch {
+	case e.started:
+		// It is on, by its time, before it with somebody's approval, or (a failure of the host) without any notice.
+		s.deadline = earliest(s.deadline, now)
+		if s.behind && kind == KindRedeploy {
+			// This machine came back from it. Until the event is off the list shorter interruptions may follow, but
+			// there is nothing to leave for.
+			kind = KindMaintenance
+		}
+	case !e.notBefore.IsZero():
+		s.deadline, s.appointed = latest(e.notBefore, s.first), kind.Appointed()
+	case s.deadline.IsZero() && leastNotice(kind) > 0:
+		s.deadline = s.first.Add(leastNotice(kind)) // at best: not an appointment to wait for
+	}
+	return Notice{Kind: kind, Deadline: s.deadline, Appointed: s.appointed, Reason: e.reason}
+}

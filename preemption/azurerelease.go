@@ -1,0 +1,86 @@
+package preemption
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// startLimit is how long one attempt to acknowledge an event may take. Nothing waits for it but the minutes that it may
+// give back.
+const startLimit = 10 * time.Second
+
+// Release lets the event begin that n tells of, where the configuration says so. To start it is to start it for every
+// machine that it names, so the newest list must name this one alone, and it must not have started yet. It tries again
+// until ctx ends; the error is why it went without.
+func (a *Azure) Release(ctx context.Context, n Notice) error {
+	id, ours := strings.CutPrefix(n.ID, pathEvents+"/")
+	if !a.cfg.Acknowledge || n.Source != SourceAzure || !ours {
+		return nil
+	}
+	for {
+		err := a.acknowledge(ctx, id)
+		if err == nil {
+			return nil
+		}
+		if s, ok := errors.AsType[*StatusError](err); ok && s.Code == http.StatusBadRequest {
+			return fmt.Errorf("acknowledge event %s: %w", id, err) // asking again gets the same answer
+		}
+		if sleepUntil(ctx, time.Now().Add(retryAfter)) != nil {
+			return fmt.Errorf("acknowledge event %s: %w", id, err)
+		}
+	}
+}
+
+// acknowledge starts the event with the id if it may be started for this machine alone.
+func (a *Azure) acknowledge(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	name, _ := a.ownName()
+	if name == "" {
+		if _, err := a.compute(ctx); err != nil {
+			return err
+		}
+		name, _ = a.ownName()
+	}
+	body, err := a.ask(ctx, http.MethodGet, azureEvents, nil)
+	if err != nil {
+		return err
+	}
+	events, err := readAzureEvents(body, name)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", pathEvents, err)
+	}
+	at := slices.IndexFunc(events, func(e azureEvent) bool { return e.id == id })
+	if at < 0 {
+		return nil // it is over
+	}
+	e := events[at]
+	switch {
+	case e.started:
+		return nil
+	case !emptiedFor(e.kind):
+		return nil
+	case !e.alone:
+		a.cfg.Log.Info("event is not acknowledged: it is for other machines too", "event", id, "kind", e.kind)
+		return nil
+	}
+	say, err := json.Marshal(map[string][]map[string]string{"StartRequests": {{"EventId": id}}})
+	if err != nil {
+		return err
+	}
+	if _, err := a.ask(ctx, http.MethodPost, azureEvents, say); err != nil {
+		return err
+	}
+	a.cfg.Log.Info("event acknowledged: it may begin before its time", "event", id, "kind", e.kind)
+	return nil
+}
+
+// emptiedFor tells whether an empty node may as well be gone for an event of this kind. To hurry a reclaim on wins
+// nothing for anybody here, a pause needs no empty node, and what we do not know is not ours to start.
+func emptiedFor(k Kind) bool { return k == KindTerminate || k == KindRedeploy || k == KindReboot }

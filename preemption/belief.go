@@ -1,0 +1,173 @@
+package preemption
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// staleAfter is how far in the past a notice may lie that is seen for the first time. When a reclaim falls through, EC2
+// may go on showing its time for ever.
+const staleAfter = time.Minute
+
+// belief is what a metadata service was last heard to say at one path: the notices that stand there. Only a definite
+// answer changes it.
+type belief struct {
+	source string
+	path   string // also the start of its notices' ids
+	every  time.Duration
+	// goneAfter is how many answers in a row must leave a notice out before it counts as withdrawn.
+	goneAfter int
+	// read turns the body of an answer into the notices that stand, without SeenAt. The id of each is the path, or begins
+	// with the path and a slash. With an error, the notices beside it stand, and of others nothing is known. It must not
+	// keep body.
+	read func(body []byte, now time.Time) ([]Notice, error)
+	log  *slog.Logger
+
+	trouble streak
+	due     time.Time
+	known   []told
+
+	mu       sync.Mutex // guards what follows
+	lastGood time.Time
+	lastErr  string
+}
+
+// told is a notice that stands.
+type told struct {
+	notice Notice
+	gone   int  // answers in a row that left it out
+	stale  bool // it was past when first seen, and nobody was told
+}
+
+// newBelief returns the belief of a source at a path that has said nothing yet.
+func newBelief(log *slog.Logger, source, path string, every time.Duration, goneAfter int, read func([]byte, time.Time) ([]Notice, error)) *belief {
+	b := &belief{source: source, path: path, every: every, goneAfter: goneAfter, read: read, log: log.With("source", source, "path", path)}
+	b.trouble = streak{log: b.log, what: "metadata service"}
+	return b
+}
+
+// believe takes over what was known before a restart, where it is this belief's.
+func (b *belief) believe(notices ...Notice) {
+	for _, n := range notices {
+		if n.Source == b.source && b.owns(n.ID) && !n.Withdrawn {
+			n.Stance = "" // not ours to say
+			b.known = append(b.known, told{notice: n})
+		}
+	}
+}
+
+func (b *belief) owns(id string) bool { return id == b.path || strings.HasPrefix(id, b.path+"/") }
+
+// hear weighs one answer: a body, nothing found, or an error, which is to know nothing. It returns what is new, the new
+// notices before the withdrawals, so that one that takes another's place never leaves a gap. The error is why the answer
+// counts for nothing but the notices that were read in it.
+func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Notice, error) {
+	var said []Notice
+	if err == nil && found {
+		said, err = b.read(body, now)
+	}
+	b.note(err, now)
+	if err != nil {
+		for i := range b.known {
+			b.known[i].gone = 0 // what we do not know is no second "none"
+		}
+		b.trouble.failed(err)
+		return b.present(said, now), err
+	}
+	b.trouble.worked()
+	return append(b.present(said, now), b.absent(said)...), nil
+}
+
+// present takes in the notices that stand, and returns those that are news.
+func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
+	for _, n := range said {
+		n.Source, n.SeenAt = b.source, now
+		stale := !n.Deadline.IsZero() && now.Sub(n.Deadline) > staleAfter
+		at := slices.IndexFunc(b.known, func(t told) bool { return t.notice.same(n) })
+		if at < 0 {
+			b.known = append(b.known, told{notice: n, stale: stale})
+			if stale {
+				b.log.Warn("stale notice ignored: its time is past, unless this host's clock is ahead", "kind", n.Kind, "time", n.Deadline)
+			} else {
+				news = append(news, n)
+			}
+			continue
+		}
+		known := &b.known[at]
+		known.gone = 0
+		switch {
+		case known.stale && stale:
+		case known.stale:
+			*known = told{notice: n}
+			news = append(news, n)
+		default:
+			if next := update(known.notice, n, stale); next != known.notice {
+				known.notice = next
+				news = append(news, next)
+			}
+		}
+	}
+	return news
+}
+
+// update is a notice after the source's newer word about it. Only an earlier deadline is news: AWS's own mock shows "two
+// minutes from now" at each poll, for ever. An appointment is moved either way, also when its time has come and it is none
+// any more.
+func update(known, said Notice, stale bool) Notice {
+	next := known
+	if said.Kind != known.Kind {
+		next.Kind, next.Reason = said.Kind, said.Reason
+	}
+	next.Appointed = said.Appointed
+	switch moved := known.Deadline.Sub(said.Deadline); {
+	case stale || said.Deadline.IsZero():
+	case known.Deadline.IsZero(), moved > slack, (known.Appointed || said.Appointed) && moved < -slack:
+		next.Deadline = said.Deadline
+	}
+	return next
+}
+
+// absent returns the withdrawals of the notices that were left out often enough.
+func (b *belief) absent(said []Notice) (withdrawn []Notice) {
+	b.known = slices.DeleteFunc(b.known, func(t told) bool {
+		return t.stale && !contains(said, t.notice)
+	})
+	for i := range b.known {
+		if t := &b.known[i]; !contains(said, t.notice) {
+			t.gone++
+		}
+	}
+	b.known = slices.DeleteFunc(b.known, func(t told) bool {
+		if t.gone < b.goneAfter {
+			return false
+		}
+		n := t.notice
+		n.Withdrawn, n.Reason = true, "the metadata service no longer shows "+n.ID
+		withdrawn = append(withdrawn, n)
+		return true
+	})
+	return withdrawn
+}
+
+func contains(notices []Notice, n Notice) bool {
+	return slices.ContainsFunc(notices, func(m Notice) bool { return m.ID == n.ID })
+}
+
+func (b *belief) note(err error, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err != nil {
+		b.lastErr = err.Error()
+		return
+	}
+	b.lastGood, b.lastErr = now, ""
+}
+
+func (b *belief) health() Health {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Health{Source: b.source, Path: b.path, LastGood: b.lastGood, Trouble: b.lastErr}
+}

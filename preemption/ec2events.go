@@ -1,0 +1,91 @@
+package preemption
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// pathScheduled holds a list: each event's id is the path, a slash, and AWS's own id for it. Events are announced days
+// ahead.
+// https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html
+const (
+	pathScheduled  = "events/maintenance/scheduled"
+	scheduledEvery = time.Minute
+
+	// eventTime has no zone but the one that the service writes out.
+	eventTime = "2 Jan 2006 15:04:05 GMT"
+)
+
+// readScheduled reads a list of events. Those that are over count as none. One that cannot be read is an error, beside
+// the notices of those that can: it takes nothing from them, and what is left out for it is not known to be gone.
+func readScheduled(body []byte, now time.Time) ([]Notice, error) {
+	var docs []json.RawMessage
+	if err := json.Unmarshal(body, &docs); err != nil {
+		return nil, fmt.Errorf("read %s: %w", pathScheduled, err)
+	}
+	if docs == nil {
+		return nil, fmt.Errorf("read %s: answered %q, which is no list", pathScheduled, body)
+	}
+	var active []Notice
+	var unread []error
+	for i, doc := range docs {
+		switch n, is, err := readEvent(doc, now); {
+		case err != nil:
+			unread = append(unread, fmt.Errorf("read %s: event %d of %d: %w", pathScheduled, i+1, len(docs), err))
+		case is:
+			active = append(active, n)
+		}
+	}
+	return active, errors.Join(unread...)
+}
+
+// readEvent reads {"Code": "instance-stop", "EventId": "instance-event-0d59937288b749b32", "State": "active",
+// "NotBefore": "21 Jan 2019 09:00:43 GMT", "NotAfter": "21 Jan 2019 09:17:23 GMT", "Description": "..."}, and tells whether
+// the event is active.
+func readEvent(doc []byte, now time.Time) (n Notice, active bool, err error) {
+	var e struct{ Code, Description, EventID, State, NotBefore, NotAfter string }
+	if err := json.Unmarshal(doc, &e); err != nil {
+		return Notice{}, false, err
+	}
+	if e.EventID == "" || !isName(e.EventID) {
+		return Notice{}, false, fmt.Errorf("id %.40q is no name", e.EventID)
+	}
+	switch e.State {
+	case "active":
+	case "completed", "canceled":
+		return Notice{}, false, nil
+	default:
+		return Notice{}, false, fmt.Errorf("state %.40q of %s is not known", e.State, e.EventID)
+	}
+	from, err := time.Parse(eventTime, e.NotBefore)
+	if err != nil || from.IsZero() {
+		return Notice{}, false, fmt.Errorf("start %.40q of %s is no time", e.NotBefore, e.EventID)
+	}
+	n = Notice{
+		ID: pathScheduled + "/" + e.EventID, Kind: eventKind(e.Code), Deadline: from, Appointed: true,
+		Reason: fmt.Sprintf("EC2 scheduled event %.40q: %.200q", e.Code, cmp.Or(e.Description, e.EventID)),
+	}
+	// From its start on the event can come at any moment until its end, which the service need not give.
+	if until, err := time.Parse(eventTime, e.NotAfter); err == nil && now.After(from) && until.After(from) {
+		n.Deadline, n.Appointed = until, false
+	}
+	return n, true, nil
+}
+
+// eventKind is what an event does to the machine. What AWS may come to announce by another code is taken for work on the
+// host: the node copies ahead, which is right should the event take the disks and costs little should it not.
+func eventKind(code string) Kind {
+	switch code {
+	case "instance-stop":
+		return KindStop
+	case "instance-retirement":
+		return KindRetirement
+	case "instance-reboot", "system-reboot":
+		return KindReboot
+	default: // system-maintenance
+		return KindMaintenance
+	}
+}

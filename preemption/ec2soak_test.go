@@ -1,0 +1,124 @@
+package preemption
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestSoak is 72 hours at the usual pace: 260,000 polls, in which 2,000 interruptions come and are taken back, a tenth of
+// the answers in between being none. What the source holds must not grow with them. The questions are answered in memory,
+// without the SDK and HTTP, which alone would make this take minutes; TestDescriptorsStayFlat has those.
+func TestSoak(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		rounds := 2000
+		if testing.Short() {
+			rounds = 100
+		}
+		const lasts = 130 * time.Second // of which half is spent under notice
+		var mu sync.Mutex
+		var action string
+		var polls int
+		c.source.get = func(_ context.Context, path string) ([]byte, bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case path == pathScheduled:
+				return []byte("[]"), true, nil
+			case path != pathAction:
+				return nil, false, nil
+			}
+			if polls++; polls%10 == 0 {
+				return nil, false, errors.New("nothing is known")
+			}
+			return []byte(action), action != "", nil
+		}
+		show := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			action = what
+		}
+		c.listen(t)
+		var early used
+		for round := range rounds {
+			if round == rounds/10 {
+				early = usedNow()
+			}
+			show(`{"action":"terminate","time":"` + time.Now().Add(2*time.Minute).UTC().Format(time.RFC3339) + `"}`)
+			c.within(t, lasts/2)
+			show("")
+			c.within(t, lasts/2)
+		}
+		late := usedNow()
+		t.Logf("%d polls; heap %d bytes after a tenth, %d at the end; goroutines %d and %d", polls, early.heap, late.heap, early.goroutines, late.goroutines)
+		if want := rounds * int(lasts/time.Second); polls < want {
+			t.Errorf("%d polls, want %d, one a second", polls, want)
+		}
+		if late.heap > early.heap+64<<10 || late.goroutines > early.goroutines {
+			t.Errorf("%+v became %+v, want no growth", early, late)
+		}
+	})
+}
+
+// used is what a process holds on to.
+type used struct {
+	heap       uint64
+	goroutines int
+}
+
+func usedNow() used {
+	synctest.Wait()
+	runtime.GC()
+	runtime.GC() // what the first one found to be finished
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return used{m.HeapAlloc, runtime.NumGoroutine()}
+}
+
+// TestDescriptorsStayFlat breaks the way to the service over and over, in every way known, and counts what is left open.
+func TestDescriptorsStayFlat(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		var open, most atomic.Int64
+		dial := c.dial
+		c.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			most.Store(max(most.Load(), open.Add(1)))
+			return &counted{Conn: conn, open: &open}, nil
+		}
+		c.open(t, EC2Config{Metadata: Metadata{Log: slog.New(slog.DiscardHandler)}})
+		c.listen(t)
+		for range 20 {
+			for _, begin := range troubles {
+				begin(c)
+				c.silent(t, 5*time.Second)
+				c.heal()
+				c.silent(t, 5*time.Second)
+			}
+		}
+		if most.Load() > 2 || open.Load() > 1 {
+			t.Errorf("%d connections were open at once, %d at the end, want one that is kept, and one that takes its place", most.Load(), open.Load())
+		}
+	})
+}
+
+// counted is a connection that is counted while it is open.
+type counted struct {
+	net.Conn
+	open   *atomic.Int64
+	closed sync.Once
+}
+
+func (c *counted) Close() error {
+	c.closed.Do(func() { c.open.Add(-1) })
+	return c.Conn.Close()
+}

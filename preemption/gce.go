@@ -1,0 +1,139 @@
+package preemption
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What is asked, under /computeMetadata/v1/instance/. Each notice's id begins with the key that shows it.
+// https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
+// https://cloud.google.com/compute/docs/instances/create-use-preemptible
+// https://cloud.google.com/compute/docs/instances/graceful-shutdown-overview
+const (
+	keyPreempted   = "preempted"
+	keyMaintenance = "maintenance-event"
+	keyStopState   = "shutdown-details/stop-state"
+	keyUpcoming    = "upcoming-maintenance"
+)
+
+const (
+	// gceLookEvery is how often a key is read plainly beside the hanging GET, which may be lost without a word.
+	gceLookEvery = 10 * time.Second
+	// upcomingEvery is for what is announced hours to days ahead.
+	upcomingEvery = time.Minute
+)
+
+// Runner is a Source that listens in goroutines of its own, while Run runs. A Watcher runs it.
+type Runner interface {
+	// Run listens until ctx ends, and returns nil then.
+	Run(ctx context.Context) error
+}
+
+// GCEConfig is what a GCE source needs to know. Poll is not used: the urgent keys are waited on, not polled. An empty
+// Endpoint stands for the server that GCE_METADATA_HOST names, or else for the link-local address. Polled is told of
+// hanging GETs too, with a Took of zero: how long one hung says nothing about the service.
+type GCEConfig struct {
+	Metadata
+}
+
+// GCE is the source that listens to Google Compute Engine's metadata server, and to those that speak like it. It listens
+// while Run runs.
+//
+// Every key has a belief of its own, so that none of them can take back what another one says. Only two answers change
+// what is believed: 200 with a well-formed body, and 404, each with the header that proves where it came from.
+type GCE struct {
+	metadata *gceMetadata
+	keys     []*gceKey // the urgent one first
+	news     *queue
+}
+
+// NewGCE returns a source that asks nothing until Run or Instance is called.
+func NewGCE(cfg GCEConfig) (*GCE, error) {
+	m, err := newGCEMetadata(cfg.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	g := &GCE{metadata: m, news: newQueue()}
+	add := func(k gceKey, read func([]byte, time.Time) ([]Notice, error)) {
+		k.belief = newBelief(cfg.Log, SourceGCE, k.path, k.every, 1, read)
+		k.waits = streak{log: k.belief.log, what: "waiting for a change"}
+		k.get, k.polled, k.news = m.get, cfg.Polled, g.news
+		g.keys = append(g.keys, &k)
+	}
+	stop := &stopping{get: m.get}
+	add(gceKey{path: keyPreempted, every: gceLookEvery, hangs: true}, readPreempted)
+	add(gceKey{path: keyMaintenance, every: gceLookEvery, hangs: true}, readMaintenanceEvent)
+	add(gceKey{path: keyStopState, every: gceLookEvery, hangs: true, ahead: stop.ahead}, stop.read)
+	add(gceKey{path: keyUpcoming, query: "alt=json", every: upcomingEvery}, readUpcoming)
+	return g, nil
+}
+
+// Run listens at every key until ctx ends, and returns nil then. It reads maintenance-event at once, and so arms it:
+// Google warns a machine only if it has read that key since its last maintenance. Run is called once.
+func (g *GCE) Run(ctx context.Context) error {
+	var listening sync.WaitGroup
+	for _, k := range g.keys {
+		listening.Go(func() { k.run(ctx) })
+	}
+	listening.Wait()
+	g.metadata.transport.CloseIdleConnections()
+	return nil
+}
+
+// Next blocks until Run heard something new, or ctx ends; it returns no other error.
+func (g *GCE) Next(ctx context.Context) (Notice, error) { return g.news.pop(ctx) }
+
+// Believe tells what was known before a restart, so that it is not given again, and is withdrawn if the service no
+// longer shows it. It is called before Run. Notices of other sources, and withdrawn ones, are passed over.
+func (g *GCE) Believe(notices ...Notice) {
+	for _, k := range g.keys {
+		k.belief.believe(notices...)
+	}
+}
+
+// Health tells, for each key, when it was last answered, by a notice or by none, and what ails it since.
+func (g *GCE) Health() []Health {
+	all := make([]Health, len(g.keys))
+	for i, k := range g.keys {
+		all[i] = k.belief.health()
+	}
+	return all
+}
+
+// Instance asks what machine this is. It may be called beside Run and Next.
+func (g *GCE) Instance(ctx context.Context) (Instance, error) {
+	var i Instance
+	var preemptible string
+	for _, fact := range []struct {
+		path string
+		into *string
+	}{
+		{"id", &i.ID},
+		{"machine-type", &i.Type}, // projects/N/machineTypes/n2-standard-4
+		{"zone", &i.Zone},         // projects/N/zones/us-central1-a
+		{"scheduling/preemptible", &preemptible},
+	} {
+		one, cancel := context.WithTimeout(ctx, askLimit)
+		answer, err := g.metadata.get(one, fact.path)
+		cancel()
+		if err != nil {
+			return Instance{}, fmt.Errorf("ask for %s: %w", fact.path, err)
+		}
+		text := strings.TrimSpace(string(answer.body))
+		word := text[strings.LastIndexByte(text, '/')+1:]
+		if !isName(word) {
+			return Instance{}, fmt.Errorf("ask for %s: answered %.40q, which is no name", fact.path, text)
+		}
+		*fact.into = word
+	}
+	switch strings.ToUpper(preemptible) {
+	case "TRUE":
+		i.LifeCycle = "spot"
+	case "FALSE":
+		i.LifeCycle = "standard"
+	}
+	return i, nil
+}

@@ -1,0 +1,111 @@
+package preemption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	google "cloud.google.com/go/compute/metadata"
+)
+
+// gceMetadata asks Google's metadata server with Google's own client less its patience: left alone, it asks a dead server
+// six times before it says so. Its way to wait for a change is not used at all: after a failure that sleeps for 5 s of the
+// 30 that a preemption leaves.
+type gceMetadata struct {
+	transport *http.Transport
+	endpoint  *url.URL // nil: where the client would ask by itself
+}
+
+// gceAnswer is a definite answer: a value with its ETag, or that there is none.
+type gceAnswer struct {
+	body  []byte
+	found bool
+	etag  string
+}
+
+// newGCEMetadata returns a client of the server at cfg.Endpoint; where that is empty, of the one that GCE_METADATA_HOST
+// names, or else of the link-local address.
+func newGCEMetadata(cfg Metadata) (*gceMetadata, error) {
+	if err := checkEndpoint(cfg.Endpoint); err != nil {
+		return nil, err
+	}
+	m := &gceMetadata{transport: cfg.transport()}
+	m.transport.MaxIdleConnsPerHost = 8 // for each of four keys a hanging GET and a plain one
+	if cfg.Endpoint != "" {
+		at, err := url.Parse(cfg.Endpoint)
+		if err != nil {
+			return nil, err
+		}
+		m.endpoint = at
+	}
+	return m, nil
+}
+
+// get returns what stands at a path under instance/, which may end in a query. Everything but a value and "there is none"
+// is an error: we do not know. The caller's ctx bounds it.
+func (m *gceMetadata) get(ctx context.Context, path string) (gceAnswer, error) {
+	// The client returns neither ETags nor errors as they were, so each question has a round trip that remembers both.
+	one := &exchange{next: m.transport, endpoint: m.endpoint}
+	client := google.NewWithOptions(&google.Options{Client: &http.Client{Transport: one}})
+	body, err := client.GetWithContext(ctx, "instance/"+path)
+	_, absent := errors.AsType[google.NotDefinedError](err)
+	switch {
+	case err == nil:
+		return gceAnswer{body: []byte(body), found: true, etag: one.etag}, nil
+	case absent:
+		return gceAnswer{}, nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return gceAnswer{}, fmt.Errorf("no whole answer in time: %w", ctx.Err())
+	case one.err != nil:
+		return gceAnswer{}, one.err
+	default: // the body broke off
+		return gceAnswer{}, err
+	}
+}
+
+// errFlavor is the answer of somebody else: a captive portal, or a process that listens where the server should.
+var errFlavor = errors.New("the answer lacks the header Metadata-Flavor: Google")
+
+// errNoAnswer is what the client gets to see of every failure, because it would ask again after most of them.
+var errNoAnswer = errors.New("no definite answer")
+
+// exchange is one question to the metadata server. It lets only definite answers through to the client, so no redirect
+// either, and remembers what the client would not say.
+type exchange struct {
+	next     http.RoundTripper
+	endpoint *url.URL
+
+	etag string
+	err  error
+}
+
+func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
+	if x.endpoint != nil {
+		r = r.Clone(r.Context())
+		r.URL.Scheme, r.URL.Host, r.Host = x.endpoint.Scheme, x.endpoint.Host, ""
+	}
+	resp, err := x.next.RoundTrip(r)
+	if err != nil {
+		x.err = err
+		return nil, errNoAnswer
+	}
+	resp.Body = &cappedBody{ReadCloser: resp.Body, left: bodyLimit}
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusNotFound:
+		if resp.Header.Get("Metadata-Flavor") == "Google" {
+			x.etag = resp.Header.Get("Etag")
+			return resp, nil
+		}
+		x.err = errFlavor
+	default:
+		x.err = &StatusError{resp.StatusCode}
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // read to its end, the connection serves again
+		x.err = fmt.Errorf("%w, and its body broke off: %w", x.err, err)
+	}
+	resp.Body.Close()
+	return nil, errNoAnswer
+}

@@ -1,0 +1,336 @@
+package preemption
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption/gcefake"
+)
+
+// gceTroubles are the ways in which a metadata server fails, each set on a healthy cloud and taken off by heal. Those that
+// wait for a change are caught in the middle.
+var gceTroubles = map[string]func(*gceCloud){
+	"503":  func(c *gceCloud) { c.Fail(http.StatusServiceUnavailable) },
+	"500":  func(c *gceCloud) { c.Fail(http.StatusInternalServerError) },
+	"429":  func(c *gceCloud) { c.Fail(http.StatusTooManyRequests) },
+	"hang": func(c *gceCloud) { c.failWith(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }) },
+	"refused": func(c *gceCloud) {
+		c.refuse.Store(true)
+		c.hangUp()
+	},
+	"reset": func(c *gceCloud) {
+		c.failWith(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	},
+	"redirect": func(c *gceCloud) {
+		c.failWith(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Metadata-Flavor", "Google")
+			if r.URL.Path == "/elsewhere" {
+				w.WriteHeader(http.StatusNotFound) // whoever answers there, it says nothing about this machine
+				return
+			}
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+		})
+	},
+	"no content": func(c *gceCloud) {
+		c.failWith(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Metadata-Flavor", "Google")
+			w.WriteHeader(http.StatusNoContent)
+		})
+	},
+	"garbage":         func(c *gceCloud) { c.failWith(fromGoogle("<html>?")) },
+	"captive portal":  func(c *gceCloud) { c.failWith(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "FALSE") }) },
+	"somebody's 404":  func(c *gceCloud) { c.failWith(http.NotFound) },
+	"endless body":    func(c *gceCloud) { c.failWith(endlessly(http.StatusOK)) },
+	"endless 404":     func(c *gceCloud) { c.failWith(endlessly(http.StatusNotFound)) },
+	"endless 503":     func(c *gceCloud) { c.failWith(endlessly(http.StatusServiceUnavailable)) },
+	"trickling body":  func(c *gceCloud) { c.failWith(trickling) },
+	"body breaks off": func(c *gceCloud) { c.failWith(breakingOff) },
+}
+
+func endlessly(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Metadata-Flavor", "Google")
+		w.WriteHeader(status)
+		for chunk := bytes.Repeat([]byte("x"), 32<<10); ; {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	}
+}
+
+func trickling(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Metadata-Flavor", "Google")
+	for {
+		if _, err := w.Write([]byte(" ")); err != nil || http.NewResponseController(w).Flush() != nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func breakingOff(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Metadata-Flavor", "Google")
+	w.Header().Set("Content-Length", "6")
+	fmt.Fprint(w, "FALSE")
+	http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+func TestGCENoticeInTheMiddleOfTroubleIsHeardSoonAfter(t *testing.T) {
+	for name, begin := range gceTroubles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gceBubble(t, func(t *testing.T, c *gceCloud) {
+				c.listen(t)
+				c.silent(t, time.Minute)
+				// One long outage, then shorter ones that end at every phase of a poll.
+				for round := range 5 {
+					half := 5 * time.Minute
+					if strings.HasPrefix(name, "endless") {
+						half = time.Minute // each answer costs as much as a hundred others
+					}
+					if round > 0 {
+						half = 20*time.Second + time.Duration(round)*231*time.Millisecond
+					}
+					c.asked()
+					begin(c)
+					c.silent(t, half)
+					c.Preempt()
+					c.silent(t, half)
+					if c.health(t, keyPreempted).Trouble == "" {
+						t.Error("health is good in the middle of trouble")
+					}
+					if total, byPath := c.asked(); total > int(2*half.Seconds())*4+250 {
+						t.Errorf("asked %d times in %v: %v", total, 2*half, byPath)
+					}
+					c.heal()
+					healed := time.Now()
+					got := c.within(t, 3*time.Second)
+					if late := got.at.Sub(healed); late > 1500*time.Millisecond || got.Kind != KindPreempt || got.Withdrawn {
+						t.Errorf("heard %+v %v after recovery, want preempt within 1.5s", got, late)
+					}
+					if h := c.health(t, keyPreempted); h.Trouble != "" || time.Since(h.LastGood) > 4*time.Second {
+						t.Errorf("health after recovery: good %v ago, trouble %q", time.Since(h.LastGood), h.Trouble)
+					}
+					c.Withdraw()
+					c.within(t, 3*time.Second)
+				}
+			})
+		})
+	}
+}
+
+func TestGCETroubleKeepsTheBelief(t *testing.T) {
+	for name, begin := range gceTroubles {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gceBubble(t, func(t *testing.T, c *gceCloud) {
+				c.listen(t)
+				c.Preempt()
+				first := c.within(t, time.Second)
+				begin(c)
+				c.silent(t, time.Minute)
+				c.heal()
+				c.silent(t, time.Minute) // it is still there: nothing new
+
+				c.Withdraw()
+				if got := c.within(t, time.Second); !got.Withdrawn || !got.same(first.Notice) {
+					t.Errorf("heard %+v, want the withdrawal of %+v", got, first)
+				}
+			})
+		})
+	}
+}
+
+// TestGCERefusalByRuleIsAskedLessOften: 403 is no outage, and ends by somebody's hand.
+func TestGCERefusalByRuleIsAskedLessOften(t *testing.T) {
+	gceBubble(t, func(t *testing.T, c *gceCloud) {
+		c.listen(t)
+		c.Preempt()
+		c.within(t, time.Second)
+		c.Fail(http.StatusForbidden)
+		c.silent(t, 5*time.Minute)
+		c.asked()
+		c.silent(t, 5*time.Minute)
+		if total, byPath := c.asked(); total > 300 {
+			t.Errorf("asked %d times in 5 minutes, want once in 5s for each key: %v", total, byPath)
+		}
+		c.heal()
+		c.Withdraw()
+		if got := c.within(t, 10*time.Second); !got.Withdrawn {
+			t.Errorf("heard %+v, want the withdrawal", got)
+		}
+	})
+}
+
+// TestGCELostHangingGETs: a connection that died without a word is made good by the plain read.
+func TestGCELostHangingGETs(t *testing.T) {
+	gceBubble(t, func(t *testing.T, c *gceCloud) {
+		c.listen(t)
+		for range 50 {
+			c.silent(t, 7*time.Second)
+			c.lose()
+			c.Preempt()
+			lost := time.Now()
+			if got := c.within(t, 12*time.Second); got.at.Sub(lost) > 11*time.Second {
+				t.Errorf("heard after %v, want it from the next plain read", got.at.Sub(lost))
+			}
+			c.Withdraw()
+			c.within(t, time.Second) // by a hanging GET again
+		}
+		if c.mostOpen > 8 {
+			t.Errorf("%d connections open at once, want 8 at most", c.mostOpen)
+		}
+	})
+}
+
+func TestGCEIdleSourceAsksLittleAndLeavesNothingBehind(t *testing.T) {
+	for name, instance := range map[string]gcefake.Instance{"spot": spot, "no graceful shutdown": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newGCECloud(t, slog.New(slog.DiscardHandler), instance)
+				stop := c.listen(t)
+				const span = 20 * time.Minute
+				c.silent(t, span)
+				total, byPath := c.asked()
+				rate := float64(total) / span.Seconds()
+				t.Logf("%.2f requests a second, %d connections at most: %v", rate, c.mostOpen, byPath)
+				if rate >= 1 || c.mostOpen > 8 {
+					t.Errorf("%.2f requests a second over %d connections, want less than 1 over 8 at most", rate, c.mostOpen)
+				}
+				stop()
+				synctest.Wait()
+				if c.mu.Lock(); len(c.conns) != 0 {
+					t.Errorf("%d connections are open after the end", len(c.conns))
+				}
+				c.mu.Unlock()
+			})
+		})
+	}
+}
+
+// TestGCEServersThatDoNotWait: some answer a hanging GET at once, some refuse it, some have no ETags. None makes us spin,
+// and with none do we miss anything.
+func TestGCEServersThatDoNotWait(t *testing.T) {
+	for name, alter := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
+		"answers at once": func(_ http.ResponseWriter, r *http.Request) bool { r.URL.RawQuery = ""; return false },
+		"refuses": func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.Contains(r.URL.RawQuery, "wait_for_change") {
+				w.WriteHeader(http.StatusBadRequest)
+				return true
+			}
+			return false
+		},
+		"hangs up": func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.Contains(r.URL.RawQuery, "wait_for_change") {
+				panic(http.ErrAbortHandler)
+			}
+			return false
+		},
+		"talks nonsense": func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.Contains(r.URL.RawQuery, "wait_for_change") {
+				fromGoogle("<html>?")(w, r)
+				return true
+			}
+			return false
+		},
+		"another ETag each time": func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Etag", fmt.Sprint(time.Now().UnixNano()))
+			return false
+		},
+		"no ETag": func(w http.ResponseWriter, r *http.Request) bool { w.Header().Set("Etag", ""); return false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			synctest.Test(t, func(t *testing.T) {
+				c := newGCECloud(t, slog.New(slog.NewTextHandler(&log, nil)), spot)
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					if alter(w, r) {
+						return
+					}
+					answer := httptest.NewRecorder()
+					c.Service.ServeHTTP(answer, r)
+					for name, values := range answer.Header() {
+						if _, has := w.Header()[name]; !has {
+							w.Header()[name] = values
+						}
+					}
+					w.WriteHeader(answer.Code)
+					w.Write(answer.Body.Bytes())
+				})
+				c.listen(t)
+				c.silent(t, time.Minute)
+				c.asked()
+				c.silent(t, 3*time.Minute)
+				total, byPath := c.asked()
+				rate := float64(total) / 180
+				t.Logf("%.2f requests a second: %v", rate, byPath)
+				if rate > 10 {
+					t.Errorf("%.1f requests a second, want a few: %v", rate, byPath)
+				}
+				if h := c.health(t, keyPreempted); h.Trouble != "" || time.Since(h.LastGood) > 2*time.Second {
+					t.Errorf("health %+v, want it good", h)
+				}
+				for range 20 {
+					c.Preempt()
+					shown := time.Now()
+					if got := c.within(t, 1700*time.Millisecond); got.at.Sub(shown) > 1500*time.Millisecond || got.Withdrawn {
+						t.Errorf("heard %+v after %v", got, got.at.Sub(shown))
+					}
+					c.Withdraw()
+					c.within(t, 1900*time.Millisecond)
+				}
+			})
+			fails := name == "refuses" || name == "hangs up" || name == "talks nonsense"
+			if lines := strings.Count(log.String(), "\n"); lines != 0 && !fails || lines != 3 && fails {
+				t.Errorf("logged %d lines, want one for each of three keys if hanging GETs fail:\n%s", lines, log.String())
+			}
+		})
+	}
+}
+
+func TestGCETroubleIsLoggedWhenItStartsAndEnds(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		c := newGCECloud(t, slog.New(slog.NewTextHandler(&log, nil)), spot)
+		c.listen(t)
+		c.silent(t, time.Minute)
+		c.Fail(http.StatusServiceUnavailable)
+		c.silent(t, 10*time.Minute)
+		c.heal()
+		c.silent(t, 2*time.Minute)
+	})
+	// Four keys, each with a start and an end.
+	if got := strings.Count(log.String(), "\n"); got != 8 {
+		t.Errorf("logged %d lines for one outage, want 8:\n%s", got, log.String())
+	}
+}
+
+func TestGCEPollsAreCounted(t *testing.T) {
+	gceBubble(t, func(t *testing.T, c *gceCloud) {
+		c.listen(t)
+		c.silent(t, 5*time.Minute)
+		c.Fail(http.StatusServiceUnavailable)
+		c.silent(t, 5*time.Minute)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, key := range []string{keyPreempted, keyMaintenance, keyStopState, keyUpcoming} {
+			good, bad := c.polls[Poll{Source: SourceGCE, Path: key, Result: "ok"}], c.polls[Poll{Source: SourceGCE, Path: key, Result: "503"}]
+			if good < 4 || bad < 4 {
+				t.Errorf("%s: counted %d good polls and %d answers of 503", key, good, bad)
+			}
+		}
+		if len(c.polls) != 8 {
+			t.Errorf("polls have the labels %v, want a key and a result each", c.polls)
+		}
+	})
+}

@@ -1,0 +1,139 @@
+package preemption
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+// journal is what must not be forgotten: the open incident, and how far its owner is. It is one small file, written and
+// synced before anything acts on what it says.
+//
+// Each incident has a directory of its own for its owner; an ended one's is kept for a while.
+type journal[W any] struct{ dir string }
+
+// keptIncidents is how many ended incidents' manifests are kept for people to look at.
+const keptIncidents = 5
+
+func openJournal[W any](dir string) (*journal[W], error) {
+	j := &journal[W]{dir: dir}
+	if err := os.MkdirAll(filepath.Join(dir, "incidents"), 0o700); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	return j, nil
+}
+
+func (j *journal[W]) path() string { return filepath.Join(j.dir, "incident.json") }
+
+// dirOf is where an incident's drain keeps its plan and manifest.
+func (j *journal[W]) dirOf(id string) string { return filepath.Join(j.dir, "incidents", id) }
+
+// read returns what was written last; ok is false when there is nothing. A page that cannot be read is an error: going on
+// without it would forget a notice.
+func (j *journal[W]) read() (p Page[W], ok bool, err error) {
+	b, err := os.ReadFile(j.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return Page[W]{}, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		return Page[W]{}, false, fmt.Errorf("read journal %s: %w: remove the file to start without its incident", j.path(), err)
+	}
+	return p, true, nil
+}
+
+// write replaces the page, durably.
+func (j *journal[W]) write(p Page[W]) error {
+	b, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(j.path(), b); err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	return nil
+}
+
+// close ends the incident: its page goes to its directory, and the oldest of those go.
+func (j *journal[W]) close(p Page[W]) error {
+	b, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	dir := j.dirOf(p.Incident.ID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("close journal: %w", err)
+	}
+	if err := durable.WriteFile(filepath.Join(dir, "incident.json"), b); err != nil {
+		return fmt.Errorf("close journal: %w", err)
+	}
+	if err := os.Remove(j.path()); err != nil {
+		return fmt.Errorf("close journal: %w", err)
+	}
+	return j.prune()
+}
+
+// last is the page of the open incident, or else of the newest one that ended.
+func (j *journal[W]) last() (p Page[W], ok bool, err error) {
+	if p, ok, err = j.read(); ok || err != nil {
+		return p, ok, err
+	}
+	ended, err := j.ended()
+	if err != nil || len(ended) == 0 {
+		return Page[W]{}, false, err
+	}
+	b, err := os.ReadFile(filepath.Join(ended[len(ended)-1], "incident.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return Page[W]{}, false, nil
+	}
+	return p, err == nil, err
+}
+
+// ended lists the directories of incidents, the oldest first.
+func (j *journal[W]) ended() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(j.dir, "incidents"))
+	if err != nil {
+		return nil, err
+	}
+	type aged struct {
+		dir string
+		at  time.Time
+	}
+	var all []aged
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && e.IsDir() {
+			all = append(all, aged{j.dirOf(e.Name()), info.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(a, b aged) int { return a.at.Compare(b.at) })
+	dirs := make([]string, len(all))
+	for i, a := range all {
+		dirs[i] = a.dir
+	}
+	return dirs, nil
+}
+
+func (j *journal[W]) prune() error {
+	dirs, err := j.ended()
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs[:max(0, len(dirs)-keptIncidents)] {
+		if err := os.RemoveAll(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package preemption
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Page is what the journal holds of an incident. W is what its owner has done about it.
+type Page[W any] struct {
+	Incident Incident `json:"incident"`
+	// Begun says that the node has begun to leave. Only the end of the incident undoes that, not a stance that falls.
+	Begun bool `json:"begun,omitempty"`
+	Work  W    `json:"work"`
+	// Closed says why the incident is over while the machine is not.
+	Closed string `json:"closed,omitempty"`
+	// Clock is when the page was written. Every instant in the page is by its wall clock.
+	Clock Moment `json:"clock"`
+}
+
+// KeeperConfig is what a Keeper needs to know.
+type KeeperConfig struct {
+	Dir string // of the journal; it is made if it is not there
+	Log *slog.Logger
+
+	Policy   func() Policy        // in force now; nil: the defaults
+	Estimate func() time.Duration // how long emptying the node would take now; nil: not known
+	Clock    func() Moment        // nil: Now. In a synctest bubble the kernel's clock is another than the bubble's
+	Synced   func(time.Duration)  // told how long each write of the journal took; may be nil
+}
+
+// Keeper keeps this machine's open incident. What notices change is on disk before anybody sees it, so that a restart
+// finds the incident, and as much time left as there truly is, whatever was done to the clock meanwhile.
+//
+// It is safe for concurrent use.
+type Keeper[W any] struct {
+	cfg     KeeperConfig
+	journal *journal[W]
+
+	mu      sync.Mutex // guards what follows
+	open    bool
+	page    Page[W]
+	changed chan struct{} // closed and replaced when the incident changes
+}
+
+// OpenKeeper opens the journal in cfg.Dir. An incident that an earlier process left open is open again, but for the
+// notices that a boot since has put behind the machine.
+func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
+	if cfg.Clock == nil {
+		cfg.Clock = Now
+	}
+	if cfg.Policy == nil {
+		cfg.Policy = func() Policy { return nil }
+	}
+	if cfg.Estimate == nil {
+		cfg.Estimate = func() time.Duration { return 0 }
+	}
+	if cfg.Synced == nil {
+		cfg.Synced = func(time.Duration) {}
+	}
+	j, err := openJournal[W](cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper[W]{cfg: cfg, journal: j, changed: make(chan struct{})}
+	p, ok, err := j.read()
+	if err != nil || !ok {
+		return k, err
+	}
+	k.resume(&p)
+	if p.Incident.Withdrawn() {
+		p.Closed = cmp.Or(p.Closed, "the machine has booted since")
+		return k, j.close(p)
+	}
+	k.open, k.page = true, p
+	return k, nil
+}
+
+// resume sets a page right that an earlier process wrote: its instants are moved as the wall clock was since, and what a
+// boot ends is withdrawn.
+func (k *Keeper[W]) resume(p *Page[W]) {
+	now := k.cfg.Clock()
+	if p.Clock.Wall.IsZero() {
+		return // a page without a clock of its own: its instants are all there is
+	}
+	step := p.Clock.step(now)
+	if step.Abs() > slack {
+		k.cfg.Log.Warn("the clock was set since the incident was written: its deadline keeps its distance", "incident", p.Incident.ID, "step", step)
+	} else {
+		step = 0
+	}
+	booted := p.Clock.Boot != "" && now.Boot != "" && !p.Clock.sameBoot(now)
+	for i := range p.Incident.Notices {
+		n := &p.Incident.Notices[i]
+		n.SeenAt = anchored(n.SeenAt.Add(step))
+		if !n.Deadline.IsZero() {
+			n.Deadline = anchored(n.Deadline.Add(step))
+		}
+		if booted && !n.Withdrawn && (n.Kind.endsWithBoot() || n.Source == SourceSignal) {
+			n.Withdrawn, n.Reason = true, "the machine has booted since"
+		}
+	}
+}
+
+// anchored is an instant that a step of the wall clock does not bring closer: it is measured from now on by the clock
+// that only runs.
+func anchored(t time.Time) time.Time {
+	now := time.Now()
+	return now.Add(t.Sub(now))
+}
+
+// Join makes a notice part of the open incident, or opens one, and tells whether that changed anything. What the policy
+// ignores changes nothing, unless it is news of what is not ignored. The error is why the change, which stands, is not on
+// disk: a restart would forget it.
+func (k *Keeper[W]) Join(n Notice) (p Page[W], changed bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n.Stance = k.cfg.Policy().Stance(n.Kind)
+	if !n.Deadline.IsZero() {
+		n.Deadline = anchored(n.Deadline)
+	}
+	p = k.page
+	switch {
+	case n.Stance == StanceIgnore && !(k.open && p.Incident.has(n)):
+		if !n.Withdrawn {
+			k.cfg.Log.Info("notice ignored: the policy says so", "kind", n.Kind, "source", n.Source, "deadline", n.Deadline, "reason", n.Reason)
+		}
+		return p, false, nil
+	case k.open:
+		if !p.Incident.Join(n) {
+			return p, false, nil
+		}
+	case n.Withdrawn:
+		return Page[W]{}, false, nil // of something that never was an incident here
+	default:
+		p = Page[W]{Incident: Open(n)}
+	}
+	if s, _ := p.Incident.Stance(time.Now(), k.cfg.Estimate()); s.AtLeast(StanceDrain) {
+		p.Begun = true
+	}
+	err = k.write(p)
+	k.set(true, p)
+	return p, true, err
+}
+
+// Begin notes that the node begins to leave because it is time to.
+func (k *Keeper[W]) Begin() error { return k.amend(func(p *Page[W]) { p.Begun = true }) }
+
+// Amend changes what was done about the open incident, on disk first. Where the disk fails, the change stands all the same.
+func (k *Keeper[W]) Amend(change func(*W)) error {
+	return k.amend(func(p *Page[W]) { change(&p.Work) })
+}
+
+func (k *Keeper[W]) amend(change func(*Page[W])) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.open {
+		return errors.New("no incident is open")
+	}
+	p := k.page
+	change(&p)
+	err := k.write(p)
+	k.set(true, p)
+	return err
+}
+
+// Close ends the open incident: the machine stays. The error is why a restart would open it again.
+func (k *Keeper[W]) Close(why string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.open {
+		return nil
+	}
+	p := k.page
+	p.Closed, p.Clock = why, k.cfg.Clock()
+	k.set(false, Page[W]{})
+	return k.journal.close(p)
+}
+
+// Open returns the page of the open incident.
+func (k *Keeper[W]) Open() (p Page[W], open bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.page, k.open
+}
+
+// Last returns the page of the open incident, or else of the newest one that ended.
+func (k *Keeper[W]) Last() (Page[W], bool, error) {
+	if p, open := k.Open(); open {
+		return p, true, nil
+	}
+	return k.journal.last()
+}
+
+// Stance is how far the node should go now, and when that changes by itself (zero: it does not).
+func (k *Keeper[W]) Stance() (stance Stance, changes time.Time) {
+	p, open := k.Open()
+	switch {
+	case !open || p.Incident.Withdrawn():
+		return StanceIgnore, time.Time{}
+	case p.Begun && p.Incident.Leaves():
+		return StanceDrain, time.Time{}
+	default:
+		return p.Incident.Stance(time.Now(), k.cfg.Estimate())
+	}
+}
+
+// Changes returns a channel that is closed when the incident changes next.
+func (k *Keeper[W]) Changes() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// Dir is where an incident's owner may keep what belongs to it. Those of ended incidents are kept for a while.
+func (k *Keeper[W]) Dir(incident string) string { return k.journal.dirOf(incident) }
+
+// set shows a page to everybody. The caller holds mu.
+func (k *Keeper[W]) set(open bool, p Page[W]) {
+	k.open, k.page = open, p
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// write puts a page on disk. The caller holds mu.
+func (k *Keeper[W]) write(p Page[W]) error {
+	began := time.Now()
+	p.Clock = k.cfg.Clock()
+	p.Incident.Notices = p.Incident.byWall(p.Clock.Wall)
+	err := k.journal.write(p)
+	k.cfg.Synced(time.Since(began))
+	return err
+}
+
+// byWall returns the notices with their instants as the wall clock shows them at now. An instant that was anchored
+// before the clock was set has another distance to it on paper than in truth.
+func (i *Incident) byWall(now time.Time) []Notice {
+	notices := make([]Notice, len(i.Notices))
+	for k, n := range i.Notices {
+		n.SeenAt = now.Add(n.SeenAt.Sub(now)).Round(0)
+		if !n.Deadline.IsZero() {
+			n.Deadline = now.Add(n.Deadline.Sub(now)).Round(0)
+		}
+		notices[k] = n
+	}
+	return notices
+}
+
+// has tells whether the notice is part of the incident already.
+func (i *Incident) has(n Notice) bool {
+	for _, known := range i.Notices {
+		if known.same(n) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,259 @@
+package preemption
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// machine is one with a clock on the wall that can be set, and a journal that outlives the process.
+type machine struct {
+	dir   string
+	clock Moment
+}
+
+func newMachine(t *testing.T) *machine {
+	return &machine{dir: t.TempDir(), clock: Moment{Wall: time.Now(), Boot: "boot-1", SinceBoot: time.Hour}}
+}
+
+// pass lets time go by on both clocks.
+func (m *machine) pass(d time.Duration) {
+	time.Sleep(d)
+	m.clock.Wall, m.clock.SinceBoot = time.Now(), m.clock.SinceBoot+d
+}
+
+func (m *machine) start(t *testing.T) *Keeper[string] {
+	t.Helper()
+	k, err := OpenKeeper[string](KeeperConfig{Dir: m.dir, Log: slog.New(slog.DiscardHandler), Clock: func() Moment { return m.clock }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func join(t *testing.T, k *Keeper[string], n Notice) Page[string] {
+	t.Helper()
+	p, changed, err := k.Join(n)
+	if err != nil || !changed {
+		t.Fatalf("join %s: changed %v, %v", n.Kind, changed, err)
+	}
+	return p
+}
+
+func terminate(in time.Duration) Notice {
+	return Notice{Source: SourceEC2, ID: "spot/instance-action", Kind: KindTerminate, Deadline: time.Now().Add(in), SeenAt: time.Now()}
+}
+
+// A kill -9 takes no time away and gives none, whatever is done to the clock on the wall in between.
+func TestKeeperKeepsTheTimeThatIsLeft(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		set  time.Duration // how far the wall clock is put ahead of the truth while nobody runs
+	}{
+		{"the clock runs on", 0},
+		{"the clock is put an hour ahead", time.Hour},
+		{"the clock is put a day ahead", 24 * time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t)
+				k := m.start(t)
+				before := join(t, k, terminate(120*time.Second))
+				if err := k.Amend(func(w *string) { *w = "half" }); err != nil {
+					t.Fatal(err)
+				}
+				m.pass(20 * time.Second)
+				time.Sleep(row.set) // the bubble's clock moves, the machine's own does not
+				m.clock.Wall = time.Now()
+
+				again := m.start(t)
+				p, open := again.Open()
+				if !open || p.Incident.ID != before.Incident.ID || p.Work != "half" || !p.Begun {
+					t.Fatalf("got %+v, open %v, want what was left", p, open)
+				}
+				if left := time.Until(p.Incident.Deadline()); (left - 100*time.Second).Abs() > time.Second {
+					t.Errorf("%s are left, want 100 s", left)
+				}
+				if since := time.Since(p.Incident.NoticedAt()); (since - 20*time.Second).Abs() > time.Second {
+					t.Errorf("noticed %s ago, want 20 s", since)
+				}
+			})
+		})
+	}
+}
+
+// A machine that boots with its clock far back has no more time left than it had.
+func TestKeeperGivesNoTimeToAClockThatWentBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(10 * time.Hour)
+		m := newMachine(t)
+		join(t, m.start(t), terminate(120*time.Second))
+		m.clock = Moment{Wall: time.Now().Add(-time.Hour), Boot: "boot-2"} // the bubble's clock cannot go back, the page's does
+		p, _ := m.start(t).Open()
+		if left := p.Incident.Deadline().Sub(m.clock.Wall); left > 120*time.Second {
+			t.Errorf("%s are left, want 120 s at most", left)
+		}
+	})
+}
+
+// What a boot puts behind the machine is over after it; a notice of the cloud's is for the cloud to take back.
+func TestKeeperAfterABoot(t *testing.T) {
+	for _, row := range []struct {
+		kind   Kind
+		source string
+		open   bool
+	}{
+		{KindShutdown, SourceLogind, false},
+		{KindReboot, SourceAzure, false},
+		{KindManual, SourceSignal, false},
+		{KindManual, SourceManual, true},
+		{KindTerminate, SourceEC2, true},
+	} {
+		t.Run(string(row.kind)+" by "+row.source, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t)
+				join(t, m.start(t), Notice{Source: row.source, ID: "x", Kind: row.kind, Deadline: time.Now().Add(time.Minute), SeenAt: time.Now()})
+				m.pass(30 * time.Second)
+				m.clock.Boot, m.clock.SinceBoot = "boot-2", time.Second
+				k := m.start(t)
+				if _, open := k.Open(); open != row.open {
+					t.Errorf("open %v, want %v", open, row.open)
+				}
+				if p, ok, err := k.Last(); !ok || err != nil || !row.open && p.Closed == "" {
+					t.Errorf("got %+v %v %v, want the incident, and why it is over", p, ok, err)
+				}
+			})
+		})
+	}
+}
+
+// The page on disk goes by the wall clock of the moment it is written, also for a deadline that was heard before the
+// clock was set.
+func TestKeeperWritesByTheClockOfTheMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		k := m.start(t)
+		join(t, k, terminate(120*time.Second))
+		m.pass(10 * time.Second)
+		if err := k.Amend(func(w *string) { *w = "more" }); err != nil {
+			t.Fatal(err)
+		}
+		p, ok, err := k.journal.read()
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if left := p.Incident.Deadline().Sub(p.Clock.Wall); (left - 110*time.Second).Abs() > time.Millisecond {
+			t.Errorf("%s are left on paper, want 110 s", left)
+		}
+	})
+}
+
+// The policy says how far the node goes; what it ignores opens nothing, and a newer policy holds for newer notices.
+func TestKeeperFollowsThePolicy(t *testing.T) {
+	policy := Policy{}
+	k, err := OpenKeeper[string](KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Policy: func() Policy { return policy }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	freeze := Notice{Source: SourceAzure, ID: "f", Kind: KindFreeze, SeenAt: time.Now()}
+	if _, changed, err := k.Join(freeze); changed || err != nil {
+		t.Errorf("a freeze changed something (%v)", err)
+	}
+	if _, open := k.Open(); open {
+		t.Error("a freeze opened an incident")
+	}
+	policy = Policy{KindFreeze: StanceWatch, KindRebalance: StanceDrain}
+	join(t, k, freeze)
+	if s, _ := k.Stance(); s != StanceWatch {
+		t.Errorf("got %s, want watch", s)
+	}
+	if p := join(t, k, Notice{Source: SourceEC2, ID: "r", Kind: KindRebalance, SeenAt: time.Now()}); !p.Begun || p.Incident.Kind() != KindRebalance {
+		t.Errorf("got %+v, want it to leave on advice", p)
+	}
+	policy = nil // what was noticed under the old one stands
+	if s, _ := k.Stance(); s != StanceDrain {
+		t.Errorf("got %s, want drain", s)
+	}
+	withdraw := Notice{Source: SourceEC2, ID: "r", Kind: KindRebalance, Withdrawn: true}
+	join(t, k, withdraw)
+	if s, _ := k.Stance(); s != StanceWatch {
+		t.Errorf("after the withdrawal: got %s, want watch", s)
+	}
+}
+
+// A node that has begun to leave for an appointment does not stop because it looks further away all at once.
+func TestKeeperDoesNotWaver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		estimate := 10 * time.Minute
+		k, err := OpenKeeper[string](KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Estimate: func() time.Duration { return estimate }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		join(t, k, Notice{Source: SourceAzure, ID: "e", Kind: KindRedeploy, Appointed: true, Deadline: time.Now().Add(time.Hour), SeenAt: time.Now()})
+		s, changes := k.Stance()
+		if s != StancePreCopy || time.Until(changes) != 30*time.Minute {
+			t.Errorf("got %s until %s from now, want pre-copy for half an hour", s, time.Until(changes))
+		}
+		time.Sleep(30 * time.Minute)
+		if s, _ := k.Stance(); s != StanceDrain {
+			t.Errorf("got %s, want drain", s)
+		}
+		if err := k.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		estimate = 0
+		if s, _ := k.Stance(); s != StanceDrain {
+			t.Errorf("got %s once it is nearly empty, want drain still", s)
+		}
+	})
+}
+
+// A disk that is full keeps nobody from acting, and is told of.
+func TestKeeperActsWithoutItsDisk(t *testing.T) {
+	dir := t.TempDir()
+	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	changed := k.Changes()
+	p, joined, err := k.Join(terminate(time.Minute))
+	if !joined || !errors.Is(err, fs.ErrNotExist) || p.Incident.Kind() != KindTerminate {
+		t.Errorf("got %+v, %v, %v, want it joined, and the error", p, joined, err)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody was woken")
+	}
+	if _, open := k.Open(); !open {
+		t.Error("the incident is not open")
+	}
+}
+
+// Repeated, moving and late words open one incident, and one only: this is what a journal of the whole soak shows.
+func TestKeeperOpensOneIncident(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		k := m.start(t)
+		first := join(t, k, terminate(120*time.Second)).Incident.ID
+		for i := range 120 {
+			n := terminate(120 * time.Second)
+			n.Deadline = n.Deadline.Add(time.Duration(i) * time.Second)
+			p, _, err := k.Join(n)
+			if err != nil || p.Incident.ID != first || len(p.Incident.Notices) != 1 {
+				t.Fatalf("word %d: got %+v, %v", i, p, err)
+			}
+		}
+		if all, err := filepath.Glob(filepath.Join(m.dir, "incident*.json")); err != nil || len(all) != 1 {
+			t.Errorf("got %v (%v), want one page", all, err)
+		}
+	})
+}

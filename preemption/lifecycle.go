@@ -1,0 +1,116 @@
+package preemption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
+	"github.com/aws/smithy-go"
+)
+
+// Lifecycle is the hook with which an Auto Scaling group waits for its instances before it terminates them. The
+// instance's role must allow autoscaling:CompleteLifecycleAction.
+// https://docs.aws.amazon.com/autoscaling/ec2/userguide/lifecycle-hooks.html
+type Lifecycle struct {
+	Hook    string        // its name; empty: nobody is told that the node is empty
+	Group   string        // empty: what the instance's own tag says, if its metadata show tags
+	Region  string        // empty: the instance's
+	Timeout time.Duration // how long the group waits, as set in the hook; 0: not known, a notice has no deadline then
+
+	Endpoint string // a URL in place of the service's own address; for tests
+}
+
+// groupTag is the metadata path of the tag with which Auto Scaling marks what is its own.
+const groupTag = "tags/instance/aws:autoscaling:groupName"
+
+// completeLimit bounds one try, the SDK's own three attempts included.
+const completeLimit = 10 * time.Second
+
+// lifecycle tells Auto Scaling that the instance may go.
+type lifecycle struct {
+	Lifecycle
+	metadata *metadata
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Release completes the lifecycle hook of a scale-in notice, if one is configured. It tries until ctx ends, or until it
+// is told what another try will not change.
+func (e *EC2) Release(ctx context.Context, n Notice) error {
+	l := e.lifecycle
+	if n.Source != SourceEC2 || n.ID != pathTarget || l.Hook == "" {
+		return nil
+	}
+	for {
+		err := l.complete(ctx)
+		if err == nil || isFinal(err) || sleepUntil(ctx, time.Now().Add(retryAfter)) != nil {
+			return err
+		}
+	}
+}
+
+// complete makes one try. It keeps nothing for the next one: there is one good one in a machine's life.
+func (l lifecycle) complete(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, completeLimit)
+	defer cancel()
+	instance, err := l.metadata.word(ctx, "instance-id")
+	if err != nil {
+		return fmt.Errorf("complete lifecycle hook %s: %w", l.Hook, err)
+	}
+	if l.Group == "" {
+		if l.Group, err = l.metadata.text(ctx, groupTag); err != nil {
+			return fmt.Errorf("complete lifecycle hook %s: its group has to be named, or shown to the instance as a tag: %w", l.Hook, err)
+		}
+	}
+	if l.Region == "" {
+		if l.Region, err = l.metadata.word(ctx, "placement/region"); err != nil {
+			return fmt.Errorf("complete lifecycle hook %s: %w", l.Hook, err)
+		}
+	}
+	_, err = l.client().CompleteLifecycleAction(ctx, &autoscaling.CompleteLifecycleActionInput{
+		AutoScalingGroupName:  &l.Group,
+		LifecycleHookName:     &l.Hook,
+		InstanceId:            &instance,
+		LifecycleActionResult: aws.String("CONTINUE"), // which lets other hooks have their turn before the instance goes
+	})
+	if err != nil {
+		return fmt.Errorf("complete lifecycle hook %s of group %s for %s: %w", l.Hook, l.Group, instance, err)
+	}
+	return nil
+}
+
+// client asks with the credentials of the instance's role. Unlike the metadata service, this one is out in the network:
+// a proxy may be the way to it.
+func (l lifecycle) client() *autoscaling.Client {
+	options := autoscaling.Options{
+		Region:      l.Region,
+		Credentials: ec2rolecreds.New(func(o *ec2rolecreds.Options) { o.Client = l.metadata.client }),
+		HTTPClient: awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+			if l.dial != nil {
+				t.DialContext = l.dial
+			}
+			t.DisableKeepAlives = true // one question, and then the machine goes
+		}),
+	}
+	if l.Endpoint != "" {
+		options.BaseEndpoint = &l.Endpoint
+	}
+	return autoscaling.New(options)
+}
+
+// isFinal tells whether another try would end the same: Auto Scaling itself said no, the instance has no role, or its
+// metadata lack what has to be told.
+func isFinal(err error) bool {
+	if errors.Is(err, errNotSaid) || status(err) == http.StatusNotFound {
+		return true
+	}
+	_, said := errors.AsType[smithy.APIError](err)
+	return said && retry.IsErrorRetryables(retry.DefaultRetryables).IsErrorRetryable(err) != aws.TrueTernary
+}

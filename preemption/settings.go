@@ -1,0 +1,134 @@
+package preemption
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/config"
+)
+
+// Settings say in a configuration file whose notices are listened for. Provider is auto, none or one of Providers;
+// Endpoint replaces the metadata service's address.
+type Settings struct {
+	Provider string        `yaml:"provider"`
+	Endpoint string        `yaml:"endpoint"`
+	Poll     time.Duration `yaml:"poll"`
+
+	// AllowIMDSv1 lets EC2's metadata service be asked without a token where it gives none.
+	AllowIMDSv1   bool          `yaml:"allow_imds_v1"`
+	LifecycleHook LifecycleHook `yaml:"lifecycle_hook"`
+
+	// MachineName is what Azure's events call this machine; empty: Azure is asked. Acknowledge lets an event of Azure's
+	// that names this machine alone begin before its time, once the node is empty.
+	MachineName string `yaml:"machine_name"`
+	Acknowledge bool   `yaml:"acknowledge"`
+}
+
+// LifecycleHook is how an EC2 Auto Scaling group waits for its instances; it is told when the node is empty. Without a
+// Name it is not. Timeout is that of the hook: the deadline of a node that is scaled in.
+type LifecycleHook struct {
+	Name    string        `yaml:"name"`
+	Group   string        `yaml:"group"`
+	Region  string        `yaml:"region"`
+	Timeout time.Duration `yaml:"timeout"`
+}
+
+// DefaultSettings are those of an empty file.
+func DefaultSettings() Settings {
+	return Settings{Provider: "auto", Poll: time.Second, Acknowledge: true}
+}
+
+// longestHook is how long Auto Scaling lets an instance wait in all (Auto Scaling User Guide, lifecycle hooks: 48 hours, or
+// 100 times the hook's timeout).
+const longestHook = 48 * time.Hour
+
+// AWS asks to look every 5 s (docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html);
+// slower than that spends the two minutes of a notice on not knowing it.
+const minPoll, maxPoll = 100 * time.Millisecond, 5 * time.Second
+
+// Validate reports what is out of bounds, under the key cloud.
+func (s Settings) Validate(report config.Report) {
+	known := append([]string{"auto", "none"}, Providers()...)
+	if !slices.Contains(known, s.Provider) {
+		report("cloud.provider", s.Provider, "must be one of "+strings.Join(known, ", "), "use auto")
+	}
+	if s.Endpoint != "" && checkEndpoint(s.Endpoint) != nil {
+		report("cloud.endpoint", s.Endpoint, "must be a URL", "write it like http://127.0.0.1:1338, or remove it outside of tests")
+	}
+	config.CheckBetween(report, "cloud.poll", s.Poll, minPoll, maxPoll)
+	hook := s.LifecycleHook
+	config.CheckBetween(report, "cloud.lifecycle_hook.timeout", hook.Timeout, 0, longestHook)
+	if hook.Name == "" && hook != (LifecycleHook{}) {
+		report("cloud.lifecycle_hook.name", nil, "must name the hook that is completed", "set it, or remove lifecycle_hook")
+	}
+}
+
+// Resolve names the provider that auto stands for on this machine: one of Providers, or "none".
+func (s Settings) Resolve() string {
+	if s.Provider != "auto" {
+		return s.Provider
+	}
+	if found := Detect("/"); found != "" {
+		return found
+	}
+	if s.Endpoint != "" {
+		return SourceEC2 // an endpoint was given: somebody pretends
+	}
+	return "none"
+}
+
+// Address is where the metadata service is asked.
+func (s Settings) Address() string {
+	endpoint := s.Endpoint
+	switch s.Resolve() {
+	case SourceEC2:
+		endpoint = cmp.Or(endpoint, os.Getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT"))
+	case SourceGCE:
+		if host := os.Getenv("GCE_METADATA_HOST"); endpoint == "" && host != "" {
+			endpoint = "http://" + host
+		}
+	}
+	return cmp.Or(endpoint, "http://169.254.169.254")
+}
+
+// Open returns the source of the cloud's notices, nil where there is none to listen to. It asks nothing yet.
+func (s Settings) Open(log *slog.Logger, dial func(ctx context.Context, network, addr string) (net.Conn, error), polled func(Poll)) (Cloud, error) {
+	provider := s.Resolve()
+	if provider == "none" {
+		return nil, nil
+	}
+	hook := s.LifecycleHook
+	return OpenCloud(provider, CloudConfig{
+		Metadata: Metadata{Endpoint: s.Endpoint, Poll: s.Poll, Log: log, Dial: dial, Polled: polled},
+		AllowV1:  s.AllowIMDSv1, Lifecycle: Lifecycle{Hook: hook.Name, Group: hook.Group, Region: hook.Region, Timeout: hook.Timeout},
+		Name: s.MachineName, Acknowledge: s.Acknowledge,
+	})
+}
+
+// Validate reports the kinds and stances of a policy that are not known.
+func (p Policy) Validate(report config.Report) {
+	for kind, stance := range p {
+		if kind.severity() < 0 {
+			report(fmt.Sprintf("policy.%s", kind), nil, "must be a kind of notice: "+words(Kinds()), "remove the line")
+			continue
+		}
+		if !slices.Contains(Stances(), stance) {
+			report(fmt.Sprintf("policy.%s", kind), string(stance), "must be one of "+words(Stances()), fmt.Sprintf("use %s, its default", kind.stance()))
+		}
+	}
+}
+
+func words[T ~string](all []T) string {
+	texts := make([]string, len(all))
+	for i, one := range all {
+		texts[i] = string(one)
+	}
+	return strings.Join(texts, ", ")
+}
