@@ -9,12 +9,13 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/coordinator"
+	"github.com/lifeboat/lifeboat/sidecar"
 )
 
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "config",
-		Short:   "Check the settings of an agent or a coordinator",
+		Short:   "Check the settings of an agent, a coordinator or a sidecar",
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml`,
 		Args:    cobra.ArbitraryArgs,
 		RunE:    needsVerb,
@@ -24,29 +25,34 @@ func configCommand() *cobra.Command {
 }
 
 func configCheckCommand() *cobra.Command {
-	var isAgent, isCoordinator bool
+	var isAgent, isCoordinator, isSidecar bool
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say all that is wrong with a file of settings and the conf.d beside it, each with its line and remedy",
 		Long: `Says all that is wrong with a file of settings and the conf.d beside it, and exits 2 if anything is. Whose file it is, an
-agent's or a coordinator's, shows in its keys unless a flag says it.`,
+agent's, a coordinator's or a sidecar's, shows in its keys unless a flag says it.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
   lifeboat config check --coordinator /etc/lifeboat/coordinator.yaml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := args[0]
-			if !isAgent && !isCoordinator {
+			if !isAgent && !isCoordinator && !isSidecar {
 				data, err := os.ReadFile(file)
 				if err != nil {
 					return usagef("config check: %w", err)
 				}
-				isCoordinator = ofCoordinator(data)
+				isSidecar = ofSidecar(data)
+				isCoordinator = !isSidecar && ofCoordinator(data)
 			}
 			kind, err := "agent", error(nil)
-			if isCoordinator {
+			switch {
+			case isCoordinator:
 				kind = "coordinator"
 				_, err = coordinator.Load(file)
-			} else {
+			case isSidecar:
+				kind = "sidecar"
+				_, err = sidecar.Load(file)
+			default:
 				_, err = agent.Load(file)
 			}
 			if err != nil {
@@ -58,8 +64,19 @@ agent's or a coordinator's, shows in its keys unless a flag says it.`,
 	}
 	cmd.Flags().BoolVar(&isAgent, "agent", false, "it is an agent's file")
 	cmd.Flags().BoolVar(&isCoordinator, "coordinator", false, "it is a coordinator's file")
-	cmd.MarkFlagsMutuallyExclusive("agent", "coordinator")
+	cmd.Flags().BoolVar(&isSidecar, "sidecar", false, "it is a sidecar's file")
+	cmd.MarkFlagsMutuallyExclusive("agent", "coordinator", "sidecar")
 	return cmd
+}
+
+// ofSidecar knows a sidecar's file by the one key that nobody else has.
+func ofSidecar(data []byte) bool {
+	var keys map[string]any
+	if yaml.Unmarshal(data, &keys) != nil {
+		return false
+	}
+	_, ok := keys["actions"]
+	return ok
 }
 
 // ofCoordinator guesses from the keys whose file it is. What cannot be read is an agent's: there are more of those, and

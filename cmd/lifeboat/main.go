@@ -11,9 +11,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/lifeboat/lifeboat/workloads"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == workloads.SupervisorArg {
+		os.Exit(workloads.Supervise(os.Args[2:])) // a hook's parent, which outlives the daemon that started it
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the first signal asks us to end; a second one ends us as it would any program
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))

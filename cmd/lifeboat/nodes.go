@@ -186,7 +186,7 @@ func printNode(w io.Writer, n *api.Node) error {
 	t.row("pool", dash(n.GetPool()))
 	t.row("version", dash(n.GetVersion()))
 	t.row("last beat", age(n.GetLastHeartbeat()))
-	statusRows(&t, st, n.GetManifest())
+	statusRows(&t, st, n.GetManifest(), false)
 	if err := t.print(w); err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 	group("Daemons",
 		agentCommand(),
 		coordinatorCommand(),
+		sidecarCommand(),
 		devCommand(),
 	)
 	group("Nodes",
@@ -38,7 +39,9 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		decommissionCommand(),
 		recommissionCommand(),
 		cancelCommand(),
+		simulateCommand(),
 		statusCommand(),
+		doctorCommand(),
 		eventsCommand(),
 	)
 	group("Blocks",

@@ -102,18 +102,27 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	t.row("node", s.GetNode())
 	t.row("version", dash(s.GetVersion()))
 	t.row("since", since(api.Instant(s.GetStartedAt())))
-	coordinator := cmp.Or(s.GetCoordinator(), "none") + ", answered "
-	if s.GetLastHeartbeat() == nil {
-		coordinator += "never"
-	} else {
-		coordinator += age(s.GetLastHeartbeat()) + " ago"
+	if !s.GetSidecar() {
+		coordinator := cmp.Or(s.GetCoordinator(), "none") + ", answered "
+		if s.GetLastHeartbeat() == nil {
+			coordinator += "never"
+		} else {
+			coordinator += age(s.GetLastHeartbeat()) + " ago"
+		}
+		if s.GetCoordinatorTrouble() != "" {
+			coordinator += ": " + s.GetCoordinatorTrouble()
+		}
+		t.row("coordinator", coordinator)
 	}
-	if s.GetCoordinatorTrouble() != "" {
-		coordinator += ": " + s.GetCoordinatorTrouble()
+	t.row("cloud", cmp.Or(s.GetProvider(), "none"))
+	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
+	if s.GetChanges() != nil {
+		t.row("next", "goes further "+left(s.GetChanges()))
 	}
-	t.row("coordinator", coordinator)
-	statusRows(&t, s.GetStatus(), s.GetManifest())
 	if err := t.print(w); err != nil {
+		return err
+	}
+	if err := printNotices(w, s); err != nil {
 		return err
 	}
 	if err := printParts(w, s.GetStatus()); err != nil {
@@ -127,8 +136,38 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	return printSection(w, &peers)
 }
 
+// troubleWidth keeps a table that ends in a sentence within 100 columns. -o json has the whole of it.
+const troubleWidth = 44
+
+// printNotices prints what the sources of notices say, how well they know it, and what was done about it.
+func printNotices(w io.Writer, s *api.AgentStatus) error {
+	sources, notices, actions := table{}, table{}, table{}
+	sources.row("SOURCE", "PATH", "LAST GOOD", "TROUBLE")
+	for _, h := range s.GetSources() {
+		good := "never"
+		if h.GetLastGood() != nil {
+			good = age(h.GetLastGood()) + " ago"
+		}
+		sources.row(h.GetSource(), dash(h.GetPath()), good, cut(dash(h.GetTrouble()), troubleWidth))
+	}
+	notices.row("NOTICE", "SOURCE", "SEEN", "DEADLINE", "GOES", "REASON")
+	for _, n := range s.GetNotices() {
+		notices.row(n.GetKind(), n.GetSource(), age(n.GetAge())+" ago", left(n.GetRemaining()), n.GetStance(), cut(dash(n.GetReason()), troubleWidth))
+	}
+	actions.row("ACTION", "TOLD", "STATE", "TOOK", "TROUBLE")
+	for _, a := range s.GetActions() {
+		actions.row(a.GetName(), dash(a.GetPhase()), a.GetState(), age(a.GetTook()), cut(dash(a.GetTrouble()), troubleWidth))
+	}
+	for _, t := range []*table{&notices, &actions, &sources} {
+		if err := printSection(w, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // statusRows says what an agent says of itself: it reads the same through the coordinator and on the spot.
-func statusRows(t *table, s *api.Status, m *api.ManifestSummary) {
+func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 	if s == nil {
 		t.row("status", "not heard since the coordinator started")
 		return
@@ -151,6 +190,9 @@ func statusRows(t *table, s *api.Status, m *api.ManifestSummary) {
 	}
 	if m != nil {
 		t.row("last drain", summary(m))
+	}
+	if sidecar {
+		return // it holds nothing
 	}
 	t.row("held", fmt.Sprintf("%s, %s, for others", count(s.GetHeldBlocks(), "block"), size(s.GetHeldBytes())))
 	t.row("room", size(s.GetRoomBytes()))
@@ -228,6 +270,39 @@ type agentJSON struct {
 	HeldBytes   int64             `json:"held_bytes"`
 	Coordinator coordinatorLink   `json:"coordinator"`
 	Peers       []peerJSON        `json:"peers"`
+	Provider    string            `json:"provider"`
+	Changes     *float64          `json:"changes_seconds"`
+	Notices     []noticeJSON      `json:"notices"`
+	Sources     []sourceJSON      `json:"sources"`
+	Actions     []actionJSON      `json:"actions"`
+}
+
+// noticeJSON is one source's word that was not withdrawn.
+type noticeJSON struct {
+	Source    string   `json:"source"`
+	ID        string   `json:"id"`
+	Kind      string   `json:"kind"`
+	Goes      string   `json:"goes"`
+	Age       *float64 `json:"age_seconds"`
+	Remaining *float64 `json:"remaining_seconds"`
+	Appointed bool     `json:"appointed"`
+	Reason    string   `json:"reason"`
+}
+
+type sourceJSON struct {
+	Source   string   `json:"source"`
+	Path     string   `json:"path"`
+	LastGood *float64 `json:"last_good_seconds"`
+	Trouble  string   `json:"trouble"`
+}
+
+// actionJSON is what became of one thing that a sidecar was to do.
+type actionJSON struct {
+	Name    string   `json:"name"`
+	Phase   string   `json:"phase"`
+	State   string   `json:"state"`
+	Took    *float64 `json:"took_seconds"`
+	Trouble string   `json:"trouble"`
 }
 
 type coordinatorLink struct {
@@ -250,12 +325,28 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	for _, p := range s.GetPeers() {
 		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes()})
 	}
+	role := "agent"
+	if s.GetSidecar() {
+		role = "sidecar"
+	}
+	notices := make([]noticeJSON, 0, len(s.GetNotices()))
+	for _, n := range s.GetNotices() {
+		notices = append(notices, noticeJSON{n.GetSource(), n.GetId(), n.GetKind(), n.GetStance(), api.Seconds(n.GetAge()), api.Seconds(n.GetRemaining()), n.GetAppointed(), n.GetReason()})
+	}
+	sources := make([]sourceJSON, 0, len(s.GetSources()))
+	for _, h := range s.GetSources() {
+		sources = append(sources, sourceJSON{h.GetSource(), h.GetPath(), api.Seconds(h.GetLastGood()), h.GetTrouble()})
+	}
+	actions := make([]actionJSON, 0, len(s.GetActions()))
+	for _, a := range s.GetActions() {
+		actions = append(actions, actionJSON{a.GetName(), a.GetPhase(), a.GetState(), api.Seconds(a.GetTook()), a.GetTrouble()})
+	}
 	return agentJSON{
-		Role: "agent", Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
+		Role: role, Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
 		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
 		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
-		Peers:       peers,
+		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
 	}
 }
 

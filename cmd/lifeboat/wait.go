@@ -213,7 +213,38 @@ func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
 		return nil, l.link.away("wait for this machine", err)
 	}
 	l.last = s
+	if s.GetSidecar() {
+		return []leaving{leavingSidecar(s, l.incident)}, nil
+	}
 	return []leaving{leavingAgent(s, l.incident)}, nil
+}
+
+// leavingSidecar ends when everybody whom the sidecar tells has been told, or cannot be.
+func leavingSidecar(s *api.AgentStatus, incident string) leaving {
+	out := leaving{node: s.GetNode()}
+	if s.GetStatus().GetNotice().GetIncident() != incident {
+		out.ended, out.verdict, out.why = true, exitFailed, "the decommission was taken back"
+		return out
+	}
+	var waits, failed []string
+	for _, a := range s.GetActions() {
+		switch a.GetState() {
+		case "done":
+		case "failed":
+			failed = append(failed, a.GetName())
+		default:
+			waits = append(waits, a.GetName())
+		}
+	}
+	out.ended = len(waits) == 0
+	if out.ended && len(failed) > 0 {
+		out.verdict, out.why = exitIncomplete, "not told: "+strings.Join(failed, ", ")
+	}
+	out.line = fmt.Sprintf("%d of %d told", len(s.GetActions())-len(waits)-len(failed), len(s.GetActions()))
+	if len(waits) > 0 {
+		out.line += ", waits for " + strings.Join(waits, ", ")
+	}
+	return out
 }
 
 func leavingAgent(s *api.AgentStatus, incident string) leaving {

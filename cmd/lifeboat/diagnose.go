@@ -1,0 +1,217 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// finding is one thing that was looked at.
+type finding struct {
+	Check  string `json:"check"`
+	State  string `json:"state"` // ok, warn, bad, unknown
+	Found  string `json:"found"`
+	Remedy string `json:"remedy"`
+}
+
+const (
+	stateOK      = "ok"
+	stateWarn    = "warn"    // it works, and could be better
+	stateBad     = "bad"     // a notice would be missed, or come to nothing
+	stateUnknown = "unknown" // it cannot be told here
+)
+
+const (
+	// wantedDelay is what a shutdown should leave a node: as much as Google and Azure give (30 s). logind's own default is
+	// 5 s (InhibitDelayMaxSec in logind.conf(5)).
+	wantedDelay = 30 * time.Second
+	// wantedStop is what the unit should have to stop in: EC2's two minutes.
+	wantedStop = 2 * time.Minute
+	// skewLimit is how far the clock may be off: clouds give deadlines as instants in whole seconds.
+	skewLimit = 2 * time.Second
+	// blindAfter is for how long a source may have had no good answer. The slowest path is asked once a minute.
+	blindAfter = 2 * time.Minute
+)
+
+// diagnose says what it means. It asks nobody.
+func (x *examination) diagnose() (all []finding) {
+	add := func(check, state, remedy, format string, args ...any) {
+		all = append(all, finding{check, state, fmt.Sprintf(format, args...), remedy})
+	}
+	if x.config != nil {
+		add("configuration", stateBad, "lifeboat config check FILE says it all", "%s", firstLine(x.config))
+	}
+	x.diagnoseCloud(add)
+	x.diagnoseAgent(add)
+	x.diagnoseHost(add)
+	return all
+}
+
+type adder func(check, state, remedy, format string, args ...any)
+
+func (x *examination) diagnoseCloud(add adder) {
+	firmware := cmp.Or(x.firmware, "no cloud")
+	switch {
+	case x.provider == "none" && x.settings.Provider == "none":
+		add("provider", stateOK, "", "none, as configured: only the operating system and people are heard (the firmware names %s)", firmware)
+		return
+	case x.provider == "none":
+		add("provider", stateWarn, "on a cloud's machine set cloud.provider", "the firmware names no cloud: only the operating system and people are heard")
+		return
+	case x.firmware != "" && x.firmware != x.provider:
+		add("provider", stateBad, "set cloud.provider: auto", "configured is %s, the firmware names %s", x.provider, firmware)
+	default:
+		add("provider", stateOK, "", "%s (the firmware names %s)", x.provider, firmware)
+	}
+	if x.instanceErr != nil {
+		add("metadata", stateBad, x.metadataRemedy(), "%s", firstLine(x.instanceErr))
+		return
+	}
+	i := x.instance
+	about := strings.Join(slices.DeleteFunc([]string{i.ID, i.Type, i.Zone, i.LifeCycle}, func(s string) bool { return s == "" }), ", ")
+	add("metadata", stateOK, "", "answers in %s: %s", x.took.Round(100*time.Microsecond), cmp.Or(about, "and says nothing of this machine"))
+	if x.skewErr != nil {
+		add("clock, to the cloud", stateUnknown, "", "%s", firstLine(x.skewErr))
+		return
+	}
+	state, remedy := stateOK, ""
+	if x.skew.Abs() > skewLimit {
+		state, remedy = stateBad, "let a time server keep the clock: deadlines are instants"
+	}
+	add("clock, to the cloud", state, remedy, "off by %s, to the second", x.skew.Round(time.Second))
+}
+
+// metadataRemedy guesses from the words why the service does not answer.
+func (x *examination) metadataRemedy() string {
+	words := x.instanceErr.Error()
+	has := func(word string) bool { return strings.Contains(words, word) }
+	switch {
+	case has("403"):
+		return "the service is turned off for this instance: turn it on (EC2: modify-instance-metadata-options --http-endpoint enabled)"
+	case has(" 50"), has("429"):
+		return "the service is in trouble, or asked too often by this host: ask again; EC2 counts linklocal_allowance_exceeded in ethtool -S"
+	case x.provider == "ec2" && has("token") && x.container:
+		return "in a container the token does not come back: raise the hop limit to 2, or use the host's network"
+	case x.provider == "ec2" && has("token"):
+		return "no token, no answer: look for a firewall before 169.254.169.254, and at the hop limit in containers"
+	case has("refused"):
+		return "nobody listens at " + x.settings.Address() + ": is this machine in that cloud?"
+	default:
+		return "see that this host reaches " + x.settings.Address() + " without a proxy or a firewall"
+	}
+}
+
+func (x *examination) diagnoseAgent(add adder) {
+	if x.agentErr != nil {
+		add("agent", stateBad, "start it: systemctl start lifeboat-agent; or name its socket: --socket", "none answers on %s", x.socket)
+		return
+	}
+	s := x.agent
+	add("agent", stateOK, "", "%s, version %s, up %s", s.GetNode(), cmp.Or(s.GetVersion(), "unknown"), span(time.Since(s.GetStartedAt().AsTime())))
+	if p := cmp.Or(s.GetProvider(), "none"); p != x.provider {
+		add("agent's provider", stateWarn, "give doctor the agent's file: --config", "the agent listens to %s, this looks at %s", p, x.provider)
+	}
+	for _, h := range s.GetSources() {
+		if h.GetSource() == preemption.SourceLogind && !x.host.Booted {
+			continue // there is none to answer: the host's own checks say what that means
+		}
+		name := h.GetSource() + " " + path.Base(h.GetPath())
+		switch good := h.GetLastGood(); {
+		case good == nil && h.GetTrouble() == "":
+			add(name, stateUnknown, "ask again in a moment", "not asked yet")
+		case good == nil:
+			add(name, stateBad, "it has never answered this agent", "%s", h.GetTrouble())
+		case h.GetTrouble() != "":
+			add(name, stateBad, "a notice would not be heard until it answers again", "last good answer %s ago: %s", age(good), h.GetTrouble())
+		case good.AsDuration() > blindAfter:
+			add(name, stateBad, "restart the agent, and report this", "last good answer %s ago, and no trouble known", age(good))
+		default:
+			add(name, stateOK, "", "last good answer %s ago", age(good))
+		}
+	}
+	if s.GetCoordinator() != "" || len(s.GetStatus().GetStores()) > 0 { // a sidecar has neither
+		x.diagnoseFleet(add)
+	}
+}
+
+func (x *examination) diagnoseFleet(add adder) {
+	s := x.agent
+	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
+		add("coordinator", stateBad, "a drain goes on without it, to the peers last heard of", "%s: %s", s.GetCoordinator(), trouble)
+	} else {
+		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
+	}
+	var room int64
+	for _, p := range s.GetPeers() {
+		room += p.GetRoomBytes()
+	}
+	if len(s.GetPeers()) == 0 {
+		add("peers", stateBad, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would have nowhere to go")
+		return
+	}
+	add("peers", stateOK, "", "%s with room for %s", count(int64(len(s.GetPeers())), "peer"), size(room))
+}
+
+func (x *examination) diagnoseHost(add adder) {
+	h := x.host
+	switch {
+	case h.ClockErr != nil:
+		add("clock", stateUnknown, "", "%s", firstLine(h.ClockErr))
+	case !h.ClockSynced:
+		add("clock", stateWarn, "install chrony or turn systemd-timesyncd on", "no time server keeps it")
+	default:
+		add("clock", stateOK, "", "kept by a time server")
+	}
+	if !h.Booted {
+		add("systemd", stateUnknown, "", "not the init of this host: a shutdown is heard of only by the socket or a signal")
+		return
+	}
+	switch {
+	case h.LoginErr != nil:
+		add("logind", stateBad, "start systemd-logind and dbus: without them a shutdown does not wait", "%s", firstLine(h.LoginErr))
+	case h.MaxDelay < wantedDelay:
+		add("logind", stateWarn, "put InhibitDelayMaxSec=30 under [Login] in /etc/systemd/logind.conf.d/lifeboat.conf, then restart systemd-logind",
+			"a shutdown waits %s at most for the node to be empty", span(h.MaxDelay))
+	default:
+		add("logind", stateOK, "", "a shutdown waits %s at most for the node to be empty", span(h.MaxDelay))
+	}
+	if h.LoginErr == nil && len(h.Locks) == 0 {
+		add("shutdown lock", stateBad, "see the agent's log for logind; it tries again each 10 s", "nobody holds one: a shutdown would not wait")
+	} else if h.LoginErr == nil {
+		add("shutdown lock", stateOK, "", "held by process %d", h.Locks[0].PID)
+	}
+	x.diagnoseUnit(add)
+}
+
+func (x *examination) diagnoseUnit(add adder) {
+	u := x.host.Unit
+	if x.host.UnitErr != nil {
+		add("unit", stateUnknown, "", "%s", firstLine(x.host.UnitErr))
+		return
+	}
+	if !slices.ContainsFunc(u.After, func(name string) bool { return name == "network-online.target" || name == "network.target" }) {
+		add("unit order", stateBad, "After=network-online.target: what starts after the network stops before it", "%s does not start after the network, so it loses its peers first", u.Name)
+	} else {
+		add("unit order", stateOK, "", "%s starts after the network, and stops before it", u.Name)
+	}
+	if u.StopTimeout != systemd.Forever && u.StopTimeout < wantedStop {
+		add("unit stop", stateWarn, "TimeoutStopSec=150", "%s is killed %s after it is told to stop", u.Name, span(u.StopTimeout))
+	} else {
+		add("unit stop", stateOK, "", "%s has %s to stop in", u.Name, span(u.StopTimeout))
+	}
+	if u.KillMode != "mixed" && u.KillMode != "process" {
+		add("unit kill mode", stateWarn, "KillMode=mixed", "%s: what the agent started is told to stop with it", cmp.Or(u.KillMode, "unknown"))
+	}
+}
+
+// firstLine is an error in one line: the rest is for a log.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return plain(line)
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+const (
+	defaultAgentConfig = "/etc/lifeboat/agent.yaml"
+	// doctorPatience bounds each question: a metadata service that is well answers in a millisecond.
+	doctorPatience = 3 * time.Second
+)
+
+func doctorCommand() *cobra.Command {
+	var to reach
+	var out format
+	var file string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what keeps this machine from hearing of its end, or from leaving in time",
+		Long: `Looks at this machine as a notice would find it: its cloud and the metadata service, the agent or sidecar and how well its
+sources are informed, logind's patience, the order of the unit, the clock. It changes nothing. Exit 1 when something is bad.`,
+		Example: `  lifeboat doctor
+  lifeboat doctor --socket /run/lifeboat/sidecar.sock -o json`,
+		Args: cobra.NoArgs,
+	}
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's `FILE`, for its cloud settings; it need not be there")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		x := examine(cmd.Context(), &to, file, cmd.Flags().Changed("config"))
+		findings := x.diagnose()
+		if out == formatJSON {
+			if err := writeJSON(cmd.OutOrStdout(), findings); err != nil {
+				return err
+			}
+		} else if err := printFindings(cmd.OutOrStdout(), findings); err != nil {
+			return err
+		}
+		bad := 0
+		for _, f := range findings {
+			if f.State == stateBad {
+				bad++
+			}
+		}
+		if bad > 0 {
+			return fmt.Errorf("doctor: %s bad", count(int64(bad), "thing")+map[bool]string{true: " is", false: " are"}[bad == 1])
+		}
+		return nil
+	}
+	return cmd
+}
+
+// examination is what was seen of a machine. What could not be seen is an error beside it.
+type examination struct {
+	config   error // why the agent's file cannot be used; nil: it can, or it is not there
+	settings preemption.Settings
+	firmware string // the provider that the firmware names
+
+	socket   string
+	agent    *api.AgentStatus
+	agentErr error
+
+	provider    string // whose metadata was asked; none: nobody's
+	instance    preemption.Instance
+	instanceErr error
+	took        time.Duration // the answer
+	skew        time.Duration // this host's clock, less the metadata service's
+	skewErr     error
+
+	container bool
+	host      systemd.Host
+}
+
+// examine asks everybody, once.
+func examine(ctx context.Context, to *reach, file string, given bool) *examination {
+	x := &examination{settings: preemption.DefaultSettings(), firmware: preemption.Detect("/"), socket: to.socketPath(), container: inContainer()}
+	switch cfg, err := agent.Load(file); {
+	case err == nil:
+		x.settings = cfg.Cloud
+	case given || !errors.Is(err, fs.ErrNotExist):
+		x.config = err
+	}
+	x.agent, x.agentErr = askAgent(ctx, to)
+	x.askCloud(ctx)
+	asking, cancel := context.WithTimeout(ctx, doctorPatience)
+	defer cancel()
+	x.host = systemd.Facts(asking, "lifeboat-agent.service")
+	return x
+}
+
+func askAgent(ctx context.Context, to *reach) (*api.AgentStatus, error) {
+	client, l, err := to.agent()
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
+	defer cancel()
+	s, err := client.GetStatus(ctx, &api.GetAgentStatusRequest{})
+	if err != nil {
+		return nil, l.rpcError("doctor", err)
+	}
+	return s, nil
+}
+
+func (x *examination) askCloud(ctx context.Context) {
+	x.provider = x.settings.Resolve()
+	cloud, err := x.settings.Open(slog.New(slog.DiscardHandler), nil, nil)
+	if cloud == nil || err != nil {
+		x.instanceErr = err
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, doctorPatience)
+	defer cancel()
+	began := time.Now()
+	x.instance, x.instanceErr = cloud.Instance(asking)
+	x.took = time.Since(began)
+	if x.instanceErr == nil {
+		x.skew, x.skewErr = clockSkew(asking, x.settings.Address())
+	}
+}
+
+// clockSkew compares this host's clock with the date of the metadata service's answer, whatever that is.
+func clockSkew(ctx context.Context, url string) (time.Duration, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	transport := &http.Transport{Proxy: nil, DisableKeepAlives: true}
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	date, err := http.ParseTime(answer.Header.Get("Date"))
+	if err != nil {
+		return 0, errors.New("the metadata service does not say what time it is")
+	}
+	return time.Since(date.Add(time.Second / 2)), nil // it says the second, not what has passed of it
+}
+
+// inContainer tells whether this process is a container's, one network hop further from the metadata service.
+func inContainer() bool {
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(mark); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func printFindings(w io.Writer, findings []finding) error {
+	check := 0
+	for _, f := range findings {
+		check = max(check, len(f.Check))
+	}
+	var t table
+	t.row("", "CHECK", "FOUND")
+	for _, f := range findings {
+		mark := map[string]string{stateOK: "ok", stateWarn: "look", stateBad: "BAD", stateUnknown: "?"}[f.State]
+		about := f.Check
+		lines := fold(f.Found, sheet-len("look  ")-check-len("  "))
+		if f.Remedy != "" {
+			lines = append(lines, fold("-> "+f.Remedy, sheet-len("look  ")-check-len("  "))...)
+		}
+		for _, line := range lines {
+			t.row(mark, about, line)
+			mark, about = "", ""
+		}
+	}
+	return t.print(w)
+}
+
+// sheet is how wide a page of text may be.
+const sheet = 100
+
+// fold breaks a sentence into lines of at most so many columns, between words where it can.
+func fold(s string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// well is a machine on which nothing is amiss.
+func well() *examination {
+	return &examination{
+		settings: preemption.DefaultSettings(), firmware: "ec2", provider: "ec2", socket: "/run/lifeboat/agent.sock",
+		instance: preemption.Instance{ID: "i-1"}, took: time.Millisecond,
+		agent: &api.AgentStatus{
+			Node: "host-a", Provider: "ec2", Coordinator: "10.0.0.1:7411", LastHeartbeat: durationpb.New(time.Second), StartedAt: timestamppb.Now(),
+			Sources: []*api.SourceHealth{{Source: "ec2", Path: "spot/instance-action", LastGood: durationpb.New(time.Second)}},
+			Peers:   []*api.Peer{{Node: "host-b", RoomBytes: 1 << 30}},
+		},
+		host: systemd.Host{
+			Booted: true, ClockSynced: true, MaxDelay: 30 * time.Second, Locks: []systemd.Inhibitor{{PID: 7}},
+			Unit: systemd.Unit{Name: "lifeboat-agent.service", After: []string{"network-online.target"}, StopTimeout: 150 * time.Second, KillMode: "mixed"},
+		},
+	}
+}
+
+// Each thing that can be amiss is found, alone, and named with its remedy.
+func TestDiagnosis(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		amiss func(*examination)
+		check string // empty: all is well
+		state string
+		words string // in what was found or in the remedy
+	}{
+		{"all is well", func(*examination) {}, "", "", ""},
+		{"another cloud", func(x *examination) { x.provider, x.agent.Provider = "gce", "gce" }, "provider", stateBad, "cloud.provider: auto"},
+		{"metadata turned off", func(x *examination) { x.instanceErr = errors.New("answered 403 Forbidden") }, "metadata", stateBad, "turn it on"},
+		{"metadata throttled", func(x *examination) { x.instanceErr = errors.New("answered 503 Service Unavailable") }, "metadata", stateBad, "ask again"},
+		{"no token in a container", func(x *examination) {
+			x.instanceErr, x.container = errors.New("get a metadata token: no whole answer in time"), true
+		}, "metadata", stateBad, "hop limit to 2"},
+		{"nobody there", func(x *examination) { x.instanceErr = errors.New("connect: connection refused") }, "metadata", stateBad, "169.254.169.254"},
+		{"the clock is off", func(x *examination) { x.skew = -3 * time.Minute }, "clock, to the cloud", stateBad, "time server"},
+		{"no agent", func(x *examination) { x.agent, x.agentErr = nil, errors.New("refused") }, "agent", stateBad, "--socket"},
+		{"a blind source", func(x *examination) { x.agent.Sources[0].Trouble = "answered 429" }, "ec2 instance-action", stateBad, "429"},
+		{"a source that never heard", func(x *examination) {
+			x.agent.Sources[0] = &api.SourceHealth{Source: "ec2", Path: "spot/instance-action", Trouble: "timeout"}
+		}, "ec2 instance-action", stateBad, "never"},
+		{"a source that stands still", func(x *examination) { x.agent.Sources[0].LastGood = durationpb.New(time.Hour) }, "ec2 instance-action", stateBad, "restart"},
+		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "refused" }, "coordinator", stateBad, "refused"},
+		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
+		{"no time server", func(x *examination) { x.host.ClockSynced = false }, "clock", stateWarn, "chrony"},
+		{"logind is impatient", func(x *examination) { x.host.MaxDelay = 5 * time.Second }, "logind", stateWarn, "InhibitDelayMaxSec"},
+		{"no logind", func(x *examination) { x.host.LoginErr = errors.New("no bus") }, "logind", stateBad, "no bus"},
+		{"no lock", func(x *examination) { x.host.Locks = nil }, "shutdown lock", stateBad, "would not wait"},
+		{"the network goes first", func(x *examination) { x.host.Unit.After = nil }, "unit order", stateBad, "After=network-online.target"},
+		{"killed early", func(x *examination) { x.host.Unit.StopTimeout = 90 * time.Second }, "unit stop", stateWarn, "TimeoutStopSec"},
+		{"hooks are killed", func(x *examination) { x.host.Unit.KillMode = "control-group" }, "unit kill mode", stateWarn, "KillMode=mixed"},
+		{"a bad file", func(x *examination) { x.config = errors.New("agent.yaml:3: no\nagent.yaml:4: no") }, "configuration", stateBad, "agent.yaml:3"},
+	} {
+		x := well()
+		row.amiss(x)
+		found := ""
+		for _, f := range x.diagnose() {
+			if f.State == stateOK || f.State == stateUnknown {
+				continue
+			}
+			found += fmt.Sprintf("%s %s: %s -> %s\n", f.State, f.Check, f.Found, f.Remedy)
+			if f.Check != row.check || f.State != row.state || !strings.Contains(f.Found+f.Remedy, row.words) || f.Remedy == "" {
+				t.Errorf("%s: found %s %s: %s -> %s, want %s %s with %q and a remedy", row.name, f.State, f.Check, f.Found, f.Remedy, row.state, row.check, row.words)
+			}
+		}
+		if (found == "") != (row.check == "") {
+			t.Errorf("%s: found %q, want %q", row.name, found, row.check)
+		}
+	}
+}
+
+func TestFold(t *testing.T) {
+	for _, row := range []struct {
+		text  string
+		width int
+		want  []string
+	}{
+		{"", 10, []string{""}},
+		{"one two three", 7, []string{"one two", "three"}},
+		{"one two three", 100, []string{"one two three"}},
+		{"incomprehensibilities go", 5, []string{"incomprehensibilities", "go"}},
+	} {
+		if got := fold(row.text, row.width); strings.Join(got, "|") != strings.Join(row.want, "|") {
+			t.Errorf("fold %q to %d: got %q, want %q", row.text, row.width, got, row.want)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+func simulateCommand() *cobra.Command {
+	var to reach
+	var out format
+	var in time.Duration
+	var reason string
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "simulate KIND",
+		Short: "Rehearse a notice on this machine",
+		Long: `Sends a pretended notice the way of a real one, through the agent or the sidecar of this machine: policy, journal, drain,
+manifest. The node really leaves; it is taken back at the deadline, or by ` + "`lifeboat cancel`" + `.
+
+With --dry-run nothing is done: it says how far the node would go, from when on, and what it would carry.
+
+KIND is one of ` + kindWords() + `.`,
+		Example: `  lifeboat simulate terminate --in 120s
+  lifeboat simulate retirement --in 72h --dry-run
+  lifeboat simulate preempt --in 30s --reason "game day" && lifeboat status --watch`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("simulate: name one kind of notice: %s", kindWords())
+			}
+			if _, err := preemption.ParseKind(args[0]); err != nil {
+				return usagef("simulate: %s", err)
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return strings.Split(kindWords(), ", "), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	f := cmd.Flags()
+	f.DurationVar(&in, "in", 0, "`TIME` until the machine would go, as 120s (default: no deadline is known)")
+	f.StringVar(&reason, "reason", "", "`TEXT` shown to those who ask")
+	f.BoolVar(&dry, "dry-run", false, "stop before acting, and say what would be done")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		agent, l, err := to.agent()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		req := &api.SimulateRequest{Kind: args[0], Reason: reason, DryRun: dry}
+		if cmd.Flags().Changed("in") {
+			req.In = durationpb.New(in)
+		}
+		reply, err := agent.Simulate(cmd.Context(), req)
+		if err != nil {
+			return l.rpcError("simulate "+args[0], err)
+		}
+		if out == formatJSON {
+			return writeJSON(cmd.OutOrStdout(), simulationToJSON(args[0], dry, reply))
+		}
+		return printSimulation(cmd.OutOrStdout(), args[0], dry, reply)
+	}
+	return cmd
+}
+
+func kindWords() string {
+	var words []string
+	for _, k := range slices.Backward(preemption.Kinds()) {
+		words = append(words, string(k))
+	}
+	return strings.Join(words, ", ")
+}
+
+func printSimulation(w io.Writer, kind string, dry bool, r *api.SimulateReply) error {
+	var t table
+	title := "rehearsal"
+	if dry {
+		title = "dry run"
+	}
+	t.row(title, kind)
+	if r.GetIncident() != "" {
+		t.row("incident", r.GetIncident())
+	}
+	stance := r.GetStance()
+	switch {
+	case r.GetChanges() != nil:
+		stance += fmt.Sprintf(" now, %s %s", r.GetGoes(), left(r.GetChanges()))
+	case r.GetGoes() == string(preemption.StanceIgnore):
+		stance = "ignore: the policy does nothing about this kind"
+	}
+	t.row("stance", stance)
+	if r.GetSendFor() != nil {
+		t.row("time to send in", span(r.GetSendFor().AsDuration()))
+	}
+	if r.GetBlocks() > 0 || r.GetSendFor() != nil && len(r.GetActions()) == 0 {
+		t.row("to carry", fmt.Sprintf("%s, %s", count(r.GetBlocks(), "block"), size(r.GetBytes())))
+	}
+	for i, a := range r.GetActions() {
+		name := ""
+		if i == 0 {
+			name = "actions"
+		}
+		t.row(name, a)
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	if !dry && r.GetIncident() != "" {
+		_, err := fmt.Fprintln(w, "\nwatch it: lifeboat status --watch    take it back: lifeboat cancel")
+		return err
+	}
+	return nil
+}
+
+type simulationJSON struct {
+	Kind     string   `json:"kind"`
+	DryRun   bool     `json:"dry_run"`
+	Incident string   `json:"incident"`
+	Stance   string   `json:"stance"`
+	Goes     string   `json:"goes"`
+	Changes  *float64 `json:"changes_seconds"`
+	SendFor  *float64 `json:"send_for_seconds"`
+	Blocks   int64    `json:"blocks"`
+	Bytes    int64    `json:"bytes"`
+	Actions  []string `json:"actions"`
+}
+
+func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSON {
+	actions := r.GetActions()
+	if actions == nil {
+		actions = []string{}
+	}
+	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
+		r.GetBlocks(), r.GetBytes(), actions}
+}

@@ -1,0 +1,138 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption/azurefake"
+	"github.com/lifeboat/lifeboat/preemption/ec2fake"
+	"github.com/lifeboat/lifeboat/preemption/gcefake"
+)
+
+// listensTo is what an agent's file says of a metadata service that is not the real one.
+func listensTo(provider string, metadata *httptest.Server, more ...string) string {
+	line := fmt.Sprintf("cloud: {provider: %s, endpoint: %q, poll: 100ms", provider, metadata.URL)
+	for _, m := range more {
+		line += ", " + m
+	}
+	return line + "}"
+}
+
+// Google gives 30 seconds and says no deadline; the node is empty long before.
+func TestGooglePreempts(t *testing.T) {
+	f := newFleet(t)
+	cloud := gcefake.New(gcefake.Instance{ID: "42", MachineType: "n2-standard-4", Zone: "us-central1-a", Spot: true})
+	metadata := httptest.NewServer(cloud)
+	defer metadata.Close()
+	defer metadata.CloseClientConnections() // questions that hang
+	a, b := f.agent("host-a", "node: {name: host-a}", listensTo("gce", metadata)), f.agent("host-b")
+	a.fill(5, 200<<10)
+	f.up()
+	f.verb("node", "host-a").exits(0).tells("us-central1-a", "n2-standard-4-spot")
+
+	cloud.Maintenance("MIGRATE_ON_HOST_MAINTENANCE") // nothing is done about that
+	cloud.Preempt()
+	seen := time.Now()
+	m := a.gone("preempt", "gce")
+	want := seen.Add(30 * time.Second)
+	if m.Incident.Deadline == nil || m.Incident.Deadline.Sub(want).Abs() > 2*time.Second {
+		t.Errorf("got deadline %v, want 30 s after it was seen", m.Incident.Deadline)
+	}
+	b.onSocket().serves(t, a.blocks)
+}
+
+// Azure tells everybody in a scale set of everybody's events. The node leaves for its own, says so when it is empty, and
+// comes back when the event is called off.
+func TestAzureSchedules(t *testing.T) {
+	f := newFleet(t)
+	cloud := azurefake.New(azurefake.Machine{Name: "pool_24", ID: "02aab8a4", Size: "Standard_E8ds_v5", Location: "westeurope", Zone: "2", Priority: "Spot"})
+	metadata := httptest.NewServer(cloud)
+	defer metadata.Close()
+	a, b := f.agent("host-a", listensTo("azure", metadata)), f.agent("host-b")
+	a.fill(5, 200<<10)
+	f.up()
+
+	cloud.Schedule(azurefake.Event{Type: "Preempt", Resources: []string{"pool_23"}, NotBefore: time.Now().Add(30 * time.Second)})
+	cloud.Schedule(azurefake.Event{Type: "Freeze", NotBefore: time.Now().Add(15 * time.Minute)})
+	shared := cloud.Schedule(azurefake.Event{Type: "Terminate", Resources: []string{"pool_24", "pool_25"}, NotBefore: time.Now().Add(10 * time.Minute)})
+	a.gone("terminate", "azure")
+	if approved := cloud.Approved(); len(approved) > 0 {
+		t.Errorf("approved %v: it names another machine too", approved)
+	}
+	cloud.Remove(shared)
+	f.until(10*time.Second, a.staying)
+
+	alone := cloud.Schedule(azurefake.Event{Type: "Terminate", NotBefore: time.Now().Add(10 * time.Minute)})
+	a.gone("terminate", "azure")
+	f.until(10*time.Second, func() error {
+		if got := cloud.Approved(); !slices.Equal(got, []string{alone}) {
+			return fmt.Errorf("approved %v, want %s", got, alone)
+		}
+		return nil
+	})
+	b.onSocket().serves(t, a.blocks)
+}
+
+// A rehearsal goes the whole way and takes itself back; nobody rehearses in earnest.
+func TestRehearsal(t *testing.T) {
+	f := newFleet(t)
+	cloud := ec2fake.New(ec2fake.Instance{ID: "i-1"})
+	metadata := httptest.NewServer(cloud)
+	defer metadata.Close()
+	a, b := f.agent("host-a", listensTo("ec2", metadata)), f.agent("host-b")
+	a.fill(5, 200<<10)
+	f.up()
+
+	narrow(t, a.verb("simulate", "retirement", "--in", "72h", "--dry-run").exits(0).tells("dry run", "pre-copy now", "5 blocks"))
+	a.verb("simulate", "freeze", "--dry-run").exits(0).tells("ignore")
+	a.verb("simulate", "explode").exits(2).tells("explode", "terminate")
+	a.verb("simulate").exits(2)
+	if s := a.status(); s.Notice != nil {
+		t.Errorf("a dry run left %+v", s.Notice)
+	}
+
+	narrow(t, a.verb("simulate", "preempt", "--in", "12s", "--reason", "game day").exits(0).tells("inc-", "lifeboat cancel"))
+	a.gone("preempt", "simulate")
+	narrow(t, a.verb("status").exits(0).tells("rehearsal: game day", "spot/instance-action"))
+	f.until(20*time.Second, a.staying) // its time is over, and the machine is not
+
+	a.verb("simulate", "terminate").exits(0)
+	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	a.verb("cancel").exits(0)
+	f.until(10*time.Second, a.staying)
+
+	cloud.Interrupt("terminate", time.Now().Add(2*time.Minute))
+	a.gone("terminate", "ec2")
+	a.verb("simulate", "terminate").exits(1).tells("ec2 says terminate", "no time to rehearse")
+	b.onSocket().serves(t, a.blocks)
+}
+
+// The doctor names what keeps a node from hearing of its end, and what to do.
+func TestDoctor(t *testing.T) {
+	f := newFleet(t)
+	cloud := ec2fake.New(ec2fake.Instance{ID: "i-1", Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"})
+	metadata := httptest.NewServer(cloud)
+	defer metadata.Close()
+	a, b := f.agent("host-a", listensTo("ec2", metadata)), f.agent("host-b")
+	f.up()
+
+	config := "--config=" + a.args[len(a.args)-1]
+	s := a.verb("doctor", config).exits(0).tells("ec2", "r5.4xlarge", "instance-action", "1 peer")
+	narrow(t, s)
+	cloud.Fail(503)
+	b.kill()
+	f.until(40*time.Second, func() error {
+		if s := a.verb("doctor", config); s.code != 1 || !strings.Contains(s.stdout, "a notice would not be heard") {
+			return fmt.Errorf("doctor finds nothing bad about the sources: %s", s.stdout)
+		}
+		return nil
+	})
+	narrow(t, a.verb("doctor", config).exits(1).tells("503", "asked too often"))
+	a.verb("doctor", config, "-o", "json").exits(1).tells(`"state": "bad"`)
+	a.kill()
+	a.verb("doctor", config).exits(1).tells("none answers on")
+}

@@ -1,0 +1,90 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+// localAgent is the action that tells a Lifeboat agent of this machine.
+type localAgent struct {
+	socket string
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+const (
+	// agentTimeout bounds one call, and agentRetry is the pause after one that failed in a way that may pass: an agent that
+	// is being restarted takes about a second.
+	agentTimeout = 5 * time.Second
+	agentRetry   = 500 * time.Millisecond
+)
+
+func (l localAgent) String() string { return "decommission the agent on " + l.socket }
+
+// Tell implements workloads.Action: DecommissionSelf, or Cancel for what is withdrawn. It tries until ctx ends. That all
+// is done says nothing to an agent, which knows by itself when it is.
+func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
+	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.dial(ctx, "unix", l.socket) }))
+	if err != nil {
+		return fmt.Errorf("reach the agent on %s: %w", l.socket, err)
+	}
+	defer conn.Close()
+	calls := api.NewLocalClient(conn)
+	for {
+		err := l.call(ctx, calls, w)
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("tell the agent on %s: %w", l.socket, err)
+		if code := status.Code(errors.Unwrap(err)); code == codes.PermissionDenied || code == codes.InvalidArgument || code == codes.Unimplemented {
+			return err
+		}
+		conn.ResetConnectBackoff() // gRPC's own pauses grow beyond what a notice leaves
+		select {
+		case <-time.After(agentRetry):
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+func (l localAgent) call(ctx context.Context, calls api.LocalClient, w workloads.Word) error {
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	switch w.Phase {
+	case workloads.PhaseNoticed, workloads.PhaseChanged:
+		r := &api.DecommissionSelfRequest{Reason: reason(w)}
+		if !w.Deadline.IsZero() {
+			r.Timeout = durationpb.New(max(0, time.Until(w.Deadline)))
+		}
+		_, err := calls.DecommissionSelf(ctx, r)
+		return err
+	case workloads.PhaseWithdrawn:
+		_, err := calls.Cancel(ctx, &api.CancelRequest{Reason: reason(w)})
+		return err
+	default:
+		return nil
+	}
+}
+
+// reason tells people who look at the agent where its decommission comes from.
+func reason(w workloads.Word) string {
+	text := fmt.Sprintf("%s says %s", w.Source, w.Kind)
+	if w.Reason != "" {
+		text += ": " + w.Reason
+	}
+	return strings.ToValidUTF8(text[:min(len(text), longestReason)], "")
+}

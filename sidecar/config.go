@@ -1,0 +1,210 @@
+package sidecar
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/localsock"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+// Config is the sidecar's file of settings. Default fills in what a file may leave out.
+type Config struct {
+	Node    Node                `yaml:"node"`
+	DataDir string              `yaml:"data_dir"`
+	Listen  Listen              `yaml:"listen"`
+	Cloud   preemption.Settings `yaml:"cloud"`
+	Policy  preemption.Policy   `yaml:"policy"`
+	Actions []Action            `yaml:"actions"`
+}
+
+// Node is the machine.
+type Node struct {
+	Name string `yaml:"name"`
+}
+
+// Listen is where the sidecar is found on its own machine. An empty HTTP is none.
+type Listen struct {
+	HTTP   string `yaml:"http"`
+	Socket string `yaml:"socket"`
+}
+
+// Action is somebody to tell, in exactly one of the ways of its last five fields. When is the stance from which it is
+// told; empty Phases are those that suit the way.
+type Action struct {
+	Name    string        `yaml:"name"`
+	When    string        `yaml:"when"`
+	Phases  []string      `yaml:"phases"`
+	Timeout time.Duration `yaml:"timeout"`
+
+	Signal  Signal  `yaml:"signal"`
+	Unit    Unit    `yaml:"unit"`
+	Hook    Hook    `yaml:"hook"`
+	Webhook Webhook `yaml:"webhook"`
+	Agent   Agent   `yaml:"agent"`
+}
+
+// Signal is sent to the main process of a unit, to the process that a file names, or to those that match.
+type Signal struct {
+	Signal  string `yaml:"signal"`
+	Unit    string `yaml:"unit"`
+	PIDFile string `yaml:"pid_file"`
+	Match   Match  `yaml:"match"`
+}
+
+// Match says which processes are meant, by all that it names.
+type Match struct {
+	Comm    string `yaml:"comm"`
+	CmdLine string `yaml:"cmdline"`
+	User    string `yaml:"user"`
+}
+
+// Unit is one of systemd's, and what is done with it.
+type Unit struct {
+	Name string `yaml:"name"`
+	Verb string `yaml:"verb"`
+}
+
+// Hook is a program that is run.
+type Hook struct {
+	Command []string          `yaml:"command"`
+	Env     map[string]string `yaml:"env"`
+	Dir     string            `yaml:"dir"`
+}
+
+// Webhook is a URL that is called. HeaderFiles name the files that hold what should not stand in a file of settings.
+type Webhook struct {
+	URL         string            `yaml:"url"`
+	Headers     map[string]string `yaml:"headers"`
+	HeaderFiles map[string]string `yaml:"header_files"`
+}
+
+// Agent is a Lifeboat agent of this machine.
+type Agent struct {
+	Socket string `yaml:"socket"`
+}
+
+// Default is the configuration of an empty file, which lacks only its actions.
+func Default() Config {
+	host, _ := os.Hostname() // without one, Validate asks for a name
+	return Config{
+		Node:    Node{Name: host},
+		DataDir: "/var/lib/lifeboat-sidecar",
+		Listen:  Listen{HTTP: "127.0.0.1:7414", Socket: "/run/lifeboat/sidecar.sock"},
+		Cloud:   preemption.DefaultSettings(),
+	}
+}
+
+// defaultTimeout is what an action gets that names none: more than EC2's two minutes, and less than forever.
+const defaultTimeout = 10 * time.Minute
+
+// Load reads the file at path and the conf.d beside it. Names of header files are relative to path's directory.
+func Load(path string) (Config, error) {
+	c := Default()
+	if err := config.Load(path, &c); err != nil {
+		return Config{}, err
+	}
+	for i := range c.Actions {
+		a := &c.Actions[i]
+		for name, file := range a.Webhook.HeaderFiles {
+			a.Webhook.HeaderFiles[name] = config.In(filepath.Dir(path), file)
+		}
+		a.fill()
+	}
+	return c, nil
+}
+
+// fill puts defaults where an action leaves something out.
+func (a *Action) fill() {
+	if a.When == "" {
+		a.When = string(preemption.StanceDrain)
+	}
+	if a.Timeout == 0 {
+		a.Timeout = defaultTimeout
+	}
+	if len(a.Phases) > 0 {
+		return
+	}
+	a.Phases = []string{string(workloads.PhaseNoticed)}
+	if a.way() != "signal" && a.way() != "unit" { // which have one word only: leave
+		a.Phases = append(a.Phases, string(workloads.PhaseWithdrawn))
+	}
+}
+
+// ways lists the ways of telling that the action's settings name.
+func (a *Action) ways() (ways []string) {
+	for way, set := range map[string]any{"signal": a.Signal, "unit": a.Unit, "hook": a.Hook, "webhook": a.Webhook, "agent": a.Agent} {
+		if !reflect.ValueOf(set).IsZero() {
+			ways = append(ways, way)
+		}
+	}
+	slices.Sort(ways)
+	return ways
+}
+
+// way is the one way of an action that was validated.
+func (a *Action) way() string { return strings.Join(a.ways(), " and ") }
+
+// maxTimeout is a day: longer than any notice leaves but that of maintenance that is far away.
+const maxTimeout = 24 * time.Hour
+
+// An action's name is a label of its figures and a part of file names.
+var actionName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+
+// Validate reports every value out of its bounds.
+func (c *Config) Validate(report func(key string, value any, bound, remedy string)) {
+	if c.Node.Name == "" {
+		report("node.name", nil, "must have a name", "set it to a name like host-a")
+	}
+	config.CheckDir(report, "data_dir", c.DataDir)
+	if c.Listen.HTTP != "" {
+		config.CheckListen(report, "listen.http", c.Listen.HTTP)
+	}
+	checkSocket(report, "listen.socket", c.Listen.Socket)
+	c.Cloud.Validate(report)
+	c.Policy.Validate(report)
+	if len(c.Actions) == 0 {
+		report("actions", nil, "must name somebody to tell", "write an action, such as {name: drain, hook: {command: [/usr/local/bin/drain]}}")
+	}
+	names := map[string]int{}
+	for i, a := range c.Actions {
+		key := fmt.Sprintf("actions[%d]", i)
+		if !actionName.MatchString(a.Name) {
+			report(key+".name", a.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename the action")
+		} else if first, ok := names[a.Name]; ok {
+			report(key+".name", a.Name, fmt.Sprintf("is the name of actions[%d] too", first), "rename one of them")
+		} else {
+			names[a.Name] = i
+		}
+		a.validate(report, key)
+		if a.Agent.Socket != "" && a.Agent.Socket == c.Listen.Socket {
+			report(key+".agent.socket", a.Agent.Socket, "must not be the sidecar's own", "name the agent's, /run/lifeboat/agent.sock")
+		}
+	}
+}
+
+func checkSocket(report config.Report, key, path string) {
+	if config.CheckDir(report, key, path) && len(path) > localsock.LongestPath {
+		report(key, path, fmt.Sprintf("must be at most %d bytes, is %d", localsock.LongestPath, len(path)), "choose a shorter path")
+	}
+}
+
+// differs names the sections in which two configurations differ, but for those left out.
+func (c *Config) differs(other Config, except ...string) (sections []string) {
+	a, b := reflect.ValueOf(*c), reflect.ValueOf(other)
+	for i := range a.NumField() {
+		key := a.Type().Field(i).Tag.Get("yaml")
+		if !slices.Contains(except, key) && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			sections = append(sections, key)
+		}
+	}
+	return sections
+}

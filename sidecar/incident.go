@@ -1,0 +1,134 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// work is what the sidecar has done about the open incident; the journal remembers it.
+type work struct {
+	// Told holds, by the names of the actions, what each was told last.
+	Told map[string]told `json:"told,omitempty"`
+	// Released names the notices whose sources know that all is done.
+	Released []string `json:"released,omitempty"`
+}
+
+type page = preemption.Page[work]
+
+// join makes a notice part of the incident. It is on disk before anybody is told.
+func (s *Sidecar) join(n preemption.Notice) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	began := time.Now()
+	_, was := s.incidents.Open()
+	p, changed, err := s.incidents.Join(n)
+	if !changed {
+		return
+	}
+	if err != nil {
+		// A full disk must not keep anybody from being told. The price: a restart now would hear it anew, and tell again.
+		s.log.Error("the incident is not on disk: a restart would forget it", "incident", p.Incident.ID, "err", err)
+	}
+	stance, _ := s.stance(p)
+	s.log.Info("notice", "incident", p.Incident.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
+		"left", left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
+	if n.Withdrawn {
+		s.unrelease(n)
+	}
+	if !was {
+		s.counts.incidents.WithLabelValues(string(p.Incident.Kind())).Inc()
+	}
+}
+
+// stance is how far the node goes now, and when that changes by itself (zero: it does not).
+func (s *Sidecar) stance(p page) (stance preemption.Stance, changes time.Time) {
+	until := p.Incident.Outlived()
+	if outlived(p.Incident) {
+		return preemption.StanceIgnore, time.Time{}
+	}
+	stance, changes = s.incidents.Stance()
+	if changes.IsZero() || !until.IsZero() && until.Before(changes) {
+		changes = until
+	}
+	return stance, changes
+}
+
+// outlived tells whether the machine lives on though it should have gone, or a rehearsal is over.
+func outlived(i preemption.Incident) bool {
+	until := i.Outlived()
+	return !until.IsZero() && !time.Now().Before(until)
+}
+
+// errIgnored says that the policy makes nothing of a kind of notice.
+var errIgnored = errors.New("the policy ignores it")
+
+// say passes a notice on and returns the incident that it became part of, once that is on disk.
+func (s *Sidecar) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
+	if !s.policy.Load().Stance(n.Kind).AtLeast(preemption.StanceWatch) {
+		return preemption.Incident{}, fmt.Errorf("notice of kind %s: %w", n.Kind, errIgnored)
+	}
+	for changed := s.incidents.Changes(); ; changed = s.incidents.Changes() {
+		s.manual.Say(n) // again after each change: an incident that was just ending takes no more notices
+		if p, open := s.incidents.Open(); open && has(p.Incident, n.Source) {
+			return p.Incident, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return preemption.Incident{}, ctx.Err()
+		}
+	}
+}
+
+// Signalled is what SIGPWR says: this machine is going, nobody knows when.
+func (s *Sidecar) Signalled() {
+	s.manual.Say(preemption.Notice{Source: preemption.SourceSignal, ID: preemption.SourceSignal, Kind: preemption.KindManual, Reason: "SIGPWR"})
+}
+
+// onThisHost are the sources whose word Cancel takes back.
+var onThisHost = []string{preemption.SourceManual, preemption.SourceSignal, preemption.SourceRehearsal}
+
+func has(i preemption.Incident, sources ...string) bool {
+	return slices.ContainsFunc(i.Notices, func(n preemption.Notice) bool {
+		return !n.Withdrawn && slices.Contains(sources, n.Source)
+	})
+}
+
+// cancel takes back what was said on this host. still names the notice that keeps the incident open all the same.
+func (s *Sidecar) cancel(ctx context.Context, reason string) (cancelled bool, still string) {
+	cancelled = s.manual.Withdraw(reason)
+	for changed := s.incidents.Changes(); ; changed = s.incidents.Changes() {
+		p, open := s.incidents.Open()
+		if !open || p.Incident.Withdrawn() {
+			return cancelled, ""
+		}
+		if !cancelled || !has(p.Incident, onThisHost...) {
+			return cancelled, p.Incident.Source() + " says " + string(p.Incident.Kind())
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return cancelled, ctx.Err().Error()
+		}
+	}
+}
+
+// Reload takes over the policy of a new configuration, which holds for what is noticed from then on. It returns the
+// sections that differ and were left alone: they need a restart.
+func (s *Sidecar) Reload(cfg Config) (left []string) {
+	s.policy.Store(&cfg.Policy)
+	return s.cfg.differs(cfg, "policy")
+}
+
+// left is the time to a deadline, for logs; zero where none is known.
+func left(deadline time.Time) time.Duration {
+	if deadline.IsZero() {
+		return 0
+	}
+	return time.Until(deadline).Round(time.Millisecond)
+}

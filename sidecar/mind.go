@@ -1,0 +1,173 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+const (
+	// releaseTimeout bounds one attempt to tell the sources that all is done, and retryRelease is the pause before the
+	// next: the machine goes without it too, only later.
+	releaseTimeout = 10 * time.Second
+	retryRelease   = 5 * time.Second
+)
+
+// mind looks after the incident as a whole, until ctx ends: it begins when its time comes, lets the machine go when all is
+// told, and is closed when the machine stays.
+func (s *Sidecar) mind(ctx context.Context) error {
+	said, refused := "", false
+	for {
+		changed := s.incidents.Changes()
+		finished, again := s.review()
+		if line := s.summary(); line != said {
+			said = line
+			if err := systemd.Status("%s", line); err != nil {
+				s.log.Debug("the service manager was not told", "err", err)
+			}
+		}
+		if finished != nil {
+			err := s.release(ctx, *finished)
+			if err == nil {
+				refused = false
+				continue
+			}
+			if !refused {
+				s.log.Warn("the machine is not released yet: tried again until it is", "incident", finished.Incident.ID, "err", err)
+			}
+			refused, again = true, time.Now().Add(retryRelease)
+		}
+		if !wait(ctx, changed, again) {
+			return nil
+		}
+	}
+}
+
+// review does what is due about the incident, and says when something is due by itself. It returns the incident's page
+// when all is done that can be, and its notices are yet to be released.
+func (s *Sidecar) review() (finished *page, again time.Time) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	p, open := s.incidents.Open()
+	if !open {
+		return nil, time.Time{}
+	}
+	stance, changes := s.stance(p)
+	if stance == preemption.StanceDrain && !p.Begun {
+		s.log.Info("it is time to leave", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "left", left(p.Incident.Deadline()))
+		if err := s.incidents.Begin(); err != nil {
+			s.log.Error("that it is time to leave is not on disk", "incident", p.Incident.ID, "err", err)
+		}
+	}
+	switch gone := outlived(p.Incident); {
+	case !s.over(p, stance):
+	case gone || p.Incident.Withdrawn():
+		s.end(p, gone)
+	case stance == preemption.StanceDrain && len(s.unreleased(p)) > 0:
+		return &p, changes
+	}
+	return nil, changes
+}
+
+// end closes the incident: the machine stays. The caller holds turn.
+func (s *Sidecar) end(p page, gone bool) {
+	why, word := "the notice was withdrawn", "withdrawn"
+	if gone {
+		why, word = "the machine outlived its deadline", "outlived"
+		if rehearsed(p.Incident) {
+			why, word = "the rehearsal is over", "rehearsed"
+		}
+		s.manual.Withdraw(why) // or the next rehearsal would be taken for more of this one
+	}
+	if err := s.incidents.Close(why); err != nil {
+		s.log.Error("the end of the incident is not on disk: a restart would begin it again", "incident", p.Incident.ID, "err", err)
+	}
+	s.counts.ends.WithLabelValues(word).Inc()
+	s.log.Info("the machine stays", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "why", why)
+}
+
+// unreleased lists the notices whose sources are to know that all is done.
+func (s *Sidecar) unreleased(p page) []preemption.Notice {
+	return slices.DeleteFunc(p.Incident.InForce(), func(n preemption.Notice) bool {
+		return slices.Contains(p.Work.Released, nameOf(n))
+	})
+}
+
+func nameOf(n preemption.Notice) string { return n.Source + " " + n.ID }
+
+// release tells the sources that the machine may go. A source that cannot be told keeps no other from being told.
+func (s *Sidecar) release(ctx context.Context, p page) error {
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	defer cancel()
+	var released []string
+	var refused []error
+	for _, n := range s.unreleased(p) {
+		if err := s.notices.Release(ctx, n); err != nil {
+			refused = append(refused, err)
+		} else {
+			released = append(released, nameOf(n))
+		}
+	}
+	s.noteReleased(p, released)
+	if len(refused) > 0 {
+		return errors.Join(refused...)
+	}
+	failed := 0
+	for _, t := range p.Work.Told {
+		if t.State == stateFailed {
+			failed++
+		}
+	}
+	s.log.Info("all done", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "actions", len(p.Work.Told), "failed", failed,
+		"took", time.Since(p.Incident.NoticedAt()).Round(time.Millisecond), "left", left(p.Incident.Deadline()))
+	return nil
+}
+
+// noteReleased writes down which notices need no releasing any more.
+func (s *Sidecar) noteReleased(p page, names []string) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if now, open := s.incidents.Open(); !open || now.Incident.ID != p.Incident.ID || len(names) == 0 {
+		return
+	}
+	err := s.incidents.Amend(func(w *work) { w.Released = append(slices.Clone(w.Released), names...) })
+	if err != nil {
+		s.log.Error("the release is not on disk: a restart would release again", "incident", p.Incident.ID, "err", err)
+	}
+}
+
+// unrelease forgets the release of a notice that was taken back: should it return, it is another. The caller holds turn.
+func (s *Sidecar) unrelease(n preemption.Notice) {
+	if p, _ := s.incidents.Open(); !slices.Contains(p.Work.Released, nameOf(n)) {
+		return
+	}
+	err := s.incidents.Amend(func(w *work) {
+		w.Released = slices.DeleteFunc(slices.Clone(w.Released), func(name string) bool { return name == nameOf(n) })
+	})
+	if err != nil {
+		s.log.Error("what was taken back is not on disk", "source", n.Source, "err", err)
+	}
+}
+
+// summary is the sidecar in one line, as `systemctl status` shows it.
+func (s *Sidecar) summary() string {
+	p, open := s.incidents.Open()
+	if !open {
+		return "no notice"
+	}
+	count := map[state]int{}
+	for _, t := range p.Work.Told {
+		count[t.State]++
+	}
+	line := fmt.Sprintf("%s from %s: %d told, %d running, %d failed of %d", p.Incident.Kind(), p.Incident.Source(),
+		count[stateDone], count[stateRunning], count[stateFailed], len(s.actions))
+	if d := p.Incident.Deadline(); !d.IsZero() {
+		line += ", deadline " + d.UTC().Format(time.TimeOnly) + "Z"
+	}
+	return line
+}

@@ -1,0 +1,191 @@
+// Package sidecar passes this machine's notices on: to a process, to a unit, to a program, to a URL, or to an agent. It is
+// what Lifeboat has for a machine whose engine knows how to leave by itself and only must be told in time.
+//
+// It hears what an agent hears, keeps it as durably, and tells whom its configuration names, each as soon as the node goes
+// as far as that one's "when". It carries no block, asks no coordinator, and decides nothing but who is told what. Whom it
+// told is in its journal: a restart forgets nobody and tells nobody twice, but for a word that was under way.
+//
+// Stopping it tells nobody anything, unless the operating system is going down.
+package sidecar
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// Deps are what a sidecar is given by whoever runs it.
+type Deps struct {
+	Log     *slog.Logger
+	Version string // of this build, for its status
+
+	Logind *preemption.Logind // nil: nobody asks the operating system whether it goes down
+
+	// Listen and Dial replace the network in tests, and Clock the kernel's. Nil: the real ones.
+	Listen func(network, address string) (net.Listener, error)
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Clock  func() preemption.Moment
+
+	Ready func() // called once the sidecar listens; may be nil
+}
+
+// Sidecar is one machine's sidecar. It is made by New and runs once.
+type Sidecar struct {
+	cfg     Config
+	policy  atomic.Pointer[preemption.Policy]
+	deps    Deps
+	log     *slog.Logger
+	started time.Time
+
+	manual    *preemption.Manual
+	cloud     preemption.Cloud // nil: none is listened to
+	notices   *preemption.Watcher
+	incidents *preemption.Keeper[work]
+	actions   []*action
+	counts    *counters
+	at        struct{ http, socket net.Listener } // http: nil where none is configured
+
+	// turn is held from looking at the incident to writing down what follows from it, so that no two do so at once. It is
+	// never held while somebody is told.
+	turn sync.Mutex
+}
+
+// Run hears notices and tells who should know, until ctx ends. What answers questions outlives the telling, which outlives
+// ctx where the whole host goes down.
+func (s *Sidecar) Run(ctx context.Context) error {
+	defer s.close()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	g, life := errgroup.WithContext(life)
+	attending, stop := context.WithCancel(life)
+	g.Go(func() error { return s.notices.Run(life) })
+	g.Go(func() error { return s.serve(life) })
+	g.Go(func() error { return s.feedWatchdog(life) })
+	g.Go(func() error {
+		defer stop()
+		s.lastWords(ctx, life)
+		return nil
+	})
+	g.Go(func() error {
+		defer end()
+		s.ready()
+		return s.attend(attending)
+	})
+	return g.Wait()
+}
+
+// lastWords waits until the sidecar is told to stop. Where that is because the host goes down, it says so to everybody
+// and waits until they know: for a shutdown that went past logind, and for what logind had no patience for.
+func (s *Sidecar) lastWords(ctx, life context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-life.Done():
+		return
+	}
+	if s.deps.Logind == nil {
+		return
+	}
+	n, down := s.deps.Logind.Terminating(life)
+	if !down {
+		return
+	}
+	s.log.Info("told to stop while the host goes down", "kind", n.Kind, "left", left(n.Deadline))
+	s.join(n)
+	for {
+		changed := s.incidents.Changes()
+		if s.idle() || !wait(life, changed, n.Deadline) || !n.Deadline.IsZero() && !time.Now().Before(n.Deadline) {
+			return
+		}
+	}
+}
+
+// attend does what notices ask. Each action has a goroutine of its own, so that one that hangs holds up no other.
+func (s *Sidecar) attend(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.hear(ctx) })
+	g.Go(func() error { return s.mind(ctx) })
+	for _, a := range s.actions {
+		g.Go(func() error { return s.look(ctx, a) })
+	}
+	return g.Wait()
+}
+
+// hear joins what is noticed to the incident.
+func (s *Sidecar) hear(ctx context.Context) error {
+	for {
+		n, err := s.notices.Next(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		s.join(n)
+	}
+}
+
+// wait ends when the incident changes, when it is time to look again by itself (zero: never), or with ctx, and then
+// tells false.
+func wait(ctx context.Context, changed <-chan struct{}, again time.Time) bool {
+	var due <-chan time.Time
+	if !again.IsZero() {
+		timer := time.NewTimer(time.Until(again))
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-changed:
+	case <-due:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// ready tells the service manager, and whoever started the sidecar.
+func (s *Sidecar) ready() {
+	page := "none"
+	if s.at.http != nil {
+		page = s.at.http.Addr().String()
+	}
+	s.log.Info("sidecar listens", "node", s.cfg.Node.Name, "provider", s.cfg.Cloud.Resolve(), "http", page, "socket", s.cfg.Listen.Socket,
+		"actions", len(s.actions))
+	if err := systemd.Ready(); err != nil {
+		s.log.Warn("the service manager was not told", "err", err)
+	}
+	if s.deps.Ready != nil {
+		s.deps.Ready()
+	}
+}
+
+// feedWatchdog tells the service manager that the sidecar is alive, as long as its incident can be looked at: a deadlock
+// would stop it.
+func (s *Sidecar) feedWatchdog(ctx context.Context) error {
+	every, err := systemd.WatchdogInterval()
+	if err != nil {
+		s.log.Warn("the watchdog is not fed", "err", err)
+	}
+	if err != nil || every == 0 {
+		return nil
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		s.idle() // which waits for whoever decides something
+		if err := systemd.Alive(); err != nil {
+			s.log.Warn("the watchdog cannot be fed", "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}

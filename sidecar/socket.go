@@ -1,0 +1,123 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// local answers on the machine's own socket. A sidecar carries no blocks, so it lists none and has no manifest.
+type local struct {
+	api.UnimplementedLocalServer
+	sidecar *Sidecar
+}
+
+const (
+	// longestLead bounds a deadline that a caller may give: a year is as good as none.
+	longestLead   = 366 * 24 * time.Hour
+	longestReason = 1000 // bytes
+)
+
+func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.AgentStatus, error) {
+	return l.sidecar.status(), nil
+}
+
+func (l *local) DecommissionSelf(ctx context.Context, r *api.DecommissionSelfRequest) (*api.DecommissionSelfReply, error) {
+	deadline, err := deadlineOf("timeout", r.Timeout, r.Reason)
+	if err != nil {
+		return nil, err
+	}
+	i, err := l.sidecar.say(ctx, preemption.Notice{
+		Source: preemption.SourceManual, ID: preemption.SourceManual, Kind: preemption.KindManual, Deadline: deadline, Reason: r.Reason,
+	})
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &api.DecommissionSelfReply{Incident: i.ID, Remaining: remaining(i.Deadline())}, nil
+}
+
+func (l *local) Cancel(ctx context.Context, r *api.CancelRequest) (*api.CancelReply, error) {
+	cancelled, still := l.sidecar.cancel(ctx, r.Reason)
+	return &api.CancelReply{Cancelled: cancelled, Still: still}, nil
+}
+
+// Simulate sends a pretended notice the way of a real one: everybody is told of it, and told that it is a rehearsal. A
+// dry run says whom that would be, and tells nobody.
+func (l *local) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.SimulateReply, error) {
+	s := l.sidecar
+	kind, err := preemption.ParseKind(r.Kind)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	deadline, err := deadlineOf("in", r.In, r.Reason)
+	if err != nil {
+		return nil, err
+	}
+	n := preemption.Notice{
+		Source: preemption.SourceRehearsal, ID: preemption.SourceRehearsal, Kind: kind, Deadline: deadline, SeenAt: time.Now(),
+		Appointed: kind.Appointed() && !deadline.IsZero(), Stance: s.policy.Load().Stance(kind), Reason: "rehearsal",
+	}
+	if r.Reason != "" {
+		n.Reason += ": " + r.Reason
+	}
+	i := preemption.Open(n)
+	reply := &api.SimulateReply{Goes: string(n.Stance)}
+	if !r.DryRun && n.Stance.AtLeast(preemption.StanceWatch) {
+		if p, open := s.incidents.Open(); open && len(p.Incident.InForce()) > 0 && !has(p.Incident, preemption.SourceRehearsal) {
+			return nil, status.Errorf(codes.FailedPrecondition, "the node is under notice in earnest (%s says %s): this is no time to rehearse",
+				p.Incident.Source(), p.Incident.Kind())
+		}
+		if i, err = s.say(ctx, n); err != nil {
+			return nil, refusal(err)
+		}
+		reply.Incident = i.ID
+	}
+	stance, changes := i.Stance(time.Now(), 0)
+	reply.Stance, reply.Changes = string(stance), remaining(changes)
+	for _, a := range s.actions {
+		if n.Stance.AtLeast(a.when) {
+			reply.Actions = append(reply.Actions, a.plan())
+		}
+	}
+	return reply, nil
+}
+
+// plan says in one line what telling an action means.
+func (a *action) plan() string {
+	phases := make([]string, len(a.phases))
+	for i, p := range a.phases {
+		phases[i] = string(p)
+	}
+	return fmt.Sprintf("%s: %s (from %s on: %s)", a.name, a.String(), a.when, strings.Join(phases, ", "))
+}
+
+// deadlineOf reads what remains until a deadline, and checks what comes with it.
+func deadlineOf(name string, lead *durationpb.Duration, reason string) (time.Time, error) {
+	if len(reason) > longestReason {
+		return time.Time{}, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(reason), longestReason)
+	}
+	if lead == nil {
+		return time.Time{}, nil
+	}
+	d := lead.AsDuration()
+	if d < 0 || d > longestLead {
+		return time.Time{}, status.Errorf(codes.InvalidArgument, "%s %s: want 0 to %s, or none", name, d, longestLead)
+	}
+	return time.Now().Add(d), nil
+}
+
+func refusal(err error) error {
+	if errors.Is(err, errIgnored) {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return status.FromContextError(err).Err()
+}

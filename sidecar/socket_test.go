@@ -1,0 +1,242 @@
+package sidecar
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+func TestRehearsal(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		m.action(Action{Name: "late"})
+		m.action(Action{Name: "early", When: "watch"})
+		late, early := &fake{}, &fake{}
+		m.start(late, early)
+		calls := &local{sidecar: m.Sidecar}
+
+		dry, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "rebalance", DryRun: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dry.Incident != "" || dry.Stance != "pre-copy" || len(dry.Actions) != 1 || !strings.HasPrefix(dry.Actions[0], "early: a fake") {
+			t.Errorf("a dry run: got %v, want the one action that would be told", dry)
+		}
+		m.pass(time.Second)
+		m.told("early", early)
+
+		for range 2 { // the second must not be taken for more of the first
+			r, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "terminate", In: durationpb.New(time.Minute)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Incident == "" || r.Stance != "drain" || len(r.Actions) != 2 {
+				t.Errorf("got %v, want an incident that everybody is told of", r)
+			}
+			m.pass(30 * time.Second)
+			if h := late.heard(); !h[len(h)-1].Rehearsal || h[len(h)-1].Source != "simulate" {
+				t.Errorf("told %+v, want that it is a rehearsal", h[0].Word)
+			}
+			m.pass(time.Minute)
+		}
+		m.told("late", late, noticed, withdrawn, noticed, withdrawn)
+		m.told("early", early, noticed, withdrawn, noticed, withdrawn)
+
+		far, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "retirement", In: durationpb.New(time.Hour), DryRun: true})
+		if err != nil || far.Stance != "pre-copy" || far.Goes != "drain" || far.Changes.AsDuration() != 58*time.Minute {
+			t.Errorf("an appointment: got %v %v, want a drain in 58 minutes", far, err)
+		}
+		m.cloud.Interrupt("stop", time.Now().Add(2*time.Minute))
+		m.pass(2 * time.Second)
+		if _, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "stop"}); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("in earnest: got %v, want it refused", err)
+		}
+		if _, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "flood"}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("an unknown kind: got %v, want it refused", err)
+		}
+	})
+}
+
+func TestPolicyThatIgnoresPeopleSaysSo(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		m.cfg.Policy = preemption.Policy{preemption.KindManual: preemption.StanceIgnore}
+		m.action(Action{Name: "one"})
+		m.start(&fake{})
+		_, err := (&local{sidecar: m.Sidecar}).DecommissionSelf(t.Context(), &api.DecommissionSelfRequest{})
+		if status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("got %v, want it refused: it would wait for ever", err)
+		}
+	})
+}
+
+// real runs a sidecar on real sockets until the test ends.
+func real(t *testing.T, f *fake) (*Sidecar, api.LocalClient) {
+	t.Helper()
+	cfg := Default()
+	cfg.Node.Name, cfg.DataDir, cfg.Cloud.Provider = "host-a", t.TempDir(), "none"
+	cfg.Listen = Listen{HTTP: "127.0.0.1:0", Socket: shortDir(t) + "/s"}
+	cfg.Actions = []Action{{Name: "one", Webhook: Webhook{URL: "http://replaced.test"}}}
+	s, err := New(t.Context(), cfg, Deps{Version: "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.actions[0].Action = f
+	ctx, stop := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx) }()
+	conn, err := grpc.NewClient("unix:"+cfg.Listen.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		stop()
+		if err := <-over; err != nil {
+			t.Errorf("Run ended with %v, want nil", err)
+		}
+	})
+	return s, api.NewLocalClient(conn)
+}
+
+// What the command line says, on a real socket: the kernel says who it is.
+func TestSocketDecommissionsAndCancels(t *testing.T) {
+	arrived := make(chan struct{}, 2)
+	s, calls := real(t, &fake{tell: func(context.Context, workloads.Word) error { arrived <- struct{}{}; return nil }})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, r := range []*api.DecommissionSelfRequest{
+		{Timeout: durationpb.New(-time.Second)}, {Timeout: durationpb.New(2 * longestLead)}, {Reason: strings.Repeat("x", longestReason+1)},
+	} {
+		if _, err := calls.DecommissionSelf(ctx, r); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%.60v: got %v, want it refused", r, err)
+		}
+	}
+	said, err := calls.DecommissionSelf(ctx, &api.DecommissionSelfRequest{Timeout: durationpb.New(time.Hour), Reason: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	for changes := s.incidents.Changes(); ; changes = s.incidents.Changes() {
+		if p, _ := s.incidents.Open(); p.Work.Told["one"].State == stateDone {
+			break
+		}
+		<-changes
+	}
+	got, err := calls.GetStatus(ctx, &api.GetAgentStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := got.Status.GetNotice(); n.GetIncident() != said.Incident || n.GetKind() != "manual" || n.GetReason() != "a test" {
+		t.Errorf("got the notice %v, want %s", n, said.Incident)
+	}
+	if a := got.Actions; len(a) != 1 || a[0].Name != "one" || a[0].State != "done" || a[0].Phase != "noticed" || len(got.Notices) != 1 || got.Version != "v1" {
+		t.Errorf("got %v, want the one action done", got)
+	}
+	page := get(t, "http://"+s.at.http.Addr().String()+"/metrics")
+	for _, want := range []string{
+		`lifeboat_notice{kind="manual",source="manual",stance="drain"} 1`, `lifeboat_incidents_total{kind="manual"} 1`,
+		`lifeboat_actions_total{action="one",phase="noticed",result="done"} 1`, "lifeboat_deadline_remaining_seconds 3", "lifeboat_journal_fsync_seconds_count",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	if _, err := calls.GetManifest(ctx, &api.GetManifestRequest{}); err != nil {
+		t.Error(err) // of the stream; the answer comes with the first message
+	}
+	if r, err := calls.Cancel(ctx, &api.CancelRequest{Reason: "a mistake"}); err != nil || !r.Cancelled || r.Still != "" {
+		t.Errorf("got %v %v, want it cancelled", r, err)
+	}
+	<-arrived
+	if r, err := calls.Cancel(ctx, &api.CancelRequest{}); err != nil || r.Cancelled {
+		t.Errorf("again: got %v %v, want nothing to cancel", r, err)
+	}
+	if body := get(t, "http://"+s.at.http.Addr().String()+"/healthz"); body != "ok\n" {
+		t.Errorf("/healthz: got %q, want ok", body)
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %v", url, resp.Status, err)
+	}
+	return string(b)
+}
+
+// agentOn answers as an agent would.
+type agentOn struct {
+	api.UnimplementedLocalServer
+	said      chan *api.DecommissionSelfRequest
+	cancelled chan *api.CancelRequest
+}
+
+func (a *agentOn) DecommissionSelf(_ context.Context, r *api.DecommissionSelfRequest) (*api.DecommissionSelfReply, error) {
+	a.said <- r
+	return &api.DecommissionSelfReply{}, nil
+}
+
+func (a *agentOn) Cancel(_ context.Context, r *api.CancelRequest) (*api.CancelReply, error) {
+	a.cancelled <- r
+	return &api.CancelReply{}, nil
+}
+
+// An agent that is being restarted is told as soon as it is there.
+func TestAgentIsTold(t *testing.T) {
+	path := shortDir(t) + "/agent"
+	fake := &agentOn{said: make(chan *api.DecommissionSelfRequest, 1), cancelled: make(chan *api.CancelRequest, 1)}
+	tries := make(chan struct{}, 100)
+	to := localAgent{socket: path, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		tries <- struct{}{}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	told := make(chan error, 1)
+	w := workloads.Word{Phase: noticed, Kind: "terminate", Source: "ec2", Reason: strings.Repeat("é", longestReason), Deadline: time.Now().Add(time.Minute)}
+	go func() { told <- to.Tell(ctx, w) }()
+	<-tries // nobody was there
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	api.RegisterLocalServer(server, fake)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	defer func() { server.Stop(); <-served }()
+	if err := <-told; err != nil {
+		t.Fatal(err)
+	}
+	r := <-fake.said
+	if left := r.Timeout.AsDuration(); left < 50*time.Second || left > time.Minute || !strings.HasPrefix(r.Reason, "ec2 says terminate: é") {
+		t.Errorf("got %.80v, want a minute and the reason", r)
+	}
+	w.Phase, w.Reason = withdrawn, ""
+	if err := to.Tell(ctx, w); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-fake.cancelled; r.Reason != "ec2 says terminate" {
+		t.Errorf("got %v, want the reason", r)
+	}
+}

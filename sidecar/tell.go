@@ -1,0 +1,214 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+// action is one way to tell somebody, and when that is wanted.
+type action struct {
+	name    string
+	when    preemption.Stance
+	phases  []workloads.Phase
+	timeout time.Duration
+	workloads.Action
+}
+
+// leastTelling is what a word gets whose notice leaves no time at all (EC2's hibernation): the machine may yet live for
+// some seconds, and a word that is given up unsaid helps nobody.
+const leastTelling = 5 * time.Second
+
+// look tells an action all it must be told, until ctx ends.
+func (s *Sidecar) look(ctx context.Context, a *action) error {
+	for {
+		changed := s.incidents.Changes()
+		w, again, due := s.begin(a)
+		if due {
+			s.tell(ctx, a, w)
+		} else if !wait(ctx, changed, again) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// begin decides what an action must be told now, and writes it down. Without anything, it says when to look again.
+func (s *Sidecar) begin(a *action) (w workloads.Word, again time.Time, due bool) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	p, open := s.incidents.Open()
+	if !open {
+		return w, time.Time{}, false
+	}
+	stance, changes := s.stance(p)
+	phase, due := s.next(a, p, stance)
+	if !due {
+		return w, changes, false
+	}
+	was, known := p.Work.Told[a.name]
+	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: lead(p.Incident), Round: was.Round}
+	switch {
+	case was.State == stateRunning && was.Phase == phase:
+		t = was // what is news since is told after it
+	case !a.wants(phase):
+		t.State = stateSkipped
+	}
+	if known && phase == workloads.PhaseNoticed && !was.holds() {
+		t.Round++
+	}
+	s.note(a, t)
+	return s.word(p.Incident, t.Round, phase, stance), time.Time{}, t.State == stateRunning
+}
+
+// word is what is told of an incident now. Those who were told that the machine stays while another of its notices stood
+// are told of a further one under a name of its own: they have seen the first end.
+func (s *Sidecar) word(i preemption.Incident, round int, phase workloads.Phase, stance preemption.Stance) workloads.Word {
+	name := i.ID
+	if round > 0 {
+		name += "." + strconv.Itoa(round+1)
+	}
+	w := workloads.Word{
+		Phase: phase, Node: s.cfg.Node.Name, Incident: name, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance),
+		Reason: i.Reason(), Rehearsal: rehearsed(i),
+	}
+	if d := i.Deadline(); !d.IsZero() {
+		w.RemainingSeconds = new(time.Until(d).Seconds())
+		// Whole seconds, as clouds write them: the same after a restart, whatever small corrections the clock has had.
+		w.Deadline = d.Round(time.Second).UTC()
+	}
+	return w
+}
+
+// about tells whether a word is of an incident.
+func about(w workloads.Word, i preemption.Incident) bool {
+	name, _, _ := strings.Cut(w.Incident, ".")
+	return name == i.ID
+}
+
+// rehearsed tells whether an incident is nothing but a rehearsal.
+func rehearsed(i preemption.Incident) bool {
+	all := i.Withdrawn()
+	return !slices.ContainsFunc(i.Notices, func(n preemption.Notice) bool {
+		return n.Source != preemption.SourceRehearsal && (all || !n.Withdrawn)
+	})
+}
+
+var (
+	errMoved      = errors.New("the deadline moved")
+	errSuperseded = errors.New("it no longer holds")
+)
+
+// tell says a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays under way:
+// who runs next goes on with it.
+func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
+	began := time.Now()
+	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, "left", left(w.Deadline), "what", a.String())
+	var err error
+	for {
+		if err = s.attempt(ctx, a, w, began); !errors.Is(err, errMoved) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	took := time.Since(began)
+	switch {
+	case errors.Is(err, errSuperseded):
+		s.log.Info("no longer told", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took)
+		s.counts.told(a.name, w.Phase, "superseded")
+		return // what holds instead is due now
+	case err != nil:
+		s.log.Error("telling was given up", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took, "err", err)
+	default:
+		s.log.Info("told", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took)
+	}
+	s.ended(a, w, took, err)
+}
+
+// ended writes down what came of a word.
+func (s *Sidecar) ended(a *action, w workloads.Word, took time.Duration, err error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	p, open := s.incidents.Open()
+	if !open || !about(w, p.Incident) {
+		return // an incident is closed only when nobody is being told; so this is not
+	}
+	t := p.Work.Told[a.name]
+	t.State, t.Took, t.Trouble = stateDone, took, ""
+	if err != nil {
+		t.State, t.Trouble = stateFailed, err.Error()
+	}
+	s.note(a, t)
+	s.counts.told(a.name, w.Phase, string(t.State))
+}
+
+// attempt says a word once, for as long as the incident leaves time. The error is errMoved when that became another time
+// meanwhile: what goes on by itself, a program, is found again by the next attempt. It is errSuperseded when the word
+// stopped to hold.
+func (s *Sidecar) attempt(ctx context.Context, a *action, w workloads.Word, began time.Time) error {
+	changed := s.incidents.Changes() // before looking: what changes from here on is seen
+	until, holds := s.until(a, w, began)
+	if !holds {
+		return errSuperseded
+	}
+	bounded, release := context.WithDeadline(ctx, until)
+	defer release()
+	telling, stop := context.WithCancelCause(bounded)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for wait(telling, changed, time.Time{}) {
+			changed = s.incidents.Changes()
+			switch now, holds := s.until(a, w, began); {
+			case !holds:
+				stop(errSuperseded)
+			case !now.Equal(until):
+				stop(errMoved)
+			}
+		}
+	})
+	err := a.Tell(telling, w)
+	why := context.Cause(telling)
+	stop(nil)
+	watching.Wait()
+	if err != nil && (errors.Is(why, errMoved) || errors.Is(why, errSuperseded)) {
+		return why
+	}
+	return err
+}
+
+// until is when telling a word must end; false when it no longer holds. What is told of a machine that goes is told by
+// the deadline less the incident's tail; of a notice that leaves less than two tails, in half of what it leaves.
+func (s *Sidecar) until(a *action, w workloads.Word, began time.Time) (time.Time, bool) {
+	limit := began.Add(a.timeout)
+	p, open := s.incidents.Open()
+	if !open || !about(w, p.Incident) {
+		return limit, false
+	}
+	stance, _ := s.stance(p)
+	goes := stance.AtLeast(a.when) && stance != preemption.StanceIgnore
+	if w.Phase == workloads.PhaseWithdrawn {
+		return limit, !goes
+	}
+	if d := p.Incident.Deadline(); !d.IsZero() {
+		lead := max(0, d.Sub(p.Incident.NoticedAt()))
+		last := d.Add(-min(p.Incident.Tail(), lead/2))
+		if least := began.Add(leastTelling); last.Before(least) {
+			last = least
+		}
+		if last.Before(limit) {
+			limit = last
+		}
+	}
+	return limit, goes
+}

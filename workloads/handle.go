@@ -1,0 +1,78 @@
+package workloads
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// handle holds one process: unlike its number it never comes to mean another (pidfd_open(2), Linux 5.3).
+type handle struct{ file *os.File }
+
+func openHandle(pid int) (*handle, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hold process %d: %w", pid, os.NewSyscallError("pidfd_open", err))
+	}
+	// Go waits for what does not block without giving it a thread.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, errors.Join(fmt.Errorf("hold process %d: %w", pid, err), unix.Close(fd))
+	}
+	return &handle{os.NewFile(uintptr(fd), "pidfd")}, nil
+}
+
+func (h *handle) close() error { return h.file.Close() }
+
+// signal sends to the process that is held, or returns errGone.
+func (h *handle) signal(s syscall.Signal) error {
+	raw, err := h.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), s, nil, 0) }); err != nil {
+		return err
+	}
+	if errors.Is(sent, unix.ESRCH) {
+		return errGone
+	}
+	return os.NewSyscallError("pidfd_send_signal", sent)
+}
+
+// wait returns nil once the process has ended, or the context's error. It works for any process, not only for a child, and
+// leaves a child for its parent to bury.
+func (h *handle) wait(ctx context.Context) error {
+	raw, err := h.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := h.file.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		h.file.SetReadDeadline(time.Unix(1, 0)) // long past: ends the wait
+	})
+	defer func() {
+		if !stop() {
+			<-cut // or it would cut the next wait short
+		}
+	}()
+	err = raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 && err == nil
+	})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return ctx.Err()
+	}
+	return err
+}

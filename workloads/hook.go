@@ -1,0 +1,275 @@
+package workloads
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Hook runs a program with the word as a line of JSON on its stdin and as LIFEBOAT_* in its environment.
+//
+// The program is a child of a supervisor, which is this binary started anew (Supervise), in a session of its own: it
+// goes on when we are restarted or killed, and how it ended is there to be read by whoever asks next. In one boot it is
+// run once for a word, however often that is told; after a reboot it is run again, as everybody whom it told is gone.
+// A shell would do for the supervisor where there is one, but could not stop a group of processes without risking that
+// its number means another by then.
+//
+// When the context's deadline or Timeout is over, the program's process group gets SIGTERM, and SIGKILL five seconds
+// later or once the program itself has ended. A context that is cancelled stops only the waiting. So who waits for a
+// program and hears of another deadline cancels, and tells the same word again. The word that a notice is withdrawn
+// first stops, in the same way, what still runs for the incident's earlier words.
+type Hook struct {
+	Name    string // unlike those of the other hooks with the same State
+	Argv    []string
+	Env     []string // KEY=VALUE, on top of our own environment
+	Dir     string   // empty: /
+	Timeout time.Duration
+	// State is the directory that holds what must outlive us. It is best in memory (a RuntimeDirectory= that is preserved):
+	// it need not outlive the boot, and a slow or full disk then keeps no program from starting.
+	State string
+	// Detach, if set, moves a process out of our control group, lest the service manager kill it with us. It is called
+	// before the program starts.
+	Detach func(ctx context.Context, pid int) error
+}
+
+const (
+	grace        = 5 * time.Second        // between SIGTERM and SIGKILL
+	detachLimit  = 2 * time.Second        // a service manager that is slower than this does not hold up the program
+	announcement = 10 * time.Millisecond  // how often to look for a supervisor that is only starting
+	burial       = 3 * time.Second        // from SIGKILL to the supervisor's end, on a busy machine
+	checkOutput  = 250 * time.Millisecond // how often the supervisor looks at the size of what is printed
+)
+
+func (h Hook) String() string { return "hook " + h.Name }
+
+// Check returns what is wrong with it as a setting.
+func (h Hook) Check() error {
+	var errs []error
+	if h.Name == "" {
+		errs = append(errs, errors.New("hook: no name"))
+	}
+	if len(h.Argv) == 0 || h.Argv[0] == "" {
+		errs = append(errs, fmt.Errorf("%s: no program", h))
+	}
+	if h.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("%s: timeout %v: it is a time to allow, 0 for all there is", h, h.Timeout))
+	}
+	for i, kv := range h.Env {
+		if strings.IndexByte(kv, '=') < 1 {
+			errs = append(errs, fmt.Errorf("%s: entry %d of the environment: want KEY=VALUE", h, i+1)) // it may be a secret
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Tell implements Action. It returns when the program has ended: nil if that was with status 0.
+func (h Hook) Tell(ctx context.Context, w Word) error {
+	if err := h.tell(ctx, w); err != nil {
+		return fmt.Errorf("%s: %w", h, err)
+	}
+	return nil
+}
+
+func (h Hook) tell(ctx context.Context, w Word) error {
+	var earlier error
+	if w.Phase == PhaseWithdrawn {
+		earlier = h.stopEarlier(w)
+	}
+	r, err := openRun(h.State, w, h.Name)
+	if err != nil {
+		return errors.Join(earlier, err)
+	}
+	return errors.Join(earlier, h.run(ctx, r, w))
+}
+
+// run starts the program if nobody did before, and waits for its end.
+func (h Hook) run(ctx context.Context, r run, w Word) error {
+	var started bool
+	var detached error
+	for {
+		lock, err := r.lock()
+		switch {
+		case errors.Is(err, errRuns):
+			if err := h.follow(ctx, r); err != nil {
+				return errors.Join(err, detached)
+			}
+			continue
+		case err != nil:
+			return err
+		}
+		// Nobody runs it. Either it has ended, or it is yet to begin.
+		if started || r.begun() {
+			lock.Close()
+			err := r.outcome()
+			if err != nil {
+				err = errors.Join(err, detached)
+			}
+			return err
+		}
+		if ctx.Err() != nil {
+			lock.Close()
+			return fmt.Errorf("not started: %w", context.Cause(ctx))
+		}
+		started = true
+		if detached, err = h.start(ctx, r, w, lock); err != nil {
+			return err
+		}
+	}
+}
+
+// start starts a supervisor, which takes over the lock. It waits for the pipe to be closed before it starts the program,
+// be it that we close it or that we are gone.
+func (h Hook) start(ctx context.Context, r run, w Word, lock *os.File) (detached, err error) {
+	defer lock.Close()
+	if err := r.prepare(job{h.Argv, h.Dir}, w); err != nil {
+		return nil, err
+	}
+	output, err := r.openOutput()
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	gate, open, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer open.Close()
+
+	// Not os.Executable: the file of that name may be a new version by now, or gone.
+	supervisor := exec.Command("/proc/self/exe")
+	supervisor.Args = []string{os.Args[0], SupervisorArg, r.dir}
+	supervisor.Dir = "/"
+	supervisor.Env = h.environ(w)
+	supervisor.Stdout, supervisor.Stderr = output, output
+	supervisor.ExtraFiles = []*os.File{lockFD - 3: lock, gateFD - 3: gate}
+	supervisor.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = supervisor.Start()
+	gate.Close()
+	if err != nil {
+		return nil, fmt.Errorf("start supervisor: %w", err)
+	}
+	// Before it may go, so that there is no moment at which it runs and cannot be found. It does the same for itself, in case
+	// that we are gone by now, so either is enough.
+	_ = r.introduce(supervisor.Process.Pid)
+	// It is waited for only so that it is buried. It may outlive us, so nobody waits for this goroutine.
+	go supervisor.Wait()
+
+	if h.Detach != nil {
+		ctx, cancel := context.WithTimeout(ctx, detachLimit)
+		defer cancel()
+		if err := h.Detach(ctx, supervisor.Process.Pid); err != nil {
+			detached = fmt.Errorf("move it out of our control group: %w", err)
+		}
+	}
+	return detached, nil
+}
+
+// follow waits for the end of a supervisor. It returns nil when it may be time to look again.
+func (h Hook) follow(ctx context.Context, r run) error {
+	s, err := r.supervisor()
+	if err == nil && s.handle == nil {
+		err = errGone // and its lock will be in a moment
+	}
+	if err != nil {
+		select {
+		case <-time.After(announcement):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	defer s.handle.close()
+	limit := ctx
+	if h.Timeout > 0 {
+		age, err := s.age()
+		if err != nil {
+			return err
+		}
+		var cancel context.CancelFunc
+		limit, cancel = context.WithTimeout(ctx, h.Timeout-age)
+		defer cancel()
+	}
+	err = s.handle.wait(limit)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it goes on, unwatched: %w", context.Cause(ctx))
+	case ctx.Err() == nil:
+		return r.stop(s, fmt.Sprintf("it took longer than %v", h.Timeout))
+	}
+	return r.stop(s, "the time is up")
+}
+
+// stopEarlier stops what runs for the earlier words of an incident.
+func (h Hook) stopEarlier(w Word) error {
+	runs, err := earlierRuns(h.State, w, h.Name)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(runs))
+	var wg sync.WaitGroup
+	for i, r := range runs {
+		wg.Go(func() {
+			s, err := r.supervisor()
+			if err != nil || s.handle == nil {
+				return // never began, or has ended
+			}
+			defer s.handle.close()
+			if err := r.stop(s, "the notice was withdrawn"); err != nil {
+				errs[i] = fmt.Errorf("stop %s: %w", filepath.Base(r.dir), err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// environ is ours, without what is between the service manager and us alone (sd_notify(3), sd_listen_fds(3)), and with
+// the word. Every LIFEBOAT_ variable is always set: an empty one is not known.
+func (h Hook) environ(w Word) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		key, _, _ := strings.Cut(kv, "=")
+		switch key {
+		case "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_PIDFDID":
+		default:
+			env = append(env, kv)
+		}
+	}
+	env = append(env, h.Env...)
+	var deadline, remaining, rehearsal string
+	if !w.Deadline.IsZero() {
+		deadline = w.Deadline.UTC().Format(time.RFC3339)
+	}
+	if w.RemainingSeconds != nil {
+		remaining = strconv.Itoa(int(*w.RemainingSeconds)) // whole, for the arithmetic of shells
+	}
+	if w.Rehearsal {
+		rehearsal = "true"
+	}
+	for _, kv := range [][2]string{
+		{"PHASE", string(w.Phase)}, {"NODE", w.Node}, {"INCIDENT", w.Incident}, {"KIND", w.Kind}, {"SOURCE", w.Source},
+		{"STANCE", w.Stance}, {"DEADLINE", deadline}, {"REMAINING_SECONDS", remaining}, {"REASON", w.Reason},
+		{"REHEARSAL", rehearsal},
+	} {
+		// A zero byte would end the variable, and Go would not start the program.
+		env = append(env, "LIFEBOAT_"+kv[0]+"="+strings.ReplaceAll(kv[1], "\x00", ""))
+	}
+	return env
+}
+
+// line is the word as one line of JSON.
+func (w Word) line() ([]byte, error) {
+	b, err := json.Marshal(w)
+	return append(b, '\n'), err
+}

@@ -1,0 +1,67 @@
+package workloads
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// What a program prints goes to a file that it holds itself, so that it needs nobody to read. The supervisor looks after
+// its size while the program runs: a limit on the size of files (setrlimit(2)) would hold for those that it works on, too.
+const (
+	mostOutput = 1 << 20  // more than this is cut
+	keptOutput = 64 << 10 // to its last part
+	shownLines = 5        // of it, in an error
+	shownBytes = 2 << 10  // and no more than this
+)
+
+func (r run) openOutput() (*os.File, error) {
+	// Appending is what lets the file be cut while it is written to.
+	return os.OpenFile(r.path(outputFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+}
+
+// cutOutput keeps only the end of what was printed, if that is much. What is printed while it cuts may be lost, and a
+// file that cannot be cut goes on growing: there is nobody to tell, and the program matters more.
+func (r run) cutOutput() {
+	f, err := os.OpenFile(r.path(outputFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() <= mostOutput {
+		return
+	}
+	end, err := r.tail(keptOutput)
+	if err == nil && f.Truncate(0) == nil {
+		fmt.Fprintf(f, "[%d bytes were cut here]\n%s", info.Size()-int64(len(end)), end)
+	}
+}
+
+// tail is the last part of what was printed.
+func (r run) tail(most int64) ([]byte, error) {
+	f, err := os.Open(r.path(outputFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
+}
+
+// lastLines is the end of what was printed, on one line.
+func (r run) lastLines() string {
+	end, err := r.tail(shownBytes)
+	if err != nil {
+		return ""
+	}
+	lines := strings.FieldsFunc(string(end), func(c rune) bool { return c == '\n' || c == '\r' })
+	for i, line := range lines {
+		lines[i] = printable(strings.ToValidUTF8(strings.ReplaceAll(line, "\t", " "), "?"))
+	}
+	return strings.Join(lines[max(0, len(lines)-shownLines):], "; ")
+}

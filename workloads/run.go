@@ -1,0 +1,344 @@
+package workloads
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// run is a directory for one program that is told one word. Whoever tells and the supervisor meet in it:
+//
+//	lock             held by the supervisor as long as it lives, and by who is about to start one
+//	job.json         what to run
+//	word.json        the program's stdin
+//	supervisor.json  who supervises, or did; without it nothing has begun
+//	output           what the program prints, its end if that is much
+//	stopped          why it was told to stop
+//	result.json      how it ended
+//
+// They are replaced whole, and not synced: a kill -9 loses nothing, and after a power cut the boot is another one.
+type run struct{ dir string }
+
+const (
+	jobFile        = "job.json"
+	wordFile       = "word.json"
+	supervisorFile = "supervisor.json"
+	outputFile     = "output"
+	stoppedFile    = "stopped"
+	resultFile     = "result.json"
+)
+
+// job is what the supervisor is to do. The environment is its own.
+type job struct {
+	Argv []string `json:"argv"`
+	Dir  string   `json:"dir"`
+}
+
+// identity names a process beyond its end: a number alone would come to mean another.
+type identity struct {
+	PID     int    `json:"pid"`
+	Started uint64 `json:"started"` // in ticks since boot
+	Boot    string `json:"boot"`
+}
+
+// result is how a program ended.
+type result struct {
+	Code    int    `json:"code"`
+	Signal  string `json:"signal,omitempty"`
+	Error   string `json:"error,omitempty"` // it was never started
+	Stopped bool   `json:"stopped,omitempty"`
+}
+
+// keptIncidents is how many incidents' runs are kept for people to look at.
+const keptIncidents = 5
+
+// openRun makes the directory for a word. With the first of an incident those of the oldest incidents go.
+func openRun(state string, w Word, name string) (run, error) {
+	state, err := filepath.Abs(state) // the supervisor works elsewhere
+	if err != nil {
+		return run{}, err
+	}
+	incident := filepath.Join(state, fileName(w.Incident))
+	if _, err := os.Stat(incident); errors.Is(err, fs.ErrNotExist) {
+		prune(state) // what cannot be removed keeps nobody from being told, and is tried again with the next incident
+	}
+	r := run{filepath.Join(incident, fileName(append([]string{name}, w.same()...)...))}
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return run{}, fmt.Errorf("make its directory: %w", err)
+	}
+	return r, nil
+}
+
+// earlierRuns are the runs of a hook for an incident's words that a withdrawal takes back.
+func earlierRuns(state string, w Word, name string) (runs []run, err error) {
+	incident := filepath.Join(state, fileName(w.Incident))
+	entries, err := os.ReadDir(incident)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for its earlier runs: %w", err)
+	}
+	for _, e := range entries {
+		of, word, _ := strings.Cut(e.Name(), ",")
+		phase, _, _ := strings.Cut(word, ",")
+		if of == fileName(name) && (phase == string(PhaseNoticed) || phase == string(PhaseChanged)) {
+			runs = append(runs, run{filepath.Join(incident, e.Name())})
+		}
+	}
+	return runs, nil
+}
+
+// prune removes the oldest incidents' runs, so that with one more there are keptIncidents, but none that still goes.
+func prune(state string) {
+	entries, err := os.ReadDir(state)
+	if err != nil {
+		return
+	}
+	type incident struct {
+		dir string
+		at  time.Time
+	}
+	var all []incident
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && e.IsDir() {
+			all = append(all, incident{filepath.Join(state, e.Name()), info.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(a, b incident) int { return a.at.Compare(b.at) })
+	for _, old := range all[:max(0, len(all)-(keptIncidents-1))] {
+		if !goes(old.dir) {
+			os.RemoveAll(old.dir)
+		}
+	}
+}
+
+// goes tells whether a program still runs for an incident.
+func goes(incident string) bool {
+	entries, err := os.ReadDir(incident)
+	if err != nil {
+		return true // nothing is removed that could not be looked at
+	}
+	for _, e := range entries {
+		lock, err := run{filepath.Join(incident, e.Name())}.lock()
+		if err != nil {
+			return true
+		}
+		lock.Close()
+	}
+	return false
+}
+
+// fileName makes one name of words that may hold anything. A comma stands between them and in none of them.
+func fileName(words ...string) string {
+	for i, w := range words {
+		words[i] = url.PathEscape(cmp.Or(w, "-"))
+	}
+	name := strings.Join(words, ",")
+	if strings.HasPrefix(name, ".") {
+		name = "%2E" + name[1:]
+	}
+	return name
+}
+
+func (r run) path(name string) string { return filepath.Join(r.dir, name) }
+
+// errRuns says that a supervisor is at it, or somebody who is about to start one.
+var errRuns = errors.New("it is being run")
+
+// lock takes the lock, which belongs to the open file: a child that inherits it holds it when we are long gone
+// (flock(2)).
+func (r run) lock() (*os.File, error) {
+	f, err := os.OpenFile(r.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open its lock: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errors.Join(errRuns, f.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	}
+	return f, nil
+}
+
+// prepare clears what another boot left and says what is to be done. The lock is held.
+func (r run) prepare(j job, w Word) error {
+	for _, name := range []string{supervisorFile, resultFile, stoppedFile} {
+		if err := os.Remove(r.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	line, err := w.line()
+	if err != nil {
+		return err
+	}
+	return errors.Join(replace(r.path(wordFile), line), r.put(jobFile, j))
+}
+
+// introduce says who supervises.
+func (r run) introduce(pid int) error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	p, err := procfs("").read(pid)
+	if err != nil {
+		return err
+	}
+	return r.put(supervisorFile, identity{p.pid, p.started, boot})
+}
+
+// begun tells whether the run was begun in this boot.
+func (r run) begun() bool {
+	s, err := r.supervisor()
+	if s.handle != nil {
+		s.handle.close()
+	}
+	return err == nil
+}
+
+// supervising is a supervisor that is there, or that was: then its handle is nil.
+type supervising struct {
+	process
+	handle *handle
+}
+
+// supervisor finds who supervises, or did in this boot. The handle is the caller's to close.
+func (r run) supervisor() (supervising, error) {
+	var id identity
+	if err := r.get(supervisorFile, &id); err != nil {
+		return supervising{}, err
+	}
+	boot, err := bootID()
+	if err != nil {
+		return supervising{}, err
+	}
+	if id.Boot != boot {
+		return supervising{}, errors.New("the machine was started anew since")
+	}
+	h, err := openHandle(id.PID)
+	if errors.Is(err, errGone) {
+		return supervising{}, nil
+	}
+	if err != nil {
+		return supervising{}, err
+	}
+	// The handle was opened first: if this is the process that was meant, the handle holds it.
+	p, err := procfs("").read(id.PID)
+	if err != nil || p.started != id.Started {
+		h.close()
+		if err != nil && !errors.Is(err, errGone) {
+			return supervising{}, err
+		}
+		return supervising{}, nil
+	}
+	return supervising{p, h}, nil
+}
+
+// stop has the supervisor stop the program and all of its group, and waits for that.
+func (r run) stop(s supervising, why string) error {
+	// First come, first served: what was written before is the reason that the program is being stopped for.
+	f, err := os.OpenFile(r.path(stoppedFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = f.WriteString(why)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		why = fmt.Sprintf("%s (%v)", why, err) // no reason to let it go on
+	}
+	if err := s.handle.signal(unix.SIGTERM); err != nil && !errors.Is(err, errGone) {
+		return fmt.Errorf("stop it, as %s: %w", why, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), grace+burial)
+	defer cancel()
+	if err := s.handle.wait(ctx); err != nil {
+		return fmt.Errorf("stop it, as %s: its supervisor %s does not end: %w", why, s.process, err)
+	}
+	return nil
+}
+
+// outcome is how the program ended, as an error unless that was well.
+func (r run) outcome() error {
+	why, stopErr := os.ReadFile(r.path(stoppedFile))
+	var res result
+	err := r.get(resultFile, &res)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && stopErr == nil: // it had not come far enough to heed SIGTERM
+		return withOutput(fmt.Sprintf("stopped, as %s, before it was started", why), r.lastLines())
+	case errors.Is(err, fs.ErrNotExist):
+		return withOutput("how it ended is not known, as its supervisor was killed or could not write it down", r.lastLines())
+	case err != nil:
+		return err
+	}
+	how := fmt.Sprintf("exit status %d", res.Code)
+	switch {
+	case res.Error != "":
+		how = res.Error
+	case res.Signal != "":
+		how = "killed by " + res.Signal
+	}
+	if res.Stopped {
+		if stopErr != nil {
+			why = []byte("its supervisor got SIGTERM")
+		}
+		return withOutput(fmt.Sprintf("stopped, as %s: %s", why, how), r.lastLines())
+	}
+	if res == (result{}) {
+		return nil
+	}
+	return withOutput(how, r.lastLines())
+}
+
+func withOutput(what, output string) error {
+	if output == "" {
+		return errors.New(what)
+	}
+	return fmt.Errorf("%s: %s", what, output)
+}
+
+func (r run) put(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return replace(r.path(name), b)
+}
+
+func (r run) get(name string, v any) error {
+	b, err := os.ReadFile(r.path(name))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("read %s: %w", r.path(name), err)
+	}
+	return nil
+}
+
+// replace writes a file so that whoever reads sees the old one or the new one, whole.
+func replace(path string, b []byte) error {
+	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return os.Rename(tmp, path)
+}
+
+// bootID names this boot, see proc_sys_kernel(5).
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("which boot is this: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}

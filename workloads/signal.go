@@ -1,0 +1,172 @@
+package workloads
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Signal sends a signal to every process that its target means and that can bear it.
+//
+// A signal that a process does not catch ends most of them: a JVM without Spark's decommissioning dies of SIGPWR. So it
+// goes only to a process that has a handler. A process that takes the signal by signalfd(2) instead has none and is
+// refused, since it looks like one that blocks it for a moment. A Go program has one for every signal, whether it listens
+// or not, and for those that would end it as well.
+type Signal struct {
+	Signal syscall.Signal
+	Target Target
+	Proc   string // where proc(5) is; empty: /proc
+}
+
+func (s Signal) String() string { return fmt.Sprintf("%s to %s", signalName(s.Signal), s.Target) }
+
+// Check returns what is wrong with it as a setting.
+func (s Signal) Check() error {
+	if s.Target == nil {
+		return fmt.Errorf("%s: to whom?", signalName(s.Signal))
+	}
+	return errors.Join(checkSignal(s.Signal), s.Target.Check())
+}
+
+// Tell implements Action. It does not wait for what the processes do about it. One that cannot be told does not keep the
+// others from being told.
+func (s Signal) Tell(ctx context.Context, _ Word) error {
+	told, err := hold(ctx, s.Target, procfs(s.Proc))
+	defer releaseAll(told)
+	errs := []error{err}
+	for _, h := range told {
+		errs = append(errs, h.send(s.Signal))
+	}
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// held is a process as it is known to be now and, as long as the handle is open, for good.
+type held struct {
+	process
+	handle *handle
+}
+
+// hold finds a target's processes and takes hold of them. Since a number may come to mean another process at any time, it
+// looks twice and opens the handles in between: what is the same at both looks is what the handle holds. An error with
+// some processes is about the others.
+func hold(ctx context.Context, target Target, proc procfs) (all []held, err error) {
+	first, err := target.find(ctx, proc)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, p := range first {
+		h, err := openHandle(p.pid)
+		switch {
+		case errors.Is(err, errGone):
+			errs = append(errs, fmt.Errorf("%s ended before it could be told", p))
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			all = append(all, held{p, h})
+		}
+	}
+	second, err := target.find(ctx, proc)
+	if err != nil {
+		releaseAll(all)
+		return nil, errors.Join(append(errs, err)...)
+	}
+	now := map[int]process{}
+	for _, p := range second {
+		now[p.pid] = p
+	}
+	kept := all[:0]
+	for _, h := range all {
+		switch p, ok := now[h.pid]; {
+		case !ok:
+			errs = append(errs, fmt.Errorf("%s ended before it could be told", h.process), h.handle.close())
+		case p.started != h.started:
+			errs = append(errs, fmt.Errorf("%s ended, and its number went to %s, which nobody meant", h.process, p), h.handle.close())
+		default:
+			h.process = p
+			kept = append(kept, h)
+		}
+	}
+	return kept, errors.Join(errs...)
+}
+
+func releaseAll(all []held) {
+	for _, h := range all {
+		h.handle.close()
+	}
+}
+
+// send signals the process, unless that would do it harm.
+func (h held) send(s syscall.Signal) error {
+	if err := h.bears(s); err != nil {
+		return err
+	}
+	switch err := h.handle.signal(s); {
+	case errors.Is(err, errGone):
+		return fmt.Errorf("%s ended before it could be told", h.process)
+	case err != nil:
+		return fmt.Errorf("signal %s: %w", h.process, err)
+	}
+	return nil
+}
+
+// bears says why a process must not get a signal, or would not hear it; nil: it may get it.
+func (p process) bears(s syscall.Signal) error {
+	if err := p.spared(); err != nil {
+		return err
+	}
+	name := signalName(s)
+	switch {
+	case p.catches(s):
+		return nil
+	case p.ignores(s):
+		return fmt.Errorf("%s ignores %s", p, name)
+	}
+	switch s { // what the kernel does with a signal that is not caught: signal(7)
+	case unix.SIGCHLD, unix.SIGCONT, unix.SIGURG, unix.SIGWINCH:
+		return nil
+	case unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
+		return fmt.Errorf("%s does not catch %s and would be halted by it", p, name)
+	}
+	return fmt.Errorf("%s does not catch %s and would die of it", p, name)
+}
+
+// ParseSignal understands SIGPWR, PWR and pwr, and refuses what no process can catch.
+func ParseSignal(name string) (syscall.Signal, error) {
+	full := strings.ToUpper(name)
+	if !strings.HasPrefix(full, "SIG") {
+		full = "SIG" + full
+	}
+	s := unix.SignalNum(full)
+	if s == 0 {
+		return 0, fmt.Errorf("signal %q: there is none of that name; SIGPWR and SIGTERM are two", name)
+	}
+	return s, checkSignal(s)
+}
+
+func checkSignal(s syscall.Signal) error {
+	const last = 64 // SIGRTMAX, signal(7)
+	switch {
+	case s == unix.SIGKILL || s == unix.SIGSTOP:
+		return fmt.Errorf("signal %s: no process can catch it, so it tells nothing", signalName(s))
+	case s < 1 || s > last:
+		return fmt.Errorf("signal %d: there is none of that number", int(s))
+	}
+	return nil
+}
+
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}

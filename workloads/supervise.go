@@ -1,0 +1,125 @@
+package workloads
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SupervisorArg is the first argument of this binary when a Hook starts it as a supervisor. Whoever owns main calls
+// Supervise with the arguments behind it before it does anything else, and exits with what that returns.
+const SupervisorArg = "hook-supervisor"
+
+// What a supervisor inherits besides its output, see exec.Cmd.ExtraFiles.
+const (
+	lockFD = 3 // the run's lock, held
+	gateFD = 4 // a pipe whose end means go
+)
+
+// Supervise runs one hook's program and writes down how it ended. It returns this process's exit status.
+func Supervise(args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintf(os.Stderr, "%s is run by lifeboat itself, for a hook\n", SupervisorArg)
+		return 2
+	}
+	if err := supervise(run{args[0]}); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", SupervisorArg, err)
+		return 1
+	}
+	return 0
+}
+
+func supervise(r run) error {
+	// The program must not keep the lock, nor the gate.
+	syscall.CloseOnExec(lockFD)
+	syscall.CloseOnExec(gateFD)
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT) // not ignored, or the program would inherit it
+
+	if err := r.introduce(os.Getpid()); err != nil {
+		return err
+	}
+	var j job
+	if err := r.get(jobFile, &j); err != nil {
+		return err
+	}
+	gate := make(chan struct{})
+	go func() {
+		defer close(gate)
+		io.Copy(io.Discard, os.NewFile(gateFD, "gate"))
+	}()
+	select {
+	case <-gate:
+	case <-stop:
+		return r.put(resultFile, result{Error: "it was not started", Stopped: true})
+	}
+	return r.put(resultFile, r.execute(j, stop))
+}
+
+// execute runs the program to its end.
+func (r run) execute(j job, stop <-chan os.Signal) result {
+	word, err := os.Open(r.path(wordFile))
+	if err != nil {
+		return result{Error: err.Error()}
+	}
+	defer word.Close()
+	if len(j.Argv) == 0 {
+		return result{Error: "no program"}
+	}
+	program := exec.Command(j.Argv[0], j.Argv[1:]...)
+	program.Dir = j.Dir
+	program.Stdin, program.Stdout, program.Stderr = word, os.Stdout, os.Stderr
+	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so its group's number is its own
+	if err := program.Start(); err != nil {
+		return result{Error: err.Error()}
+	}
+	res := result{Stopped: r.attend(program.Process.Pid, stop)}
+	r.cutOutput()
+	program.Wait() // what it returns is in the state
+	status := program.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		res.Signal = signalName(status.Signal())
+	} else {
+		res.Code = status.ExitStatus()
+	}
+	return res
+}
+
+// attend returns when the program has ended, and tells whether it was stopped. It does not bury the program: until that
+// is done its number, which is the group's too, cannot come to mean another.
+func (r run) attend(pid int, stop <-chan os.Signal) (stopped bool) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+		}
+	}()
+	look := time.NewTicker(checkOutput)
+	defer look.Stop()
+	var patience <-chan time.Time
+	for {
+		select {
+		case <-ended:
+			if stopped {
+				unix.Kill(-pid, unix.SIGKILL) // whom it left behind
+			}
+			return stopped
+		case <-stop:
+			if !stopped {
+				stopped, patience = true, time.After(grace)
+				unix.Kill(-pid, unix.SIGTERM)
+			}
+		case <-patience:
+			unix.Kill(-pid, unix.SIGKILL)
+		case <-look.C:
+			r.cutOutput()
+		}
+	}
+}

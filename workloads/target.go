@@ -1,0 +1,201 @@
+package workloads
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Target says which processes are meant: a PIDFile, a Match or a MainProcess.
+type Target interface {
+	// find looks for them as they are now. None at all is an error that says so.
+	find(ctx context.Context, proc procfs) ([]process, error)
+	// Check returns what is wrong with it as a setting.
+	Check() error
+	String() string
+}
+
+// PIDFile is the path of a file that holds the number of one process.
+//
+// Such files outlive their process, and Spark's lie in /tmp, where they outlive even a reboot. So a file is believed only
+// if it was written after the process with that number started, and only if it belongs to that process's user or to one
+// who may signal it anyway: anybody can write a number into a file.
+type PIDFile string
+
+func (f PIDFile) String() string { return "the process of " + string(f) }
+
+// Check implements Target.
+func (f PIDFile) Check() error {
+	if f == "" {
+		return errors.New("pid file: no path")
+	}
+	return nil
+}
+
+// pidFileSlack is how much later than its file a process may seem to have started: clocks have grains (10 ms for
+// processes, as much for files), and a time server moves the wall clock a little at boot.
+const pidFileSlack = 2 * time.Second
+
+func (f PIDFile) find(_ context.Context, proc procfs) ([]process, error) {
+	file, err := os.OpenFile(string(f), os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe in its place must not hold us up
+	if err != nil {
+		return nil, fmt.Errorf("read pid file: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read pid file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read pid file: %s is no file", f)
+	}
+	const longest = 64 // a number, of which there may be more lines: PostgreSQL's has seven
+	text, err := io.ReadAll(io.LimitReader(file, longest))
+	if err != nil {
+		return nil, fmt.Errorf("read pid file: %w", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil || pid <= 0 {
+		return nil, fmt.Errorf("pid file %s begins with %.20q, which is no process's number", f, line)
+	}
+	p, err := proc.read(pid)
+	if err != nil {
+		return nil, fmt.Errorf("pid file %s names %d: %w", f, pid, err)
+	}
+	started, err := p.startedAt()
+	if err != nil {
+		return nil, err
+	}
+	if started.Sub(info.ModTime()) > pidFileSlack {
+		return nil, fmt.Errorf("pid file %s is stale: it was written at %s, and %s started at %s",
+			f, info.ModTime().Format(time.DateTime), p, started.Format(time.DateTime))
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; owner != p.uid && owner != 0 && int(owner) != os.Geteuid() {
+		return nil, fmt.Errorf("pid file %s belongs to user %d, and %s to user %d", f, owner, p, p.uid)
+	}
+	return []process{p}, nil
+}
+
+// Match means every process that fits all that is set. The first process, the kernel's threads and this process fit
+// nothing.
+type Match struct {
+	Comm    string         // the name as in /proc/PID/comm, whole; the kernel keeps 15 bytes of it, and so does this
+	CmdLine *regexp.Regexp // found somewhere in the arguments, which have blanks between them
+	User    string         // a name or a number; empty: any
+}
+
+// longestComm is TASK_COMM_LEN less the zero at its end, see proc_pid_comm(5).
+const longestComm = 15
+
+func (m Match) String() string {
+	var parts []string
+	if m.Comm != "" {
+		parts = append(parts, "named "+m.Comm)
+	}
+	if m.CmdLine != nil {
+		parts = append(parts, fmt.Sprintf("matching %q", m.CmdLine))
+	}
+	if m.User != "" {
+		parts = append(parts, "of user "+m.User)
+	}
+	return "processes " + strings.Join(parts, ", ")
+}
+
+// Check implements Target.
+func (m Match) Check() error {
+	if m.Comm == "" && m.CmdLine == nil {
+		return errors.New("match: neither a name nor a pattern: it would mean every process")
+	}
+	return nil
+}
+
+func (m Match) find(ctx context.Context, proc procfs) ([]process, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	uid, err := m.uid()
+	if err != nil {
+		return nil, err
+	}
+	pids, err := proc.pids()
+	if err != nil {
+		return nil, err
+	}
+	var found []process
+	for _, pid := range pids {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		p, err := proc.read(pid)
+		if err != nil || p.spared() != nil {
+			continue // ended since it was listed, or hidden from us: nothing that can be told
+		}
+		switch {
+		case m.Comm != "" && p.comm != m.Comm[:min(len(m.Comm), longestComm)]:
+		case uid >= 0 && int(p.uid) != uid:
+		case m.CmdLine != nil && !m.CmdLine.MatchString(proc.commandLine(pid)):
+		default:
+			found = append(found, p)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("there are no %s", m)
+	}
+	return found, nil
+}
+
+// uid is the number of the user, or -1 for any.
+func (m Match) uid() (int, error) {
+	if m.User == "" {
+		return -1, nil
+	}
+	if uid, err := strconv.Atoi(m.User); err == nil {
+		return uid, nil
+	}
+	u, err := user.Lookup(m.User)
+	if err != nil {
+		return 0, fmt.Errorf("match: %w", err)
+	}
+	return strconv.Atoi(u.Uid)
+}
+
+// MainProcess is the process that the service manager takes for a unit's own.
+type MainProcess struct {
+	Unit string
+	PID  func(ctx context.Context, unit string) (int, error) // 0: the unit has none now
+}
+
+func (m MainProcess) String() string { return "the main process of " + m.Unit }
+
+// Check implements Target.
+func (m MainProcess) Check() error {
+	if m.Unit == "" {
+		return errors.New("main process: of which unit?")
+	}
+	return nil
+}
+
+func (m MainProcess) find(ctx context.Context, proc procfs) ([]process, error) {
+	pid, err := m.PID(ctx, m.Unit)
+	if err != nil {
+		return nil, fmt.Errorf("ask for %s: %w", m, err)
+	}
+	if pid == 0 {
+		return nil, fmt.Errorf("%s has no main process", cmp.Or(m.Unit, "the unit"))
+	}
+	p, err := proc.read(pid)
+	if err != nil {
+		return nil, fmt.Errorf("%s is %d: %w", m, pid, err)
+	}
+	return []process{p}, nil
+}

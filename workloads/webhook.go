@@ -1,0 +1,190 @@
+package workloads
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// Webhook posts the word as JSON, again and again until the answer is 2xx, the answer is that it never will be, or the
+// context ends. Tries for the same word have the same Idempotency-Key.
+//
+// A URL can be a secret itself (those of chat services are), and headers often are: no error and no String shows more
+// than the URL's scheme and host.
+type Webhook struct {
+	URL         string
+	Headers     map[string]string
+	HeaderFiles map[string]string // a header's name and the file that holds its value, which is read for each try
+	Client      *http.Client      // nil: one that goes by the environment's proxies. Redirects are refused in any case
+}
+
+const (
+	tryLimit     = 5 * time.Second
+	firstPause   = 200 * time.Millisecond
+	longestPause = 5 * time.Second
+	mostAnswer   = 64 << 10 // read so that the connection can be used again; a longer answer costs the connection
+)
+
+func (h Webhook) String() string {
+	u, err := url.Parse(h.URL)
+	if err != nil {
+		return "POST to a URL that is none"
+	}
+	return fmt.Sprintf("POST to %s://%s", u.Scheme, u.Host)
+}
+
+// Check returns what is wrong with it as a setting.
+func (h Webhook) Check() error {
+	u, err := url.Parse(h.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return errors.New("webhook: the URL is not of the form https://HOST/PATH")
+	}
+	var errs []error
+	for name, value := range h.Headers {
+		if !httpguts.ValidHeaderFieldName(name) {
+			errs = append(errs, fmt.Errorf("%s: %q cannot be a header's name", h, name))
+		}
+		if !httpguts.ValidHeaderFieldValue(value) {
+			errs = append(errs, fmt.Errorf("%s: what is set for header %s cannot be a header's value", h, name))
+		}
+	}
+	for name, path := range h.HeaderFiles {
+		if !httpguts.ValidHeaderFieldName(name) {
+			errs = append(errs, fmt.Errorf("%s: %q cannot be a header's name", h, name))
+		}
+		if _, both := h.Headers[name]; both || path == "" {
+			errs = append(errs, fmt.Errorf("%s: header %s: want one value, or one file that holds it", h, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Tell implements Action.
+func (h Webhook) Tell(ctx context.Context, w Word) error {
+	body, err := w.line()
+	if err != nil {
+		return err
+	}
+	key := strings.Join(append([]string{w.Incident}, w.same()...), "/")
+	client := h.client()
+	var last error
+	for tries, pause := 1, firstPause; ; tries++ {
+		after, err := h.try(ctx, client, body, key)
+		if err == nil {
+			return nil
+		}
+		if _, final := errors.AsType[refusal](err); final {
+			return fmt.Errorf("%s: %w", h, err)
+		}
+		if last == nil || ctx.Err() == nil { // that time was up says less than what went wrong before
+			last = err
+		}
+		wait := pause + rand.N(pause) // so that a fleet does not come back as one
+		if end, ok := ctx.Deadline(); ok {
+			// Who asks for more patience than there is gets as much as leaves time for one more try.
+			after = min(after, time.Until(end)-tryLimit)
+		}
+		select {
+		case <-time.After(max(wait, after)):
+			pause = min(2*pause, longestPause/2)
+		case <-ctx.Done():
+			return fmt.Errorf("%s: given up after %d tries, as %w; the last: %w", h, tries, context.Cause(ctx), last)
+		}
+	}
+}
+
+// client is the caller's, but one that keeps to the URL: a redirect could lead the word and its headers anywhere.
+func (h Webhook) client() *http.Client {
+	client := http.Client{Transport: http.DefaultTransport}
+	if h.Client != nil {
+		client = *h.Client
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &client
+}
+
+// refusal is a fault that would be the same next time.
+type refusal struct{ text string }
+
+func (r refusal) Error() string { return r.text }
+
+// try posts once. After is what the answer asks to wait before the next try.
+func (h Webhook) try(ctx context.Context, client *http.Client, body []byte, key string) (after time.Duration, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, tryLimit, fmt.Errorf("there is no answer within %v", tryLimit))
+	defer cancel()
+	req, err := h.request(ctx, body, key)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		if shown, ok := errors.AsType[*url.Error](err); ok {
+			err = shown.Err // without the URL
+		}
+		return 0, err
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, io.LimitReader(resp.Body, mostAnswer)) // the status has been read, and says it all
+	answer := fmt.Sprintf("the answer is %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	switch code := resp.StatusCode; {
+	case code >= 200 && code < 300:
+		return 0, nil
+	case code >= 300 && code < 400:
+		return 0, refusal{answer + ", which leads elsewhere: name that place itself"}
+	case code == http.StatusRequestTimeout || code == http.StatusTooEarly || code == http.StatusTooManyRequests:
+	case code >= 400 && code < 500:
+		return 0, refusal{answer}
+	}
+	return retryAfter(resp.Header.Get("Retry-After"), time.Now()), errors.New(answer)
+}
+
+func (h Webhook) request(ctx context.Context, body []byte, key string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, refusal{"the URL is none"}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", key)
+	req.Header.Set("User-Agent", "lifeboat")
+	for name, value := range h.Headers {
+		req.Header.Set(name, value)
+	}
+	for name, path := range h.HeaderFiles {
+		value, err := os.ReadFile(path) // may come right: it may be being replaced
+		if err != nil {
+			return nil, fmt.Errorf("header %s: %w", name, err)
+		}
+		text := strings.TrimSpace(string(value))
+		if !httpguts.ValidHeaderFieldValue(text) {
+			return nil, fmt.Errorf("header %s: what %s holds cannot be a header's value", name, path)
+		}
+		req.Header.Set(name, text)
+	}
+	return req, nil
+}
+
+// retryAfter is how long an answer asks to wait, in either form of RFC 9110, section 10.2.3.
+func retryAfter(value string, now time.Time) time.Duration {
+	const most = 24 * time.Hour // keeps a huge number from becoming a negative time
+	if seconds, err := strconv.ParseUint(value, 10, 32); err == nil {
+		return min(time.Duration(seconds)*time.Second, most)
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), 0), most)
+	}
+	return 0
+}
