@@ -3,7 +3,7 @@
 # The race detector needs a C compiler. Without one the tests run without it, and say so.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
-.PHONY: help build run test check lint generate e2e bench clean
+.PHONY: help build run test check lint generate e2e interop bench clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -32,6 +32,9 @@ generate: ## api/*.pb.go from api/*.proto; a test fails when they differ
 
 e2e: ## the stories of e2e alone, told as they go: real processes, real signals, kill -9; part of test
 	go test -count=1 -v ./e2e
+
+interop: ## the notices against doubles that others wrote: AWS's metadata mock, python3-dbusmock's logind
+	LIFEBOAT_INTEROP=1 go test -count=1 -v ./interop
 
 bench: ## tables for people, and bench/latest.json
 	go run ./bench
