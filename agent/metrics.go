@@ -22,7 +22,7 @@ var (
 	noticeDesc    = prometheus.NewDesc("lifeboat_notice", "1 while the node is under notice, by kind and source.", []string{"kind", "source", "stance"}, nil)
 	deadlineDesc  = prometheus.NewDesc("lifeboat_deadline_remaining_seconds", "Time until the machine goes; absent where no deadline is known.", nil, nil)
 	drainDesc     = prometheus.NewDesc("lifeboat_drain_blocks", "Blocks of the last drain, by what became of them.", []string{"outcome"}, nil)
-	drainByteDesc = prometheus.NewDesc("lifeboat_drain_bytes", "Bytes of the last drain, found and moved.", []string{"outcome"}, nil)
+	drainByteDesc = prometheus.NewDesc("lifeboat_drain_bytes", "Bytes of the last drain, by what became of them.", []string{"outcome"}, nil)
 	rateDesc      = prometheus.NewDesc("lifeboat_drain_bytes_per_second", "Rate of the running drain over the last seconds.", nil, nil)
 	heldDesc      = prometheus.NewDesc("lifeboat_held_blocks", "Blocks that landed here from other nodes.", nil, nil)
 	heldByteDesc  = prometheus.NewDesc("lifeboat_held_bytes", "Bytes that landed here from other nodes.", nil, nil)
@@ -52,6 +52,9 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 		gauge(drainByteDesc, float64(d.BytesTotal), "found")
 		gauge(drainByteDesc, float64(d.BytesMoved), "moved")
 		gauge(rateDesc, float64(d.BytesPerSecond))
+		if p, _, running := f.agent.drains.progress(); running {
+			gauge(drainByteDesc, float64(p.Lost.Bytes), "lost")
+		}
 	}
 	gauge(heldDesc, float64(s.HeldBlocks))
 	gauge(heldByteDesc, float64(s.HeldBytes))
