@@ -34,8 +34,8 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	a.refusesToStart(2, line, "drain.connections", "connections_per_peer")
 	run(t, nil, nil, binary, "config", "check", file).exits(2).tells(line, "drain.connections")
 
-	a.reconfigure("drain: {connections_per_peer: 99}", "cloud: {provider: azure}")
-	run(t, nil, nil, binary, "config", "check", file).exits(2).tells("connections_per_peer: 99", "azure") // both at once
+	a.reconfigure("drain: {connections_per_peer: 99}", "cloud: {provider: oracle}")
+	run(t, nil, nil, binary, "config", "check", file).exits(2).tells("connections_per_peer: 99", "oracle") // both at once
 	a.reconfigure()
 	run(t, nil, nil, binary, "config", "check", file).exits(0)
 	if err := os.WriteFile(file, []byte("node: {name: [\n"), 0o600); err != nil {
