@@ -1,8 +1,3 @@
-// Package disks tells how full the machine's disks are.
-//
-// A disk that hangs is a fact to report, not a reason to hang: the goroutine that may get stuck in the kernel is never
-// the one that asked. The package judges nothing: how much room is enough, and what to do about a disk that does not
-// answer, is for others to say. It writes to no disk.
 package disks
 
 import (

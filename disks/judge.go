@@ -1,0 +1,176 @@
+package disks
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// How errors add up, as in Celeborn's ObservedDevice: those of the last ten minutes count, more than 64 of them make a
+// disk critical, and it stays so until 32 or fewer are left.
+const (
+	errorSpan     = 10 * time.Minute
+	criticalAbove = 64
+	criticalUntil = 32
+)
+
+// How long a disk must be well before it is believed: two good probes in a row, twice as many after each relapse.
+const (
+	calmAtFirst = 2
+	calmAtMost  = 32
+	flapSpan    = 10 * time.Minute // a fault this soon after the last one is a relapse
+)
+
+// judge turns findings into a state that can be acted on: bad news counts at once, good news must last, and longer each
+// time that it did not. It reads no clock.
+type judge struct {
+	state finding
+	since time.Time
+
+	calm   int     // probes in a row that were better than the state
+	worst  finding // of those
+	want   int     // how many are needed
+	left   time.Time
+	errors []time.Time // the last criticalAbove+1, oldest first
+}
+
+// see takes a finding. One that is not whole, a mere look, may make things worse, never better.
+func (j *judge) see(now time.Time, f finding, whole bool) (changed bool) {
+	if f.Health.broken() {
+		j.count(now)
+	}
+	f = j.escalate(now, f)
+	switch old := j.state.Health; {
+	case f.Health > old:
+		j.enter(now, f)
+		return true
+	case f.Health == old:
+		j.state.Why, j.calm = f.Why, 0
+		return false
+	case !whole:
+		return false
+	}
+	if j.calm == 0 || f.Health > j.worst.Health {
+		j.worst = f
+	}
+	j.calm++
+	if j.calm < j.want {
+		return false
+	}
+	j.left = now
+	j.state, j.since, j.calm = j.worst, now, 0
+	return true
+}
+
+func (j *judge) enter(now time.Time, f finding) {
+	switch {
+	case f.Health <= Healthy:
+	case !j.left.IsZero() && now.Sub(j.left) < flapSpan:
+		j.want = min(2*j.want, calmAtMost)
+	case j.state.Health <= Healthy:
+		j.want = calmAtFirst
+	}
+	j.state, j.since, j.calm = f, now, 0
+}
+
+// count keeps no more errors than can matter: the newest.
+func (j *judge) count(now time.Time) {
+	if len(j.errors) > criticalAbove {
+		j.errors = slices.Delete(j.errors, 0, 1)
+	}
+	j.errors = append(j.errors, now)
+}
+
+// recent is how many errors count still, as far as it matters.
+func (j *judge) recent(now time.Time) int {
+	n := 0
+	for _, at := range j.errors {
+		if now.Sub(at) < errorSpan {
+			n++
+		}
+	}
+	return n
+}
+
+func (j *judge) escalate(now time.Time, f finding) finding {
+	n := j.recent(now)
+	if f.Health >= Critical || n <= criticalUntil || n <= criticalAbove && j.state.Health != Critical {
+		return f
+	}
+	count := fmt.Sprint(n)
+	if n > criticalAbove {
+		count = fmt.Sprintf("more than %d", criticalAbove)
+	}
+	why := fmt.Sprintf("%s errors within %v", count, errorSpan)
+	if f.Why != "" {
+		why += ", the last: " + f.Why
+	}
+	return finding{Critical, why}
+}
+
+// why is the reason in force, and how far the disk has got in proving that it is over.
+func (j *judge) why() string {
+	if j.calm == 0 || j.state.Why == "" {
+		return j.state.Why
+	}
+	return fmt.Sprintf("%s; well again for %d of %d probes", j.state.Why, j.calm, j.want)
+}
+
+// pace says whether probes are slow: most of the last three took too long, until most take less than half of that.
+type pace struct {
+	last [3]time.Duration
+	n    int
+	slow bool
+}
+
+func (p *pace) see(took, limit time.Duration) finding {
+	p.last[p.n%len(p.last)] = took
+	p.n++
+	if p.n < 2 {
+		return finding{Health: Healthy}
+	}
+	some := slices.Clone(p.last[:min(p.n, len(p.last))])
+	slices.Sort(some)
+	middle := some[(len(some)-1)/2]
+	if p.slow {
+		limit /= 2
+	}
+	if p.slow = middle >= limit; !p.slow {
+		return finding{Health: Healthy}
+	}
+	return finding{Slow, fmt.Sprintf("most of the last probes took %v or longer to write and sync: want less than %v",
+		middle.Round(time.Millisecond), limit)}
+}
+
+// Reserve is the room that stays free: the larger of an amount and a share of the whole.
+type Reserve struct {
+	Bytes int64
+	Share float64 // 0 to 1
+}
+
+func (r Reserve) of(total int64) int64 { return max(r.Bytes, int64(r.Share*float64(total))) }
+
+// crowd says whether a file system is too full: from the moment that it is down to its reserve, or nearly out of inodes,
+// until there is a margin above.
+type crowd struct {
+	high bool
+}
+
+// inodesLeft is the share of inodes below which a disk counts as full: every block needs one, some layouts three.
+const inodesLeft = 0.001
+
+func (c *crowd) see(s extent, r Reserve) finding {
+	low, lowInodes := r.of(s.Total), int64(inodesLeft*float64(s.Inodes))
+	if c.high {
+		low += max(low/4, s.Total/100)
+		lowInodes *= 2
+	}
+	full, out := s.Free <= low, s.Inodes > 0 && s.InodesFree <= lowInodes
+	switch c.high = full || out; {
+	case full:
+		return finding{HighUsage, fmt.Sprintf("%d bytes of %d are free: want more than %d", s.Free, s.Total, low)}
+	case out:
+		return finding{HighUsage, fmt.Sprintf("%d inodes of %d are free: want more than %d", s.InodesFree, s.Inodes, lowInodes)}
+	}
+	return finding{Health: Healthy}
+}

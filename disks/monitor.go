@@ -1,0 +1,293 @@
+// Package disks tells what stands behind directories: which file system on which device, whether it is well, how much
+// room it has and how fast it takes and gives bytes.
+//
+// A disk that hangs is a fact to report, not a reason to hang: all that touches a disk is done by probes, at most one at
+// a time for each disk, in a process of their own where the Config says so. A probe that does not come back is a fault.
+// What is stuck in the kernel is counted and never waited for.
+//
+// The package writes to disks only what its probes read back at once. What to do about a disk is for others to say.
+package disks
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+const sysfsRoot = sysfs("/sys")
+
+// Config says what to watch, and how closely. Zero values mean the defaults.
+type Config struct {
+	Paths   []string      // directories, each a store of its own; several may share a disk
+	Every   time.Duration // from one probe of a path to the next; 10 s
+	Limit   time.Duration // a probe that takes longer hangs; at most Every, which is the default
+	SlowAt  time.Duration // a disk whose probes take as long to write and sync is slow; 1 s
+	Reserve Reserve       // what stays free
+	// BlockBytes is the size of a block when slots are counted; 64 MiB.
+	BlockBytes int64
+	// SampleBytes is what is written to find the speed of a disk that nobody has used for a while; 4 MiB. Negative: nothing.
+	SampleBytes int64
+	// Command starts a process that calls ServeProbes on its standard input and output. Empty: probes run in this process.
+	Command []string
+	Log     *slog.Logger
+}
+
+// probeBytes is the size of a probe: one page.
+const probeBytes = page
+
+// looks is how often the room is looked at between two probes.
+const looks = 5
+
+func (c Config) withDefaults() Config {
+	c.Every = cmp.Or(c.Every, 10*time.Second)
+	c.Limit = min(cmp.Or(c.Limit, c.Every), c.Every)
+	c.SlowAt = cmp.Or(c.SlowAt, time.Second)
+	c.BlockBytes = cmp.Or(c.BlockBytes, 64<<20)
+	c.SampleBytes = cmp.Or(c.SampleBytes, 4<<20)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Monitor watches the disks behind a set of paths. It is safe for concurrent use, and none of its methods but Run waits
+// for a disk.
+type Monitor struct {
+	cfg       Config
+	sys       sysfs
+	openTable func() (table, error)
+	newProber func() prober
+	counters  func(number) (counters, bool)
+	answers   chan *question
+	wake      chan struct{}
+
+	mounts mounts // what follows belongs to Run alone
+	unread bool   // the mounts could not be read
+	losing bool   // probes were lost, and it was said
+
+	mu      sync.Mutex // guards what follows; devices come and go by Run alone, which may read them without it
+	reserve Reserve
+	places  []*place
+	devices map[string]*device
+	changed chan struct{}
+}
+
+// table is what is mounted.
+type table interface {
+	changed() bool
+	read() (mounts, error)
+	close() error
+}
+
+// New returns a monitor that knows nothing until Run.
+func New(cfg Config) *Monitor {
+	m := &Monitor{
+		cfg:       cfg.withDefaults(),
+		sys:       sysfsRoot,
+		openTable: func() (table, error) { return openMounts() },
+		counters:  sysfsRoot.counters,
+		answers:   make(chan *question),
+		wake:      make(chan struct{}, 1),
+		devices:   make(map[string]*device),
+		changed:   make(chan struct{}),
+	}
+	m.newProber = func() prober {
+		if len(m.cfg.Command) > 0 {
+			return &child{command: m.cfg.Command}
+		}
+		return here{m.sys}
+	}
+	m.SetPaths(cfg.Paths)
+	m.SetReserve(cfg.Reserve)
+	return m
+}
+
+// SetPaths says anew which paths to watch. What is known of those that stay is kept.
+func (m *Monitor) SetPaths(paths []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var places []*place
+	for _, path := range paths {
+		path = filepath.Clean(path)
+		if slices.ContainsFunc(places, func(p *place) bool { return p.path == path }) {
+			continue
+		}
+		places = append(places, cmp.Or(m.placeOf(path), &place{path: path}))
+	}
+	m.places = places
+	m.rouse()
+}
+
+// SetReserve says anew what stays free.
+func (m *Monitor) SetReserve(r Reserve) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reserve = r
+}
+
+// placeOf returns the place of exactly this path.
+func (m *Monitor) placeOf(path string) *place {
+	path = filepath.Clean(path)
+	for _, p := range m.places {
+		if p.path == path {
+			return p
+		}
+	}
+	return nil
+}
+
+// rouse makes Run take its next turn at once.
+func (m *Monitor) rouse() {
+	select {
+	case m.wake <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// Changed is closed when the health of any disk changes after this call. Ask for it before the Snapshot that it is to follow.
+func (m *Monitor) Changed() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changed
+}
+
+// farewell is how long Run waits for probes that are under way when it ends. One that hangs is left behind.
+const farewell = time.Second
+
+// Run watches until ctx ends, once, and returns an error only if this machine tells nobody what is mounted.
+func (m *Monitor) Run(ctx context.Context) error {
+	t, err := m.openTable()
+	if err != nil {
+		return err
+	}
+	defer t.close() // it was only read
+	// What is under way runs in goroutines that may be stuck for as long as a disk is. They end by themselves.
+	quit := make(chan struct{})
+	defer m.end(quit)
+	tick := time.NewTicker(m.tick())
+	defer tick.Stop()
+	m.follow(t, true)
+	for {
+		m.turn(quit)
+		select {
+		case c := <-m.answers:
+			m.take(c)
+		case <-m.wake:
+		case <-tick.C:
+			m.follow(t, false)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// tick is how often Run looks whether something is due or late.
+func (m *Monitor) tick() time.Duration { return max(m.cfg.Every/10, time.Millisecond) }
+
+// end closes what is idle, and gives what is not a moment.
+func (m *Monitor) end(quit chan<- struct{}) {
+	defer close(quit)
+	timeout := time.NewTimer(farewell)
+	defer timeout.Stop()
+	for _, d := range m.devices {
+		if d.asked == nil {
+			d.prober.end()
+		} else if d.asked.late {
+			d.prober.kill()
+		}
+	}
+	for {
+		if !slices.ContainsFunc(m.list(), func(d *device) bool { return d.asked != nil && !d.asked.late }) {
+			return
+		}
+		select {
+		case c := <-m.answers:
+			m.mu.Lock()
+			c.device.asked = nil
+			m.mu.Unlock()
+			c.device.prober.end()
+		case <-timeout.C:
+			return
+		}
+	}
+}
+
+func (m *Monitor) list() []*device {
+	all := make([]*device, 0, len(m.devices))
+	for _, d := range m.devices {
+		all = append(all, d)
+	}
+	return all
+}
+
+// follow learns what is mounted, when that changed, and moves each place to the device that it now lies on.
+func (m *Monitor) follow(t table, first bool) {
+	if !t.changed() && !first && !m.unread {
+		return
+	}
+	all, err := t.read()
+	if err != nil {
+		if !m.unread {
+			m.cfg.Log.Warn("the mounts cannot be read: going by what they were", "err", err)
+		}
+		m.unread = true
+		return
+	}
+	m.unread, m.mounts = false, all
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.places {
+		m.locate(p)
+	}
+}
+
+// locate finds a place among the mounts without touching its disk.
+func (m *Monitor) locate(p *place) {
+	on, ok := m.mounts.at(cmp.Or(p.real, p.path))
+	switch {
+	case !ok:
+	case p.real == "":
+		p.on = on
+	case on.point != p.on.point && below(p.on.point, on.point):
+		if p.gone == "" {
+			p.gone = "nothing is mounted at " + p.on.point + " any more: what is written here would land on " + on.point
+			p.device = ""
+			m.judge(p, time.Now(), finding{Missing, p.gone}, true)
+		}
+		return
+	case on.point != p.on.point || on.dev != p.on.dev || p.gone != "":
+		p.on, p.real, p.gone = on, "", ""
+		p.dueProbe = time.Time{}
+	}
+	m.settle(p)
+}
+
+// settle moves a place to its device: to one of its own until it was once seen where its path leads, so that a link to a
+// disk that hangs harms no other place.
+func (m *Monitor) settle(p *place) {
+	n := blockOf(p.on)
+	key := n.String()
+	if p.real == "" || n == (number{}) {
+		key = newcomer(p)
+	}
+	p.hardware, _ = m.sys.hardware(n)
+	p.hardware.number = n
+	defer func() { p.device = key }()
+	if m.devices[key] != nil {
+		return
+	}
+	if d := m.devices[newcomer(p)]; d != nil && d.asked == nil { // its disk was not known: it is now
+		delete(m.devices, d.key)
+		d.key, d.number = key, n
+		m.devices[key] = d
+		return
+	}
+	m.devices[key] = &device{key: key, number: n, prober: m.newProber(), speed: newSpeed()}
+}
+
+// newcomer is the key of a place's own device.
+func newcomer(p *place) string { return "new " + p.path }

@@ -1,0 +1,226 @@
+package disks
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Disk is what stands behind one path, at one moment. Several paths may share a device, and then its room and its speed.
+type Disk struct {
+	Path   string
+	Real   string // where the path leads, without symbolic links; empty until known
+	Mount  string
+	Device string // number, 8:17; paths with the same one share it
+	Name   string // of the device: sdb1; empty: there is none, or it has no name
+	Whole  string // of the disk that a partition lies on: sdb
+	FS     string
+	Kind   string // hdd, ssd, or empty: not said
+
+	Health Health
+	Why    string // empty when healthy
+	Since  time.Time
+	Errors int // of the last ten minutes, as far as they matter
+
+	TotalBytes    int64
+	FreeBytes     int64 // as the file system said last, within quotas
+	UsableBytes   int64 // what may be reserved now: nothing on a disk that takes no blocks
+	ReservedBytes int64 // on the device, for blocks under way
+	Inodes        int64 // 0: not counted
+	InodesFree    int64
+	Slots         int64 // blocks that the whole disk would hold
+	FreeSlots     int64 // blocks that may be reserved now
+
+	Flush, Fetch Rate
+	Answered     time.Time // the last time that the disk did
+}
+
+// staleAfter is how many periods without any answer make a disk unknown, though no probe hangs.
+const staleAfter = 4
+
+// Snapshot is what is known of each path, in the order of the paths.
+func (m *Monitor) Snapshot() []Disk {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]Disk, 0, len(m.places))
+	for _, p := range m.places {
+		all = append(all, m.view(now, p))
+	}
+	return all
+}
+
+// Stuck is how many probes are under way for longer than they may be: threads that a disk holds.
+func (m *Monitor) Stuck() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, d := range m.devices {
+		if d.asked != nil && d.asked.late {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *Monitor) view(now time.Time, p *place) Disk {
+	h := p.hardware
+	d := Disk{
+		Path: p.path, Real: p.real, Mount: p.on.point, Device: h.number.String(), Name: h.name, Whole: h.whole, FS: p.on.fs, Kind: h.kind,
+		Health: p.judge.state.Health, Why: p.judge.why(), Since: p.judge.since, Errors: p.judge.recent(now),
+		TotalBytes: p.room.Total, FreeBytes: p.room.Free, Inodes: p.room.Inodes, InodesFree: p.room.InodesFree,
+		UsableBytes: m.usable(now, p), Answered: p.answered,
+	}
+	if d.Health.Writable() && m.stale(now, p) {
+		d.Health, d.Why, d.Since = Unknown, "no probe has come to an end since "+p.answered.Format(time.TimeOnly), p.answered
+	}
+	d.Slots, d.FreeSlots = d.TotalBytes/m.cfg.BlockBytes, d.UsableBytes/m.cfg.BlockBytes
+	if dev := m.devices[p.device]; dev != nil {
+		d.ReservedBytes = dev.reserved
+		d.Flush, d.Fetch = dev.speed.rate(now, Flush), dev.speed.rate(now, Fetch)
+	}
+	return d
+}
+
+func (m *Monitor) stale(now time.Time, p *place) bool {
+	return now.Sub(p.answered) > staleAfter*m.cfg.Every
+}
+
+// usable is what may be reserved. What was given back since the disk was asked counts as written: it may have been.
+func (m *Monitor) usable(now time.Time, p *place) int64 {
+	d := m.devices[p.device]
+	if d == nil || !p.sized || !p.judge.state.Health.Writable() || m.stale(now, p) {
+		return 0
+	}
+	return max(0, p.room.Free-m.reserve.of(p.room.Total)-d.reserved-(d.spent-p.spentThen))
+}
+
+// find returns the place that a file or directory lies in: the innermost.
+func (m *Monitor) find(path string) *place {
+	path = filepath.Clean(path)
+	var best *place
+	for _, p := range m.places {
+		if below(path, p.path) && (best == nil || len(p.path) > len(best.path)) {
+			best = p
+		}
+	}
+	return best
+}
+
+// Reserve sets room aside for a block that is about to be written at or below path, if there is that much. The room is
+// its until release, which may be called more than once.
+func (m *Monitor) Reserve(path string, bytes int64) (release func(), ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.find(path)
+	if p == nil || bytes < 0 || bytes > m.usable(time.Now(), p) {
+		return func() {}, false
+	}
+	return m.grant(p, bytes), true
+}
+
+func (m *Monitor) grant(p *place, bytes int64) (release func()) {
+	d := m.devices[p.device]
+	d.reserved += bytes
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		d.reserved -= bytes
+		d.spent += bytes
+	})
+}
+
+// Pick returns the best of the paths for a block of that size: one that is healthy before one that is slow, then the one
+// that would have it soonest, then the roomiest. A disk of unknown speed counts as no faster than the slowest known one.
+func (m *Monitor) Pick(need int64, among []string) (path string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.pick(need, among)
+	if !ok {
+		return "", false
+	}
+	return p.path, true
+}
+
+// Take picks and reserves in one step, so that nobody comes between.
+func (m *Monitor) Take(need int64, among []string) (path string, release func(), ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.pick(need, among)
+	if !ok {
+		return "", func() {}, false
+	}
+	return p.path, m.grant(p, need), true
+}
+
+// near is how much two waits may differ and still count as the same: rates are no more exact than that.
+const near = 1.25
+
+type bid struct {
+	place  *place
+	usable int64
+	queue  int64 // bytes that the device has to take, with this block
+	rate   int64
+}
+
+func (m *Monitor) pick(need int64, among []string) (*place, bool) {
+	now := time.Now()
+	var bids []bid
+	slowest := int64(0)
+	for _, path := range among {
+		p := m.placeOf(path)
+		if p == nil || need < 0 {
+			continue
+		}
+		usable := m.usable(now, p)
+		if usable < need || !p.judge.state.Health.Writable() {
+			continue
+		}
+		d := m.devices[p.device]
+		b := bid{place: p, usable: usable, queue: d.reserved + need, rate: d.speed.rate(now, Flush).BytesPerSecond}
+		if b.rate > 0 && (slowest == 0 || b.rate < slowest) {
+			slowest = b.rate
+		}
+		bids = append(bids, b)
+	}
+	if len(bids) == 0 {
+		return nil, false
+	}
+	wait := func(b bid) float64 { return float64(b.queue) / float64(max(1, cmp.Or(b.rate, slowest))) }
+	best := slices.MinFunc(bids, func(a, b bid) int {
+		return cmp.Or(cmp.Compare(a.place.judge.state.Health, b.place.judge.state.Health), cmp.Compare(wait(a), wait(b)))
+	})
+	bids = slices.DeleteFunc(bids, func(b bid) bool {
+		return b.place.judge.state.Health != best.place.judge.state.Health || wait(b) > near*wait(best)
+	})
+	return slices.MaxFunc(bids, func(a, b bid) int { return cmp.Compare(a.usable, b.usable) }).place, true
+}
+
+// Observe tells of work that was done at or below path: so many bytes flushed or fetched, and how long that took.
+func (m *Monitor) Observe(path string, op Op, bytes int64, took time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.find(path); p != nil && m.devices[p.device] != nil {
+		m.devices[p.device].speed.work[op].add(bytes, took)
+	}
+}
+
+// Fault tells of work at or below path that the disk refused. It counts like a failed probe, and the disk is probed at
+// once. What may be the caller's own doing (no such file, no permission) only asks for the probe.
+func (m *Monitor) Fault(path string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.find(path)
+	if p == nil || err == nil {
+		return
+	}
+	if is(err, unix.EIO, unix.EUCLEAN, unix.EBADMSG, unix.EROFS, unix.ENOSPC, unix.EDQUOT, unix.ENODEV, unix.ENXIO, unix.ENOTCONN, unix.ESTALE) {
+		m.judge(p, time.Now(), faultOf("work at "+p.path, err), false)
+	}
+	p.dueProbe = time.Time{}
+	m.rouse()
+}

@@ -1,0 +1,134 @@
+package disks
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRoomIsNeverGrantedTwice(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/a/y"}, Reserve: Reserve{Bytes: 10 * gib}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		time.Sleep(time.Second)
+		var mu sync.Mutex
+		free, held := int64(50*gib), int64(0) // what the disk has, and what was granted and is not written
+		f.say(func(t task) answer {
+			mu.Lock()
+			defer mu.Unlock()
+			a := fine(t)
+			a.Room.Free = free
+			return a
+		})
+		var senders sync.WaitGroup
+		for n := range 50 {
+			senders.Go(func() {
+				paths := []string{"/mnt/a/x", "/mnt/a/y"}
+				for range 20 {
+					need := rand.Int64N(2 * gib)
+					var release func()
+					var ok bool
+					if n%2 == 0 {
+						_, release, ok = m.Take(need, paths)
+					} else {
+						release, ok = m.Reserve(paths[n%4/2], need)
+					}
+					if ok {
+						mu.Lock()
+						if held += need; held > free-10*gib {
+							t.Errorf("%d are granted of %d", held, free-10*gib)
+						}
+						mu.Unlock()
+						time.Sleep(rand.N(3 * time.Second))
+						mu.Lock()
+						free, held = free-need, held-need // the block is there
+						mu.Unlock()
+						release()
+						release()
+					}
+					time.Sleep(rand.N(time.Second))
+				}
+			})
+		}
+		senders.Wait()
+		if d := m.Snapshot()[0]; d.ReservedBytes != 0 {
+			t.Errorf("%d bytes are reserved by nobody", d.ReservedBytes)
+		}
+		if free > 15*gib {
+			t.Errorf("%d bytes were left unused", free-10*gib)
+		}
+	})
+}
+
+func TestRoomGivenBackUnusedReturns(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		release, ok := m.Reserve("/mnt/a", 30*gib)
+		if !ok {
+			t.Fatal("nothing was reserved")
+		}
+		if _, ok := m.Reserve("/mnt/a", 30*gib); ok {
+			t.Error("the same room was reserved twice")
+		}
+		release()
+		if d := m.Snapshot()[0]; d.UsableBytes != 20*gib {
+			t.Errorf("it may have been written: got %d usable", d.UsableBytes)
+		}
+		time.Sleep(5 * time.Second)
+		if d := m.Snapshot()[0]; d.UsableBytes != 50*gib || d.FreeSlots != 800 || d.Slots != 1600 {
+			t.Errorf("the disk was asked: got %+v", d)
+		}
+		for _, bytes := range []int64{-1, 51 * gib} {
+			if _, ok := m.Reserve("/mnt/a", bytes); ok {
+				t.Errorf("%d bytes were reserved", bytes)
+			}
+		}
+		if _, ok := m.Reserve("/mnt/ab", 1); ok {
+			t.Error("room was reserved at a path that is not watched")
+		}
+	})
+}
+
+func TestPick(t *testing.T) {
+	type state struct {
+		health   Health
+		free     int64
+		rate     int64 // of flushes; 0: unknown
+		reserved int64
+	}
+	for name, row := range map[string]struct {
+		a, b state
+		want string
+	}{
+		"the roomier of equals":              {state{Healthy, 20 * gib, 100 << 20, 0}, state{Healthy, 30 * gib, 100 << 20, 0}, "/mnt/b"},
+		"a faster before a roomier":          {state{Healthy, 20 * gib, 200 << 20, 0}, state{Healthy, 30 * gib, 100 << 20, 0}, "/mnt/a"},
+		"nearly as fast counts as equal":     {state{Healthy, 20 * gib, 110 << 20, 0}, state{Healthy, 30 * gib, 100 << 20, 0}, "/mnt/b"},
+		"a healthy before a faster slow one": {state{Slow, 30 * gib, 900 << 20, 0}, state{Healthy, 20 * gib, 100 << 20, 0}, "/mnt/b"},
+		"unknown is not fast":                {state{Healthy, 30 * gib, 0, 1 * gib}, state{Healthy, 20 * gib, 100 << 20, 0}, "/mnt/b"},
+		"nor slower than the slowest":        {state{Healthy, 30 * gib, 0, 0}, state{Healthy, 20 * gib, 100 << 20, 0}, "/mnt/a"},
+		"a queue makes it late":              {state{Healthy, 40 * gib, 200 << 20, 4 * gib}, state{Healthy, 20 * gib, 100 << 20, 0}, "/mnt/b"},
+		"no room":                            {state{Healthy, 1 * gib, 900 << 20, 0}, state{Healthy, 20 * gib, 100 << 20, 0}, "/mnt/b"},
+		"a bad one never":                    {state{ReadWriteFailure, 40 * gib, 900 << 20, 0}, state{Healthy, 1 * gib, 0, 0}, ""},
+		"an unknown one never":               {state{Unknown, 40 * gib, 900 << 20, 0}, state{HighUsage, 9 * gib, 0, 0}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, Config{Paths: []string{"/mnt/a", "/mnt/b"}, SampleBytes: -1}, func(t *testing.T, m *Monitor, _ *fakeDisks) {
+				synctest.Wait()
+				m.mu.Lock()
+				for i, s := range []state{row.a, row.b} {
+					p := m.places[i]
+					p.judge.state.Health, p.room.Free = s.health, s.free
+					d := m.devices[p.device]
+					d.reserved = s.reserved
+					if s.rate > 0 {
+						d.speed.sampled(time.Now(), Flush, s.rate, time.Second)
+					}
+				}
+				m.mu.Unlock()
+				got, ok := m.Pick(2*gib, []string{"/mnt/a", "/mnt/b", "/mnt/unheard"})
+				if got != row.want || ok != (row.want != "") {
+					t.Errorf("got %q, want %q", got, row.want)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,288 @@
+package disks
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// place is one path that is watched.
+type place struct {
+	path string
+	real string // where it leads; empty until the disk has said so
+	on   mount
+	gone string // why nothing is asked: what was mounted here is not
+
+	device   string // key among the devices; empty while gone
+	hardware hardware
+
+	judge judge
+	pace  pace
+	crowd crowd
+
+	room      extent
+	sized     bool
+	spentThen int64     // of the device, when the room was asked for
+	answered  time.Time // the last answer
+
+	dueProbe, dueLook time.Time
+}
+
+// device is what several places may share: the one that is asked, one question at a time.
+type device struct {
+	key    string
+	number number
+	prober prober
+	asked  *question // nil: none under way
+	speed  *speed
+
+	reserved int64 // for blocks under way
+	spent    int64 // given back since the beginning: what was reserved may have been written, until the disk is asked anew
+}
+
+// question is one that a disk was asked.
+type question struct {
+	place  *place
+	device *device
+	whole  bool
+	sample bool
+	start  time.Time
+	spent  int64
+	before counters // of the device, when it was asked
+	seen   counters // and when it was last found late
+	step   atomic.Pointer[string]
+	answer answer // may be read once the call was received from the monitor's answers
+
+	late   bool
+	said   time.Time // when the lateness was last counted
+	killed bool
+}
+
+// turn notices what is late and begins what is due.
+func (m *Monitor) turn(quit <-chan struct{}) {
+	now := time.Now()
+	counted := make(map[string]counters)
+	for key, d := range m.devices {
+		if d.asked != nil && now.Sub(d.asked.start) >= m.cfg.Limit || d.speed.due(now) {
+			if c, ok := m.counters(d.number); ok {
+				counted[key] = c
+			}
+		}
+	}
+	var idle []*device
+	m.mu.Lock()
+	for _, p := range m.places {
+		if p.device == "" && p.gone == "" {
+			m.locate(p)
+		}
+	}
+	for key, d := range m.devices {
+		c, ok := counted[key]
+		if d.speed.due(now) {
+			d.speed.close(now, c, ok)
+		}
+		used := slices.ContainsFunc(m.places, func(p *place) bool { return p.device == key })
+		switch {
+		case d.asked != nil:
+			m.watch(now, d, c, ok, used)
+		case used:
+			m.begin(now, d, quit)
+		default:
+			delete(m.devices, key)
+			idle = append(idle, d)
+		}
+	}
+	m.mu.Unlock()
+	for _, d := range idle {
+		d.prober.end()
+	}
+}
+
+// begin asks the disk what is due, if anything is.
+func (m *Monitor) begin(now time.Time, d *device, quit <-chan struct{}) {
+	var next *place
+	whole := false
+	for _, p := range m.places {
+		if p.device != d.key {
+			continue
+		}
+		if m.due(now, p.dueProbe) {
+			next, whole = p, true
+			break
+		}
+		if next == nil && m.due(now, p.dueLook) {
+			next = p
+		}
+	}
+	if next == nil {
+		return
+	}
+	c := &question{place: next, device: d, whole: whole, start: now, spent: d.spent}
+	next.dueLook = now.Add(m.cfg.Every / looks)
+	t := task{Dir: next.path}
+	if whole {
+		next.dueProbe = now.Add(m.cfg.Every)
+		t.Write, t.Whole = probeBytes, next.hardware.whole
+		if n := m.cfg.SampleBytes; n > 0 && next.judge.state.Health == Healthy && next.room.Free > 64*n && d.speed.wantsSample(now) {
+			c.sample, t.Write = true, (n+page-1)/page*page
+		}
+	}
+	c.before, _ = m.counters(d.number)
+	c.seen = c.before
+	d.asked = c
+	go func() {
+		c.answer = d.prober.probe(t, func(step string) { c.step.Store(&step) })
+		select {
+		case m.answers <- c:
+		case <-quit:
+		}
+	}()
+}
+
+// due says whether it is time, or will be before the next tick is half as far again.
+func (m *Monitor) due(now, at time.Time) bool { return !now.Add(m.tick() / 2).Before(at) }
+
+// A disk that does other work meanwhile may just be busy: a sync waits for all that was written before it. It has this
+// many times the limit before it counts as hung. Later still the probe is given up, so that another may find the way free.
+const (
+	busyLimits = 4
+	killLimits = 3 // beyond the one at which it counted as hung
+)
+
+// watch judges a call that has not come back.
+func (m *Monitor) watch(now time.Time, d *device, counted counters, ok, used bool) {
+	c := d.asked
+	late := now.Sub(c.start)
+	if !used && !c.killed { // its mount is gone
+		c.killed = true
+		d.prober.kill()
+	}
+	if late < m.cfg.Limit {
+		return
+	}
+	f, works := m.lateness(c, counted, ok)
+	if works && late < busyLimits*m.cfg.Limit {
+		f.Health = Slow
+	}
+	limits := time.Duration(1 + killLimits)
+	if works {
+		limits = busyLimits + killLimits
+	}
+	if late >= limits*m.cfg.Limit && !c.killed {
+		c.killed = true
+		d.prober.kill()
+	}
+	again := !c.late || now.Sub(c.said) >= m.cfg.Every
+	if again {
+		c.said = now
+	}
+	c.late = true
+	for _, p := range m.places {
+		if p.device == d.key && (again || p.judge.state.Health < f.Health) {
+			m.judge(p, now, f, false)
+		}
+	}
+}
+
+// lateness puts a name to a call that has not come back, and says whether the device does work of the same kind meanwhile.
+func (m *Monitor) lateness(c *question, now counters, ok bool) (f finding, works bool) {
+	step := "start"
+	if s := c.step.Load(); s != nil {
+		step = *s
+	}
+	f = finding{IOHang, fmt.Sprintf("a probe at %s does not come back: it hangs at the step %q", c.place.path, step)}
+	if !ok {
+		return f, false
+	}
+	reading := step != stepOpen && step != stepWrite && step != stepSync
+	works = !reading && now.Writes > c.before.Writes || reading && now.Reads > c.before.Reads
+	reads, writes := stalled(c.seen, now)
+	c.seen = now
+	state := "works on, "
+	switch {
+	case works:
+	case reads || writes:
+		state = "gets nothing done, "
+	case now.Reading+now.Writing == 0:
+		f.Why += "; the device has nothing to do"
+		return f, false
+	default:
+		state = ""
+	}
+	f.Why += fmt.Sprintf("; the device %shas %d reads and %d writes under way", state, now.Reading, now.Writing)
+	return f, works
+}
+
+// take judges what a disk answered.
+func (m *Monitor) take(c *question) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.device.asked = nil
+	p, a := c.place, c.answer
+	if a.Lost {
+		if !c.killed && !m.losing {
+			m.cfg.Log.Warn("a probe was lost", "disk", p.path, "err", a.Why)
+		}
+		m.losing = !c.killed
+		if c.killed {
+			p.dueProbe = now
+		}
+		return
+	}
+	m.losing = false
+	if p.device != c.device.key { // it moved meanwhile: this is about another disk
+		return
+	}
+	p.answered = now
+	if c.late {
+		p.dueProbe = now
+	}
+	if a.Dir != "" && a.Dir != p.real {
+		p.real = a.Dir
+		if on, ok := m.mounts.at(p.real); ok {
+			p.on = on
+		}
+		if !a.Dev.anonymous() { // the kernel's own word, should the mounts have changed since they were read
+			p.on.dev = a.Dev
+		}
+		m.settle(p)
+	}
+	f := a.finding
+	if a.Sized {
+		p.room, p.sized, p.spentThen = a.Room, true, c.spent
+		f = worse(p.crowd.see(a.Room, m.reserve), f) // its words have the figures
+	}
+	if c.whole && a.Health <= Slow {
+		f = worse(f, p.pace.see(a.Wrote, m.cfg.SlowAt))
+	}
+	if c.sample && a.Health == Healthy {
+		s := m.devices[p.device].speed
+		s.sampled(now, Flush, m.cfg.SampleBytes, a.Wrote)
+		s.sampled(now, Fetch, m.cfg.SampleBytes, a.Read)
+	}
+	m.judge(p, now, f, c.whole && !c.late) // a late answer is no good one
+}
+
+func worse(a, b finding) finding {
+	if b.Health > a.Health {
+		return b
+	}
+	return a
+}
+
+// judge tells a place's judge, and everybody if that changed anything.
+func (m *Monitor) judge(p *place, now time.Time, f finding, whole bool) {
+	before := p.judge.state.Health
+	if !p.judge.see(now, f, whole) {
+		return
+	}
+	log := m.cfg.Log.Warn
+	if p.judge.state.Health == Healthy {
+		log = m.cfg.Log.Info
+	}
+	log("disk health changed", "disk", p.path, "health", p.judge.state.Health, "was", before, "why", p.judge.state.Why)
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
