@@ -27,7 +27,8 @@ func mayCall(method string) []certs.Role {
 		api.Membership_Locate_FullMethodName:
 		return []certs.Role{certs.RoleNode}
 	case api.Operator_Decommission_FullMethodName,
-		api.Operator_Recommission_FullMethodName:
+		api.Operator_Recommission_FullMethodName,
+		api.Operator_RefreshNodes_FullMethodName:
 		return []certs.Role{certs.RoleOperator}
 	case api.Operator_ListNodes_FullMethodName,
 		api.Operator_GetNode_FullMethodName,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
@@ -30,10 +31,19 @@ type Listen struct {
 	HTTP string `yaml:"http"`
 }
 
-// Hosts are the files that say which nodes may join and which must leave.
+// Hosts are the files that say which nodes may join and which must leave; either may be empty, for none.
 type Hosts struct {
 	Include string `yaml:"include"`
 	Exclude string `yaml:"exclude"`
+}
+
+func (h Hosts) in(dir string) Hosts {
+	for _, path := range []*string{&h.Include, &h.Exclude} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(dir, *path)
+		}
+	}
+	return h
 }
 
 // Default is the configuration of an empty file, which lacks only its certificates.
@@ -49,13 +59,14 @@ func Default() Config {
 	}
 }
 
-// Load reads the file at path and the conf.d beside it. Names of certificates are relative to path's directory.
+// Load reads the file at path and the conf.d beside it. Names of certificates and of host files are relative to path's directory.
 func Load(path string) (Config, error) {
 	c := Default()
 	if err := config.Load(path, &c); err != nil {
 		return Config{}, err
 	}
 	c.TLS = c.TLS.In(filepath.Dir(path))
+	c.Hosts = c.Hosts.in(filepath.Dir(path))
 	return c, nil
 }
 
@@ -81,10 +92,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	if len(c.Peers) > 0 {
 		report("peers", fmt.Sprint(c.Peers), "must be empty: one coordinator only in this version", "remove the peers")
 	}
-	for _, h := range []struct{ key, file string }{{"hosts.include", c.Hosts.Include}, {"hosts.exclude", c.Hosts.Exclude}} {
-		if h.file != "" {
-			report(h.key, h.file, "must be empty: host files are not supported by this version", "remove it")
-		}
+	if h := c.Hosts; h.Exclude != "" && filepath.Clean(h.Exclude) == filepath.Clean(h.Include) && !strings.EqualFold(filepath.Ext(h.Exclude), ".json") {
+		report("hosts.exclude", h.Exclude, "must differ from hosts.include, or everybody who may join must leave", "name another file, or HDFS's .json, which says both")
 	}
 	config.CheckBetween(report, "heartbeat", c.Heartbeat, minHeartbeat, maxHeartbeat)
 	if c.Lease < 3*c.Heartbeat {

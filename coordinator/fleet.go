@@ -49,6 +49,7 @@ type fleet struct {
 	blocks    *blocks
 	manifests *manifests
 	metrics   *metrics
+	hosts     *hostFiles
 	started   time.Time
 
 	goodbyes sync.Mutex // held while a manifest enters the log, and files that left it are removed
@@ -80,9 +81,12 @@ func openFleet(ctx context.Context, cfg Config, log *slog.Logger) (_ *fleet, err
 	f := &fleet{
 		cfg: cfg, log: log, ledger: l, manifests: kept, started: now,
 		leases: newLeases(names, now), // nobody is lost before a full lease has passed under our eyes
-		roster: newRoster(), blocks: newBlocks(),
+		roster: newRoster(), blocks: newBlocks(), hosts: newHostFiles(cfg.Hosts),
 	}
 	f.metrics = newMetrics(f)
+	if err := f.startHosts(); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f, nil
 }
 
@@ -96,9 +100,11 @@ func (f *fleet) do(c command) ([]event, error) {
 		case evReplaced, evForgotten:
 			f.blocks.forget(e.Node)
 			f.leases.forget(e.Node)
+		case evHosts:
+			f.hosts.changed()
 		}
 		level := slog.LevelInfo
-		if e.Type == evLost || e.Data["outcome"] == "timeout" || e.Data["lost"] != "" && e.Data["lost"] != "0" {
+		if e.Type == evLost || e.Type == evHostsRefused || e.Data["outcome"] == string(timedOut) || e.Data["outcome"] == string(forced) || e.Data["lost"] != "" && e.Data["lost"] != "0" {
 			level = slog.LevelWarn
 		}
 		words := []any{"event", e.Type, "node", e.Node, "index", e.Index}
@@ -134,7 +140,14 @@ func (f *fleet) nodes() []node {
 }
 
 // picture is one node as it is shown.
-func (f *fleet) picture(n node) *api.Node { return nodeTo(n, f.leases.read(n.Name), time.Now()) }
+func (f *fleet) picture(n node) *api.Node {
+	now := time.Now()
+	out := nodeTo(n, f.leases.read(n.Name), now)
+	if f.maintained(n, now) {
+		out.Maintenance, out.Schedulable = "DOWN", false
+	}
+	return out
+}
 
 // pace grows the interval with the fleet, as far as the lease allows.
 func (f *fleet) pace() (interval, lease time.Duration) {
@@ -165,8 +178,9 @@ func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.
 // takers are the nodes that may take blocks.
 func (f *fleet) takers() []*api.Peer {
 	var peers []*api.Peer
+	now := time.Now()
 	for _, n := range f.nodes() {
-		if n.State != Active {
+		if n.State != Active || f.maintained(n, now) {
 			continue
 		}
 		if p := f.leases.read(n.Name); p.heard && !watched(p.status) && p.room > 0 {
@@ -195,6 +209,9 @@ func (f *fleet) reap(ctx context.Context) error {
 		}
 		last = now
 		f.reapOnce(now)
+		if f.maintenanceEnds(now) {
+			f.roster.change()
+		}
 	}
 }
 
@@ -321,6 +338,8 @@ func asStatus(err error) error {
 		return status.Errorf(codes.NotFound, "%v: it must register first; lifeboat nodes lists those that did", err)
 	case errors.Is(err, errIncarnation):
 		return status.Errorf(codes.FailedPrecondition, "%v: another machine has this name, or this one has yet to register", err)
+	case errors.Is(err, errExcluded):
+		return status.Errorf(codes.FailedPrecondition, "%v: change the file, then lifeboat refresh-nodes", err)
 	case errors.Is(err, errOwnNotice):
 		return status.Errorf(codes.FailedPrecondition, "%v: an order cannot take that back: cancel it on the node, or wait for the end and recommission then", err)
 	case errors.Is(err, errNoLog):

@@ -67,10 +67,12 @@ type decommission struct {
 }
 
 // order is an operator's wish. Its deadline counts from At whenever the timeout changes: a new timeout starts no new clock.
+// At is zero while the node that it is for has yet to come back and hear it.
 type order struct {
 	At      time.Time     `json:"at"`
 	Timeout time.Duration `json:"timeout"` // negative: without limit
 	Reason  string        `json:"reason,omitempty"`
+	By      string        `json:"by,omitempty"` // byHosts, or an operator's own
 }
 
 func (o *order) deadline() time.Time {
@@ -165,12 +167,13 @@ type machine struct {
 	Events    []event         `json:"events"` // the newest, oldest first
 	LastEvent uint64          `json:"last_event"`
 	Manifests []*manifestRef  `json:"manifests"` // the newest, oldest first
+	Hosts     hostsState      `json:"hosts,omitzero"`
 }
 
 func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 
 // commandVersion is raised when an older coordinator could not apply a command as meant.
-const commandVersion = 1
+const commandVersion = 2 // 1 knew no host files
 
 // command is one entry of the log: what to do to which nodes. The leader stamps At.
 type command struct {
@@ -186,7 +189,11 @@ type command struct {
 	Notice      *notice      `json:"notice,omitempty"`       // announce
 	Incident    string       `json:"incident,omitempty"`     // withdraw
 	Order       *order       `json:"order,omitempty"`        // decommission; At is set when it is first applied
+	LeavingOnly bool         `json:"leaving_only,omitempty"` // decommission: others stay as they are
 	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
+	Hosts       *hostLists   `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
+	Force       bool         `json:"force,omitempty"`        // hosts
+	Reason      string       `json:"reason,omitempty"`       // refuse-hosts
 }
 
 type verb string
@@ -202,6 +209,8 @@ const (
 	doLose         verb = "lose"
 	doTimeout      verb = "timeout"
 	doForget       verb = "forget"
+	doHosts        verb = "hosts" // about every node there is
+	doRefuseHosts  verb = "refuse-hosts"
 )
 
 // Reasons why a command is refused. Nothing changed then.
@@ -213,10 +222,11 @@ var (
 
 // apply does c whole or not at all.
 func (m *machine) apply(c command) ([]event, error) {
-	nodes, events, err := m.try(c)
+	nodes, hosts, events, err := m.try(c)
 	if err != nil {
 		return nil, err
 	}
+	m.Hosts = hosts
 	for i, n := range nodes {
 		if n.State == "" {
 			delete(m.Nodes, c.Nodes[i])
@@ -233,17 +243,18 @@ func (m *machine) apply(c command) ([]event, error) {
 
 // idle says whether c would change nothing, so that it need not be logged.
 func (m *machine) idle(c command) bool {
-	_, events, err := m.try(c)
+	_, _, events, err := m.try(c)
 	return err == nil && len(events) == 0
 }
 
 // try works out what c would do. A step that has no event to tell has changed nothing, and its node stays as it was.
-func (m *machine) try(c command) (nodes []node, events []event, err error) {
-	for _, name := range c.Nodes {
+func (m *machine) try(c command) (nodes []node, hosts hostsState, events []event, err error) {
+	hosts, events = m.hostsAfter(c)
+	for _, name := range m.touched(c) {
 		was := m.Nodes[name]
-		s := step{node: was, cmd: c, name: name, last: m.LastEvent + uint64(len(events))}
+		s := step{node: was, cmd: c, name: name, hosts: hosts.Lists, last: m.LastEvent + uint64(len(events))}
 		if err := s.take(); err != nil {
-			return nil, nil, fmt.Errorf("node %s: %w", name, err)
+			return nil, m.Hosts, nil, fmt.Errorf("node %s: %w", name, err)
 		}
 		if len(s.events) == 0 {
 			s.node = was
@@ -253,7 +264,7 @@ func (m *machine) try(c command) (nodes []node, events []event, err error) {
 		}
 		nodes, events = append(nodes, s.node), append(events, s.events...)
 	}
-	return nodes, events, nil
+	return nodes, hosts, events, nil
 }
 
 // record appends. It never writes into the part of the slice that a snapshot may be reading.

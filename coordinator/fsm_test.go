@@ -341,7 +341,7 @@ func TestEventsAreBounded(t *testing.T) {
 func randomCommand(r *rand.Rand, at time.Time) command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	c := command{Version: commandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget}
+	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
 	switch c.Do = verbs[r.IntN(len(verbs))]; c.Do {
 	case doRegister:
@@ -358,7 +358,16 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 	case doGoodbye:
 		c.Incarnation = incarnation
 		c.Manifest = &manifestRef{File: fmt.Sprint(r.Uint64()), Node: c.Nodes[0], Incarnation: incarnation, Incident: incident, At: at}
+	case doHosts:
+		c.Nodes, c.Order, c.Force = nil, &order{Timeout: max(time.Duration(r.IntN(100)-20)*time.Second, forever)}, r.IntN(4) == 0
+		all := [][]string{nil, {"a"}, {"a", "b"}, {"a", "b", "c"}}
+		if c.Hosts = lists(all[r.IntN(4)], all[r.IntN(4)]...); r.IntN(8) == 0 {
+			c.Hosts = nil
+		}
+	case doRefuseHosts:
+		c.Nodes, c.Reason = nil, pick("x", "y")
 	case doDecommission:
+		c.LeavingOnly = r.IntN(4) == 0
 		c.Order = &order{Timeout: time.Duration(r.IntN(200)-20) * time.Second}
 		c.Nodes = append(c.Nodes, "a")
 		if c.Nodes[0] == "a" {
@@ -379,6 +388,10 @@ func checkMachine(m *machine) error {
 			return fmt.Errorf("node %s leaves with decommission %+v", name, d)
 		case n.leaving() && d.Order == nil && d.Notice == nil:
 			return fmt.Errorf("node %s leaves for nobody", name)
+		case n.State == Active && m.Hosts.Lists.judge(name, n.PeerAddress).excluded():
+			return fmt.Errorf("node %s is ACTIVE and excluded", name)
+		case n.leaving() && d.Order != nil && d.Order.At.IsZero():
+			return fmt.Errorf("node %s leaves by a clock that has not begun", name)
 		case !n.leaving() && d != nil && (d.Outcome == running || d.EndedAt.IsZero()):
 			return fmt.Errorf("node %s is %s with a running decommission", name, n.State)
 		}

@@ -32,10 +32,14 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	now := time.Now()
 	// A drained node that registers has come back to stay, unless it is we who came back: then it only repeats itself.
 	reattach := !s.leases.knows(name) && (now.Sub(s.started) <= s.cfg.Lease || s.leases.read(name).heard)
-	if _, err := s.do(command{
+	c := command{
 		Do: doRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
 		Facts: &facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
-	}); err != nil {
+	}
+	if err := s.admit(c); err != nil {
+		return nil, err
+	}
+	if _, err := s.do(c); err != nil {
 		return nil, asStatus(err)
 	}
 	s.leases.register(name, r.Status, r.Sequence, now)
@@ -70,7 +74,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if changed {
 		s.roster.change()
 	}
-	if !s.leases.knows(name) || n.State == Lost || n.State == Shutdown {
+	if !s.leases.knows(name) || n.State == Lost || n.State == Shutdown || s.welcome(n, r.Status) {
 		// After a restart its blocks are wanted anew; a node that was given up comes back by name.
 		s.metrics.beats.WithLabelValues("reattach").Inc()
 		return &api.HeartbeatReply{Register: true, Pace: s.paceTo()}, nil
@@ -82,6 +86,11 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	reply := &api.HeartbeatReply{Pace: s.paceTo(), Directive: directive(n, time.Now())}
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	return reply, nil
+}
+
+// welcome says whether a node that is done has nothing against its coming back any more.
+func (s *membership) welcome(n node, st *api.Status) bool {
+	return n.mayReturn() && !watched(st) && !s.hostsInForce().Lists.judge(n.Name, n.PeerAddress).excluded()
 }
 
 // heal brings the node's state in line with what its status says, for words that were spoken while nobody was here.
@@ -105,7 +114,7 @@ func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
 
 // directive is the standing wish. It stands also when the node is done, until somebody takes it back.
 func directive(n node, now time.Time) *api.Directive {
-	if d := n.Decommission; (n.leaving() || n.State == Decommissioned) && d != nil && d.Order != nil {
+	if d := n.Decommission; (n.leaving() || n.State == Decommissioned && !n.mayReturn()) && d != nil && d.Order != nil {
 		wish := &api.Directive{Decommission: d.ID, Reason: d.Order.Reason}
 		if at := d.Order.deadline(); !at.IsZero() {
 			wish.Remaining = durationpb.New(at.Sub(now))

@@ -14,8 +14,9 @@ type metrics struct {
 	registry *prometheus.Registry
 	beats    *prometheus.CounterVec
 	events   *prometheus.CounterVec
+	refused  prometheus.Counter
 
-	nodes, located, lost, leader, lastEvent *prometheus.Desc
+	nodes, located, lost, leader, lastEvent, stale *prometheus.Desc
 }
 
 func newMetrics(f *fleet) *metrics {
@@ -30,13 +31,18 @@ func newMetrics(f *fleet) *metrics {
 			Name: "lifeboat_coordinator_events_total",
 			Help: "Changes of the fleet that this process decided, by type of event.",
 		}, []string{"type"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "lifeboat_coordinator_registrations_refused_total",
+			Help: "Registrations of nodes that the host files keep out.",
+		}),
 		nodes:     prometheus.NewDesc("lifeboat_coordinator_nodes", "Nodes by state.", []string{"state"}, nil),
 		located:   prometheus.NewDesc("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", nil, nil),
 		lost:      prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost.", nil, nil),
 		leader:    prometheus.NewDesc("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", nil, nil),
+		stale:     prometheus.NewDesc("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", nil, nil),
 		lastEvent: prometheus.NewDesc("lifeboat_coordinator_last_event", "Index of the newest event.", nil, nil),
 	}
-	m.registry.MustRegister(m, m.beats, m.events, collectors.NewGoCollector(),
+	m.registry.MustRegister(m, m.beats, m.events, m.refused, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -49,7 +55,7 @@ func (m *metrics) handler() http.Handler {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.lastEvent} {
+	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.lastEvent, m.stale} {
 		to <- d
 	}
 }
@@ -66,6 +72,11 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	gauge(m.located, float64(m.fleet.blocks.located()))
 	gauge(m.lost, float64(c.lost))
 	gauge(m.lastEvent, float64(c.lastEvent))
+	stale := 0.0
+	if m.fleet.hostsTo().GetTrouble() != "" {
+		stale = 1
+	}
+	gauge(m.stale, stale)
 	leader := 0.0
 	if m.fleet.ledger.leads() {
 		leader = 1

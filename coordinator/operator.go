@@ -59,9 +59,9 @@ func (s *operator) Decommission(_ context.Context, r *api.DecommissionRequest) (
 	}
 	timeout := s.cfg.DecommissionTimeout
 	if r.Timeout != nil {
-		timeout = max(r.Timeout.AsDuration(), -1) // every negative one means the same
+		timeout = max(r.Timeout.AsDuration(), forever) // every negative one means the same
 	}
-	if _, err := s.do(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}}); err != nil {
+	if _, err := s.do(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}, LeavingOnly: r.LeavingOnly}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
@@ -225,7 +225,7 @@ func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServe
 
 func (s *operator) GetStatus(context.Context, *api.GetStatusRequest) (*api.CoordinatorStatus, error) {
 	reply := &api.CoordinatorStatus{
-		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)),
+		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hostsTo(),
 		Nodes: map[string]int64{}, BlocksLocated: int64(s.blocks.located()),
 	}
 	c := s.count()

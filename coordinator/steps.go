@@ -35,14 +35,15 @@ type step struct {
 	cmd  command
 	last uint64 // index of the last event before this step
 
+	hosts *hostLists // in force
+
 	events []event
 }
 
 func (s *step) take() error {
 	n, c := &s.node, s.cmd
 	if c.Do == doRegister {
-		s.register()
-		return nil
+		return s.register()
 	}
 	if n.State == "" {
 		return errUnknownNode
@@ -63,7 +64,9 @@ func (s *step) take() error {
 	case doGoodbye:
 		s.goodbye()
 	case doDecommission:
-		s.decommission()
+		s.ask(*c.Order)
+	case doHosts:
+		s.refresh()
 	case doRecommission:
 		return s.recommission()
 	case doLose:
@@ -85,8 +88,11 @@ func (s *step) take() error {
 	return nil
 }
 
-func (s *step) register() {
+func (s *step) register() error {
 	n, c := &s.node, s.cmd
+	if err := s.admit(); err != nil {
+		return err
+	}
 	if n.State != "" && n.Incarnation != c.Facts.Incarnation {
 		s.tell(evReplaced, "id", n.ID, "state", string(n.State))
 		*n = node{}
@@ -94,7 +100,7 @@ func (s *step) register() {
 	if n.State == "" {
 		*n = node{Name: s.name, ID: s.id("node"), State: Active, facts: *c.Facts}
 		s.tell(evRegistered, "id", n.ID, "peer_address", n.PeerAddress)
-		return
+		return nil
 	}
 	if n.facts != *c.Facts {
 		n.facts = *c.Facts
@@ -105,14 +111,15 @@ func (s *step) register() {
 		if n.ordered() { // it was away while the order stood: the order stands
 			s.begin(n.Decommission.Order, n.Decommission.Notice)
 			s.tell(evReturned, "from", string(Lost), "decommission", n.Decommission.ID)
-			return
+			return nil
 		}
 		s.activate(evReturned, "from", string(n.State))
 	case Decommissioned:
-		if !c.UnderNotice && !c.Reattach {
+		if !c.UnderNotice && (!c.Reattach || n.mayReturn()) && !s.judge().excluded() {
 			s.activate(evReturned, "from", string(Decommissioned))
 		}
 	}
+	return nil
 }
 
 // announce is the node saying that it leaves.
@@ -151,6 +158,9 @@ func (s *step) withdraw() {
 	if d == nil || d.Notice == nil || d.Notice.Incident != s.cmd.Incident {
 		return
 	}
+	if n.State == Decommissioned && s.judge().excluded() {
+		return // it stays out on other grounds
+	}
 	switch {
 	case n.leaving() && d.Order != nil:
 		s.amend(d.Order, nil)
@@ -182,20 +192,20 @@ func (s *step) goodbye() {
 	s.tell(evDecommissioned, append(counts, "outcome", string(drained), "decommission", n.Decommission.ID)...)
 }
 
-func (s *step) decommission() {
-	n, o := &s.node, *s.cmd.Order
+// ask wants the node gone by o.
+func (s *step) ask(o order) {
+	n := &s.node
 	o.At = s.cmd.At
 	d := n.Decommission
 	switch {
-	case n.State == Decommissioned:
+	case n.State == Decommissioned, s.cmd.LeavingOnly && !n.leaving():
 		return
 	case !n.leaving():
 		s.begin(&o, nil)
 	case d.Order == nil:
 		s.amend(&o, d.Notice)
 	case d.Order.Timeout != o.Timeout:
-		o.At = d.Order.At
-		o.Reason = d.Order.Reason
+		o.At, o.By, o.Reason = d.Order.At, d.Order.By, d.Order.Reason
 		s.amend(&o, d.Notice)
 		s.tell(evDeadline, "decommission", d.ID, "deadline", stamp(n.Decommission.deadline()))
 		return
@@ -206,6 +216,9 @@ func (s *step) decommission() {
 }
 
 func (s *step) recommission() error {
+	if j := s.judge(); j.excluded() {
+		return fmt.Errorf("%w: %s", errExcluded, j.why)
+	}
 	n := &s.node
 	d := n.Decommission
 	switch {
@@ -240,6 +253,9 @@ func (s *step) lose() {
 
 // begin opens a decommission. One that the node's silence broke off goes on under its old name and clock.
 func (s *step) begin(o *order, nt *notice) {
+	if o != nil && o.At.IsZero() {
+		o = &order{At: s.cmd.At, Timeout: o.Timeout, Reason: o.Reason, By: o.By}
+	}
 	d := &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, Order: o, Notice: nt}
 	if s.node.ordered() {
 		d.ID, d.StartedAt = s.node.Decommission.ID, s.node.Decommission.StartedAt
@@ -262,7 +278,13 @@ func (s *step) end(how outcome) {
 	s.node.Decommission = &d
 }
 
+// activate takes the node back, unless the host files keep it out on their part.
 func (s *step) activate(event string, data ...string) {
+	if j := s.judge(); j.excluded() {
+		s.node.State = Decommissioned
+		s.tell(evDecommissioned, "outcome", string(forced), "reason", j.why)
+		return
+	}
 	s.node.State, s.node.ReturnedAt = Active, s.cmd.At
 	s.tell(event, data...)
 }

@@ -258,8 +258,8 @@ func noticeFrom(n *api.Notice, now time.Time) *notice {
 	return said
 }
 
-// nodeTo is the one picture of a node that people and programs get, whichever way they ask. No verb deactivates, excludes
-// or puts under maintenance, so every node is UP and none of these.
+// nodeTo is the one picture of a node that people and programs get, whichever way they ask. No verb deactivates or
+// excludes, so no node is that.
 func nodeTo(n node, p pulse, now time.Time) *api.Node {
 	out := &api.Node{
 		Name: n.Name, Id: n.ID, State: string(n.State), SubState: subState(n, p),

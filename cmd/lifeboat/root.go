@@ -38,6 +38,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		nodeCommand(),
 		decommissionCommand(),
 		recommissionCommand(),
+		refreshNodesCommand(),
 		cancelCommand(),
 		simulateCommand(),
 		statusCommand(),

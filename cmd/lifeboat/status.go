@@ -245,6 +245,7 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	t.row("nodes", cmp.Or(strings.Join(nodes, ", "), "none"))
 	t.row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
 	t.row("last event", fmt.Sprint(s.GetLastIndex()))
+	hostRows(&t, s.GetHosts())
 	return t.print(w)
 }
 
@@ -360,6 +361,7 @@ type coordinatorJSON struct {
 	BlocksLocated int64            `json:"blocks_located"`
 	BlocksLost    int64            `json:"blocks_lost"`
 	LastIndex     uint64           `json:"last_index"`
+	Hosts         *hostsJSON       `json:"hosts"` // null: no host files
 }
 
 func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
@@ -368,5 +370,5 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 		nodes = map[string]int64{}
 	}
 	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), api.Instant(s.GetStartedAt()), nodes,
-		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex()}
+		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts())}
 }

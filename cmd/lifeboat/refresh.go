@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func refreshNodesCommand() *cobra.Command {
+	var r refresh
+	cmd := &cobra.Command{
+		Use:   "refresh-nodes [--graceful[=SECS]] [--client | --server]",
+		Short: "Have the coordinator read its host files again, and let nodes leave or come back as they say",
+		Long: `Has the coordinator read its include and exclude files again (hosts.include, hosts.exclude) and do what they say, for all
+nodes in one decision. A file with a fault is refused whole, with its line and the reason: the lists in force stay.
+
+Without --graceful, excluded nodes are decommissioned at once, and what they hold is not carried away. With it they drain:
+for as long as the file gives the host (XML only), else SECS, else the coordinator's decommission_timeout. SECS is in seconds;
+0 is at once, -1 without limit. Another time for a node that is leaving moves its deadline and starts no new clock.
+
+With --client the verb stays, shows what each node waits for, and ends those that are not done some seconds after SECS.
+Interrupted, it leaves them to the coordinator's clock. With --server, or neither, it returns at once.`,
+		Example: `  lifeboat refresh-nodes --graceful
+  lifeboat refresh-nodes --graceful=600 --client
+  lifeboat refresh-nodes --graceful=-1 --server`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 && r.graceful.given {
+				return usagef("refresh-nodes: it takes no %q: the seconds follow a sign of equality, as in --graceful=%s", args[0], args[0])
+			}
+			if len(args) > 0 {
+				return usagef("refresh-nodes: it takes no %q: which nodes is said by the coordinator's host files", args[0])
+			}
+			if r.client && r.server {
+				return usagef("refresh-nodes: --client waits and --server does not: say one")
+			}
+			if r.client && !r.graceful.given {
+				return usagef("refresh-nodes: --client waits for nodes that drain: say --graceful")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r.cmd = cmd
+			return r.run(cmd.Context())
+		},
+	}
+	r.to.coordinatorFlags(cmd)
+	r.out.flag(cmd)
+	f := cmd.Flags()
+	f.Var(&r.graceful, "graceful", "let excluded nodes drain, for `SECS` where the file says nothing else; -1: without limit")
+	f.Lookup("graceful").NoOptDefVal = gracefulDefault
+	f.BoolVar(&r.client, "client", false, "stay until the nodes are decommissioned; exit 4 when something was lost or timed out")
+	f.BoolVar(&r.server, "server", false, "return at once, and leave the clock to the coordinator (the default)")
+	return cmd
+}
+
+type refresh struct {
+	cmd            *cobra.Command
+	to             reach
+	out            format
+	graceful       graceful
+	client, server bool
+}
+
+func (r *refresh) run(ctx context.Context) error {
+	operator, l, err := r.to.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	reply, err := operator.RefreshNodes(ask, &api.RefreshNodesRequest{Graceful: r.graceful.given, Timeout: r.graceful.timeout})
+	if err != nil {
+		return l.rpcError("refresh nodes", err)
+	}
+	var ended []leaving
+	if r.client {
+		if ended, err = r.wait(ctx, operator, l, reply); err != nil {
+			return err
+		}
+	}
+	if err := printRefreshed(r.cmd.OutOrStdout(), r.out, reply); err != nil {
+		return err
+	}
+	return verdict(ended)
+}
+
+// clientGrace is how long after its own timeout the client forces what is left: YARN's RMAdminCLI waits as long, so as
+// not to meet the server, whose clock ends the same.
+const clientGrace = 5 * time.Second
+
+// wait stays until every node that leaves has left, and puts what became of them into reply.
+func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link, reply *api.RefreshNodesReply) ([]leaving, error) {
+	fleet := &leavingNodes{operator: operator, link: l}
+	for _, n := range reply.GetNodes() {
+		if n.GetNode().GetState() == "DECOMMISSIONING" {
+			fleet.names = append(fleet.names, n.GetNode().GetName())
+		}
+	}
+	if len(fleet.names) == 0 {
+		return nil, nil
+	}
+	c := &clientClock{leavingNodes: fleet}
+	if after := reply.GetTimeout().AsDuration(); after >= 0 {
+		c.at = time.Now().Add(after + clientGrace)
+	}
+	names := strings.Join(fleet.names, ", ")
+	ended, err := newWaiter(r.cmd.ErrOrStderr(), names, "").run(ctx, c.look)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("detached: the decommission of %s goes on by the coordinator's clock; to take it back, take them out of %s and run lifeboat refresh-nodes",
+			names, exclusive(reply.GetHosts()))
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, now := range fleet.last {
+		for _, n := range reply.Nodes {
+			if n.GetNode().GetName() == now.GetName() {
+				n.Node = now
+			}
+		}
+	}
+	return ended, nil
+}
+
+// exclusive is the file that people would look into.
+func exclusive(h *api.HostLists) string {
+	if h.GetExcludeFile() == "" {
+		return h.GetIncludeFile()
+	}
+	return h.GetExcludeFile()
+}
+
+// clientClock looks at nodes that leave and, at its hour, ends what is left: the nodes that it waits for and no others,
+// and those only while they are still leaving.
+type clientClock struct {
+	*leavingNodes
+	at time.Time // zero: never, or done
+}
+
+func (c *clientClock) look(ctx context.Context) ([]leaving, error) {
+	seen, err := c.leavingNodes.look(ctx)
+	if err != nil || c.at.IsZero() || time.Now().Before(c.at) {
+		return seen, err
+	}
+	var late []string
+	for _, n := range seen {
+		if !n.ended {
+			late = append(late, n.node)
+		}
+	}
+	if len(late) == 0 {
+		return seen, nil
+	}
+	_, err = c.operator.Decommission(ctx, &api.DecommissionRequest{Nodes: late, Timeout: durationpb.New(0), LeavingOnly: true})
+	if err != nil {
+		return nil, c.link.away("end what is left", err)
+	}
+	c.at = time.Time{}
+	return seen, nil
+}
+
+type refreshJSON struct {
+	Hosts *hostsJSON      `json:"hosts"`
+	Nodes []refreshedJSON `json:"nodes"`
+}
+
+type refreshedJSON struct {
+	Node     string     `json:"node"`
+	Action   string     `json:"action"` // "" for one that was leaving already
+	State    string     `json:"state"`
+	SubState string     `json:"sub_state"`
+	Deadline *time.Time `json:"deadline"`
+	Seconds  *float64   `json:"remaining_seconds"`
+}
+
+type hostsJSON struct {
+	IncludeFile string     `json:"include_file"`
+	ExcludeFile string     `json:"exclude_file"`
+	Included    int64      `json:"included"`
+	Excluded    int64      `json:"excluded"`
+	Maintenance int64      `json:"maintenance"`
+	Since       *time.Time `json:"since"`
+	Trouble     string     `json:"trouble"`
+}
+
+func hostsToJSON(h *api.HostLists) *hostsJSON {
+	if h == nil {
+		return nil
+	}
+	return &hostsJSON{h.GetIncludeFile(), h.GetExcludeFile(), h.GetIncluded(), h.GetExcluded(), h.GetMaintenance(), api.Instant(h.GetSince()), h.GetTrouble()}
+}
+
+func printRefreshed(w io.Writer, out format, reply *api.RefreshNodesReply) error {
+	if out == formatJSON {
+		doc := refreshJSON{Hosts: hostsToJSON(reply.GetHosts()), Nodes: []refreshedJSON{}}
+		for _, r := range reply.GetNodes() {
+			n := r.GetNode()
+			doc.Nodes = append(doc.Nodes, refreshedJSON{n.GetName(), r.GetAction(), n.GetState(), n.GetSubState(), api.Instant(n.GetDeadline()), api.Seconds(n.GetRemaining())})
+		}
+		return writeJSON(w, doc)
+	}
+	if len(reply.GetNodes()) > 0 {
+		t := table{narrow: true}
+		t.row("NAME", "ACTION", "STATE", "DEADLINE")
+		for _, r := range reply.GetNodes() {
+			t.row(r.GetNode().GetName(), dash(r.GetAction()), nodeState(r.GetNode()), left(r.GetNode().GetRemaining()))
+		}
+		if err := t.print(w); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintln(w, plain(hostsLine(reply.GetHosts())))
+	return err
+}
+
+// hostRows are what the coordinator's status says of the lists.
+func hostRows(t *table, h *api.HostLists) {
+	if h == nil {
+		return
+	}
+	t.row("hosts", hostsLine(h)+", since "+since(api.Instant(h.GetSince())))
+	if h.GetTrouble() != "" {
+		t.row("host files", h.GetTrouble())
+	}
+}
+
+// hostsLine says which lists are in force.
+func hostsLine(h *api.HostLists) string {
+	var parts []string
+	if h.GetIncludeFile() != "" {
+		parts = append(parts, fmt.Sprintf("%d included by %s", h.GetIncluded(), h.GetIncludeFile()))
+	}
+	parts = append(parts, fmt.Sprintf("%d excluded", h.GetExcluded()))
+	if h.GetExcludeFile() != "" {
+		parts[len(parts)-1] += " by " + h.GetExcludeFile()
+	}
+	if h.GetMaintenance() > 0 {
+		parts = append(parts, fmt.Sprintf("%d under maintenance", h.GetMaintenance()))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// graceful is --graceful: not given, given alone, or with seconds.
+type graceful struct {
+	given   bool
+	timeout *durationpb.Duration // nil: the coordinator's
+}
+
+const gracefulDefault = "default"
+
+// mostSeconds is thirty days, as for the coordinator's own timeout.
+const mostSeconds = 30 * 24 * 60 * 60
+
+func (g *graceful) Type() string { return "SECS" }
+
+func (g *graceful) String() string {
+	switch {
+	case !g.given:
+		return ""
+	case g.timeout == nil:
+		return gracefulDefault
+	}
+	return strconv.FormatInt(g.timeout.GetSeconds(), 10)
+}
+
+func (g *graceful) Set(s string) error {
+	if s == gracefulDefault {
+		*g = graceful{given: true}
+		return nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < -1 || n > mostSeconds {
+		return fmt.Errorf("want whole seconds from 0 to %d, or -1 for no limit", mostSeconds)
+	}
+	*g = graceful{given: true, timeout: durationpb.New(time.Duration(n) * time.Second)}
+	return nil
+}

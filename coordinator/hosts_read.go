@@ -1,0 +1,271 @@
+package coordinator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+const (
+	maxHostFileBytes = 4 << 20 // 100,000 names of 40 letters
+	maxHosts         = 100_000 // in one file: ten times the fleets that one coordinator serves
+	maxHostFaults    = 8       // told of one file: who has more has the wrong file
+)
+
+// adminState is what HDFS's file says of a host. Text and XML know excluded or not.
+type adminState string
+
+const (
+	adminNormal         adminState = "NORMAL"
+	adminDecommissioned adminState = "DECOMMISSIONED"
+	adminMaintenance    adminState = "IN_MAINTENANCE"
+)
+
+// hostEntry is one host in a file.
+type hostEntry struct {
+	line    int
+	key     string
+	timeout *time.Duration
+	admin   adminState // of JSON, else empty
+	until   time.Time  // of maintenance
+}
+
+func (e hostEntry) says(o hostEntry) bool {
+	return exclusion{Timeout: e.timeout}.equal(exclusion{Timeout: o.timeout}) && e.admin == o.admin && e.until.Equal(o.until)
+}
+
+// hostFile is what one file says, and all that is wrong with it. A file with a fault counts for nothing.
+type hostFile struct {
+	path      string
+	including bool // it is the include file
+	entries   []hostEntry
+	at        map[string]int // index of each key's entry
+	blank     bool           // there is nothing in it, not even a comment
+	faults    []string
+	more      int // faults that are not told
+}
+
+// fault notes what is wrong in a line; line 0 is the file as a whole.
+func (f *hostFile) fault(line int, format string, args ...any) {
+	if len(f.faults) == maxHostFaults {
+		f.more++
+		return
+	}
+	where := f.path
+	if line > 0 {
+		where = fmt.Sprintf("%s:%d", f.path, line)
+	}
+	f.faults = append(f.faults, where+": "+fmt.Sprintf(format, args...))
+}
+
+func (f *hostFile) err() error {
+	if len(f.faults) == 0 {
+		return nil
+	}
+	words := strings.Join(f.faults, "; ")
+	if f.more > 0 {
+		words += fmt.Sprintf("; and %d more", f.more)
+	}
+	return errors.New(words)
+}
+
+// add takes a host as it is written. The same said twice is said once; two different things said of one host are a fault:
+// Hadoop would take the later.
+func (f *hostFile) add(host string, e hostEntry) {
+	if err := checkHost(host); err != nil {
+		f.fault(e.line, "host %q: %v", cutWord(host), err)
+		return
+	}
+	e.key = hostKey(host)
+	if i, twice := f.at[e.key]; twice {
+		if was := f.entries[i]; !was.says(e) {
+			f.fault(e.line, "host %q: line %d says something else of it: keep one", host, was.line)
+		}
+		return
+	}
+	if len(f.entries) == maxHosts {
+		f.fault(e.line, "more than %d hosts", maxHosts)
+		return
+	}
+	f.at[e.key] = len(f.entries)
+	f.entries = append(f.entries, e)
+}
+
+// checkHost wants the name of a node, as certificates have it, or an IP address.
+func checkHost(host string) error {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		if ip.Zone() != "" {
+			return errors.New("an address here has no zone")
+		}
+		return nil
+	}
+	switch {
+	case strings.Contains(host, ","):
+		return errors.New("commas do not separate hosts here: write spaces or lines")
+	case strings.Contains(host, ":"):
+		return errors.New("want a name or an IP address: leave out the port")
+	case strings.Contains(host, ".") && strings.Trim(host, ".0123456789") == "":
+		return errors.New("looks like an IP address and is none")
+	}
+	return certs.Name{Role: certs.RoleNode, Name: host}.Check()
+}
+
+// cutWord keeps a message readable when the wrong file was named.
+func cutWord(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "..."
+	}
+	return s
+}
+
+// parseHosts reads a file's text: by the ending of its name where that says XML (as YARN does) or JSON, else by how it begins.
+func parseHosts(path string, including bool, data []byte) *hostFile {
+	f := &hostFile{path: path, including: including, at: map[string]int{}}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	begin := bytes.TrimLeft(data, " \t\r\n\f")
+	f.blank = len(begin) == 0
+	ending := strings.ToLower(filepath.Ext(path))
+	switch {
+	case !utf8.Valid(data):
+		f.fault(badLine(data), "is not UTF-8")
+	case ending == ".xml" || ending != ".json" && bytes.HasPrefix(begin, []byte("<")):
+		f.parseXML(data)
+	case ending == ".json" || bytes.HasPrefix(begin, []byte("[")) || bytes.HasPrefix(begin, []byte("{")):
+		f.parseJSON(data)
+	default:
+		f.parseText(string(data))
+	}
+	return f
+}
+
+// badLine is the line of the first byte that is not UTF-8.
+func badLine(data []byte) int {
+	line := 1
+	for len(data) > 0 {
+		r, n := utf8.DecodeRune(data)
+		if r == utf8.RuneError && n == 1 {
+			break
+		}
+		if r == '\n' {
+			line++
+		}
+		data = data[n:]
+	}
+	return line
+}
+
+// parseText reads hosts as Hadoop's HostsFileReader does: separated by blanks, # begins a comment where a word begins, and
+// commas separate nothing. A lone CR ends a line: were it a blank, a comment of an old Mac would swallow the file.
+func (f *hostFile) parseText(text string) {
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\n\f", r) }) {
+			if strings.HasPrefix(word, "#") {
+				break
+			}
+			f.add(word, hostEntry{line: number})
+		}
+	}
+}
+
+// joinHosts makes the lists of the two files, either of which may be nil.
+func joinHosts(files Hosts, include, exclude *hostFile) *hostLists {
+	h := &hostLists{IncludeFile: files.Include, ExcludeFile: files.Exclude, Exclude: map[string]exclusion{}, Maintenance: map[string]time.Time{}}
+	for _, f := range []*hostFile{include, exclude} {
+		if f == nil {
+			continue
+		}
+		if f.including {
+			h.Include = map[string]bool{}
+		}
+		for _, e := range f.entries {
+			if f.including {
+				h.Include[e.key] = true
+			}
+			switch {
+			case e.admin == adminDecommissioned, e.admin == "" && !f.including:
+				h.Exclude[e.key] = exclusion{Timeout: e.timeout, ByInclude: f.including}
+			case e.admin == adminMaintenance:
+				h.Maintenance[e.key] = e.until
+			}
+		}
+	}
+	return h
+}
+
+// readHosts reads both files whole. What YARN takes for "everybody is welcome" is refused: a file that is not there, an
+// include file without hosts, and an exclude file that lost every byte while it had hosts.
+func readHosts(files Hosts, inForce *hostLists) (*hostLists, error) {
+	include, err1 := readHostFile(files.Include, true)
+	exclude, err2 := readHostFile(files.Exclude, false)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if include != nil && len(include.entries) == 0 {
+		return nil, fmt.Errorf("%s: names no host, and nobody could stay: name the nodes, or leave hosts.include empty in the coordinator's settings", files.Include)
+	}
+	h := joinHosts(files, include, exclude)
+	if exclude != nil && exclude.blank && inForce != nil && len(inForce.Exclude) > 0 {
+		return nil, fmt.Errorf("%s: is empty, and may have been cut short: %d hosts are excluded now; to let them all back in, write a line such as # nobody", files.Exclude, len(inForce.Exclude))
+	}
+	return h, nil
+}
+
+// readHostFile reads one file; no path, no file. It blocks as long as the disk does.
+func readHostFile(path string, including bool) (*hostFile, error) {
+	if path == "" {
+		return nil, nil
+	}
+	data, err := readSteady(path)
+	if err != nil {
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			err = e.Err // the path stands before it already
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f := parseHosts(path, including, data)
+	return f, f.err()
+}
+
+// readSteady reads a regular file that nobody writes to meanwhile. Opened so, a pipe without a writer does not block.
+func readSteady(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	before, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !before.Mode().IsRegular():
+		return nil, errors.New("is no regular file")
+	case before.Size() > maxHostFileBytes:
+		return nil, fmt.Errorf("has %d bytes: at most %d", before.Size(), maxHostFileBytes)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxHostFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	after, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) != before.Size() || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
+		return nil, errors.New("was written to while it was read: try again, and put new versions in place with mv")
+	}
+	return data, nil
+}

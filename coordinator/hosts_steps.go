@@ -1,0 +1,175 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// byHosts marks an order as the host files'. They take back what they ordered and nothing else: a node that an operator
+// decommissioned by name is none of theirs.
+const byHosts = "hosts"
+
+// forced is how a decommission ended that was given no time. The node is there still, and may say what became of its blocks.
+const forced outcome = "forced"
+
+const (
+	evHosts        = "HostsRefreshed"
+	evHostsRefused = "HostsRefused"
+)
+
+// errExcluded is why a node may not join, or not come back.
+var errExcluded = errors.New("kept out by the host files")
+
+// hostsState is what the machine knows of host files.
+type hostsState struct {
+	Lists   *hostLists `json:"lists,omitempty"` // in force; nil: there are none
+	Since   time.Time  `json:"since,omitzero"`
+	Refused *refusal   `json:"refused,omitempty"` // since the lists in force were read
+}
+
+// refusal is why a later reading of the files counts for nothing.
+type refusal struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+}
+
+// touched are the nodes that a command is about.
+func (m *machine) touched(c command) []string {
+	if c.Do == doHosts {
+		return slices.Sorted(maps.Keys(m.Nodes))
+	}
+	return c.Nodes
+}
+
+// hostsAfter is what c makes of the lists, and the event that tells it. The same refusal again is no news.
+func (m *machine) hostsAfter(c command) (hostsState, []event) {
+	h := m.Hosts
+	s := step{cmd: c, last: m.LastEvent}
+	switch {
+	case c.Do == doHosts && (!h.Lists.equal(c.Hosts) || h.Refused != nil):
+		h = hostsState{Lists: c.Hosts, Since: c.At}
+		if l := c.Hosts; l == nil {
+			s.tell(evHosts, "lists", "none")
+		} else {
+			s.tell(evHosts, "include", l.IncludeFile, "included", countIf(l.Include != nil, len(l.Include)),
+				"exclude", l.ExcludeFile, "excluded", strconv.Itoa(len(l.Exclude)))
+		}
+	case c.Do == doRefuseHosts && (h.Refused == nil || h.Refused.Reason != c.Reason):
+		h.Refused = &refusal{At: c.At, Reason: c.Reason}
+		s.tell(evHostsRefused, "reason", c.Reason)
+	}
+	return h, s.events
+}
+
+func countIf(counts bool, n int) string {
+	if !counts {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+// refresh does to one node what the lists say: YARN's table (NodesListManager.handleExcludeNodeList), with two things
+// said more closely. Recommissioned is what the files had leave, not what somebody else did. And a node that is away gets
+// its order when it is back, with all of its time.
+func (s *step) refresh() {
+	n, j := &s.node, s.judge()
+	switch {
+	case !j.excluded():
+		s.readmit()
+	case s.cmd.Force:
+		s.force(j)
+	case n.State == Decommissioned:
+	default:
+		o := *s.cmd.Order
+		if j.timeout != nil {
+			o.Timeout = *j.timeout
+		}
+		o.By, o.Reason = byHosts, j.why
+		if n.State == Lost || n.State == Shutdown {
+			s.await(o)
+		} else {
+			s.ask(o)
+		}
+	}
+}
+
+func (s *step) judge() judgement { return s.hosts.judge(s.name, s.node.PeerAddress) }
+
+// readmit takes back what the files ordered. A node that is done, or away, comes back by registering again.
+func (s *step) readmit() {
+	n, d := &s.node, s.node.Decommission
+	if n.State == Active || d == nil || d.Order == nil || d.Order.By != byHosts || d.Outcome == undone {
+		return
+	}
+	switch {
+	case !n.leaving():
+		s.end(undone)
+		s.tell(evRecommissioned, "still", string(n.State))
+	case d.Notice != nil && d.Notice.Kind != echo:
+		s.amend(nil, d.Notice)
+		s.tell(evRecommissioned, "still", "leaving on its own notice")
+	default:
+		s.end(undone)
+		s.activate(evRecommissioned)
+	}
+}
+
+// mayReturn says whether n is done with a decommission that nobody wishes any more: registering makes it ACTIVE.
+func (n node) mayReturn() bool {
+	return n.State == Decommissioned && n.Decommission != nil && n.Decommission.Outcome == undone
+}
+
+// force ends it at once. A node that the lists do not know is shut out; an excluded one is decommissioned.
+func (s *step) force(j judgement) {
+	n := &s.node
+	left, event := Decommissioned, evDecommissioned
+	if j.untracked {
+		left, event = Shutdown, evShutdown
+	}
+	if n.State == Decommissioned || n.State == left && !n.ordered() {
+		return
+	}
+	o := &order{At: s.cmd.At, By: byHosts, Reason: j.why}
+	if d := n.Decommission; n.leaving() || n.ordered() {
+		if d.Order != nil {
+			o.By = d.Order.By
+		}
+		s.amend(o, d.Notice)
+	} else {
+		s.begin(o, nil)
+	}
+	s.end(forced)
+	n.State = left
+	s.tell(event, "outcome", string(forced), "decommission", n.Decommission.ID, "reason", j.why)
+}
+
+// await orders a node that is not there. Its clock starts when it is back: a time to drain in is of no use to a node that
+// spends it away.
+func (s *step) await(o order) {
+	n, d := &s.node, s.node.Decommission
+	switch {
+	case !n.ordered():
+		n.Decommission = &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, EndedAt: s.cmd.At, Outcome: silenced, Order: &o}
+		s.tell(evDecommissioning, "decommission", n.Decommission.ID, "reason", o.Reason, "still", string(n.State))
+	case d.Order.Timeout != o.Timeout:
+		o.At, o.By, o.Reason = d.Order.At, d.Order.By, d.Order.Reason
+		s.amend(&o, d.Notice)
+		s.tell(evDeadline, "decommission", d.ID, "still", string(n.State))
+	}
+}
+
+// admit says whether a node may register. One that is leaving may, to be heard until it is done; so may one that is done
+// and only repeats itself to a coordinator that came back.
+func (s *step) admit() error {
+	j := s.hosts.judge(s.name, s.cmd.Facts.PeerAddress)
+	n := s.node
+	same := n.State != "" && n.Incarnation == s.cmd.Facts.Incarnation
+	if !j.excluded() || same && (n.leaving() || n.ordered() || n.State == Decommissioned && s.cmd.Reattach) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errExcluded, j.why)
+}
