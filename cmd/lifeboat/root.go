@@ -45,6 +45,8 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		doctorCommand(),
 		eventsCommand(),
 	)
+	group("Disks",
+	)
 	group("Blocks",
 		blocksCommand(),
 		locateCommand(),
@@ -54,8 +56,10 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 	group("Setting up",
 		tlsCommand(),
 		configCommand(),
+		serviceCommand(),
 		versionCommand(),
 	)
+	root.AddCommand(manCommand())
 	return root
 }
 

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kardianos/service"
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/systemd"
+	"github.com/lifeboat/lifeboat/systemd/units"
+)
+
+func serviceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "service",
+		Short: "Let the service manager of this host run a daemon, where no package does",
+		Long: `Lets the service manager of this host run the agent (or, named, the coordinator or the sidecar) with this very program
+and /etc/lifeboat/DAEMON.yaml. On systemd it is the unit of the packages, with its user and directories; other managers get
+a script of the usual kind. Where a package is installed its own units do this: use systemctl.`,
+		Example: `  lifeboat service install
+  lifeboat service start
+  lifeboat service status coordinator`,
+		Args: cobra.ArbitraryArgs,
+		RunE: needsVerb,
+	}
+	verb := func(name, short string, do func(io.Writer, service.Service, string) error) {
+		cmd.AddCommand(&cobra.Command{
+			Use:       name + " [" + strings.Join(units.Daemons(), "|") + "]",
+			Short:     short,
+			Example:   "  lifeboat service " + name + "\n  lifeboat service " + name + " coordinator",
+			Args:      cobra.MaximumNArgs(1),
+			ValidArgs: units.Daemons(),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				daemon := "agent"
+				if len(args) > 0 {
+					daemon = args[0]
+				}
+				s, err := managed(daemon)
+				if err != nil {
+					return err
+				}
+				if err := do(cmd.OutOrStdout(), s, daemon); err != nil {
+					return fmt.Errorf("service %s %s: %w", name, daemon, err)
+				}
+				return nil
+			},
+		})
+	}
+	verb("install", "Have a daemon started when the host boots; it is not started now", installService)
+	verb("uninstall", "Stop a daemon and forget it; its settings and what it keeps stay", uninstallService)
+	verb("start", "Start a daemon", startService)
+	verb("stop", "Stop a daemon. An agent that stops decommissions nothing", stopService)
+	verb("status", "Say whether a daemon runs: exit 0 if it does, 1 if it does not, 3 if it is not installed", statusService)
+	return cmd
+}
+
+// unmanaged stands for a daemon towards the library, which could run it as well. Ours run by their verbs.
+type unmanaged struct{}
+
+func (unmanaged) Start(service.Service) error { return nil }
+func (unmanaged) Stop(service.Service) error  { return nil }
+
+// managed is a daemon as the host's service manager sees it.
+func managed(daemon string) (service.Service, error) {
+	if !slices.Contains(units.Daemons(), daemon) {
+		return nil, usagef("service: there is no daemon %q: want %s", daemon, strings.Join(units.Daemons(), ", "))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	unit, err := unitTemplate(daemon)
+	if err != nil {
+		return nil, err
+	}
+	return service.New(unmanaged{}, &service.Config{
+		Name:        units.Name(daemon),
+		DisplayName: units.Name(daemon),
+		Description: "Lifeboat's " + daemon,
+		Executable:  self,
+		Arguments:   []string{daemon, "--config", settingsOf(daemon)},
+		Option:      service.KeyValue{"SystemdScript": unit},
+	})
+}
+
+// unitTemplate is the unit of the packages with a place for another program than theirs, in the library's own words.
+func unitTemplate(daemon string) (string, error) {
+	unit, err := units.Service(daemon)
+	return strings.ReplaceAll(unit, "="+units.Binary+" ", "={{Path | cmdEscape}} "), err
+}
+
+func settingsOf(daemon string) string { return "/etc/lifeboat/" + daemon + ".yaml" }
+
+const (
+	packagedUnits = "/usr/lib/systemd/system"
+	ownUnits      = "/etc/systemd/system"
+)
+
+func installService(w io.Writer, s service.Service, daemon string) error {
+	if systemd.Booted() {
+		name := units.Name(daemon) + ".service"
+		if _, err := os.Stat(filepath.Join(packagedUnits, name)); err == nil {
+			return fmt.Errorf("a package has installed it: systemctl enable --now %s", name)
+		}
+		if err := surround(); err != nil {
+			return err
+		}
+	}
+	if err := s.Install(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s is installed (%s) and starts with the host\n", units.Name(daemon), s.Platform())
+	if _, err := os.Stat(settingsOf(daemon)); errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(w, "it has no settings yet: write %s, then: lifeboat service start %s\n", settingsOf(daemon), daemon)
+	}
+	return nil
+}
+
+// surround makes what systemd's units rely on: their user, their directories, and logind's patience.
+func surround() error {
+	files, err := units.Surrounding()
+	if err != nil {
+		return err
+	}
+	for path, text := range files {
+		path = filepath.Join("/etc", path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	for _, command := range [][]string{
+		{"systemd-sysusers", "lifeboat.conf"},
+		{"systemd-tmpfiles", "--create", "lifeboat.conf"},
+		{"systemctl", "kill", "--signal=HUP", "systemd-logind.service"}, // it reads its settings again
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
+
+func uninstallService(w io.Writer, s service.Service, daemon string) error {
+	if _, err := s.Status(); errors.Is(err, service.ErrNotInstalled) {
+		return notFoundf("%s is not installed", units.Name(daemon))
+	}
+	if systemd.Booted() {
+		if _, err := os.Stat(filepath.Join(ownUnits, units.Name(daemon)+".service")); err != nil {
+			return fmt.Errorf("it was installed by something else: %w", err)
+		}
+	}
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	if err := s.Uninstall(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s is uninstalled\n", units.Name(daemon))
+	return unsurround()
+}
+
+// unsurround takes back what surround made, once no daemon needs it. The user and its directories stay: files are theirs.
+func unsurround() error {
+	left, err := filepath.Glob(filepath.Join(ownUnits, units.Name("*")+".service"))
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	files, err := units.Surrounding()
+	if err != nil {
+		return err
+	}
+	for path := range files {
+		if err := os.Remove(filepath.Join("/etc", path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func startService(w io.Writer, s service.Service, daemon string) error {
+	if _, err := os.Stat(settingsOf(daemon)); err != nil { // systemd would skip the start and call that a success
+		return fmt.Errorf("it has no settings: %w", err)
+	}
+	if err := s.Start(); err != nil {
+		return err
+	}
+	return statusService(w, s, daemon)
+}
+
+func stopService(w io.Writer, s service.Service, daemon string) error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s is stopped\n", units.Name(daemon))
+	return nil
+}
+
+func statusService(w io.Writer, s service.Service, daemon string) error {
+	state, err := s.Status()
+	switch {
+	case errors.Is(err, service.ErrNotInstalled):
+		return notFoundf("%s is not installed", units.Name(daemon))
+	case err != nil:
+		return err
+	case state != service.StatusRunning:
+		return errors.New("it does not run")
+	}
+	fmt.Fprintf(w, "%s runs\n", units.Name(daemon))
+	return nil
+}
