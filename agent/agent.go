@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -67,12 +68,14 @@ type Agent struct {
 	drains     drains
 	counts     *counters
 	at         listeners
+	aside      sync.WaitGroup // calls that only the end waits for
 }
 
 // Run serves peers and readers, beats, hears notices and drains, until ctx ends. Everything else outlives the drain: a
 // node that falls silent looks dead to those who are about to take its blocks.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
+	defer a.aside.Wait()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	g, life := errgroup.WithContext(life)

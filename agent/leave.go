@@ -210,11 +210,13 @@ func (a *Agent) recommission(ctx context.Context, why error) {
 		}
 	}
 	if p.Begun {
-		call, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		if err := a.beat.Withdraw(call, p.Incident.ID); err != nil {
-			a.log.Debug("the coordinator was not told; the next beats tell it", "err", err)
-		}
+		a.aside.Go(func() { // a coordinator that hangs must not delay the next notice
+			call, cancel := context.WithTimeout(ctx, callTimeout)
+			defer cancel()
+			if err := a.beat.Withdraw(call, p.Incident.ID); err != nil {
+				a.log.Debug("the coordinator was not told; the next beats tell it", "err", err)
+			}
+		})
 	}
 	a.beat.Nudge()
 }

@@ -25,7 +25,7 @@ type node struct {
 	address   string
 	cert, key string
 	cloud     *ec2fake.Service
-	agent     *agent.Agent  // nil: none runs
+	agent     *agent.Agent // nil: none runs
 	system    *operating
 	boots     int           // since the first
 	set       time.Duration // how far its wall clock was put forward

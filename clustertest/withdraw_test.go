@@ -154,3 +154,20 @@ func TestMachineOutlivesItsDeadline(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator that accepts calls and answers none holds up no notice: the next one is acted on as soon as the first was.
+func TestNoticeAfterAWithdrawalWaitsForNobody(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Partition(0, clustertest.Coordinator)
+		c.Withdraw(0)
+		c.Until("the node stays", 5*time.Second, func() bool { return c.Status(0).Status.Notice == nil })
+		c.Notice(0, 120*time.Second)
+		if took := c.Until("the node leaves", 10*time.Second, func() bool { return c.Status(0).Status.Notice != nil }); took > 1200*time.Millisecond {
+			t.Errorf("the second notice was acted on after %s, want within a poll", took)
+		}
+		c.Heal()
+	})
+}
