@@ -41,8 +41,10 @@ policy change at once, the rest needs a restart; a file with faults changes noth
 			if err != nil {
 				return err
 			}
+			thrifty()
 			a, err := agent.New(cmd.Context(), cfg, agent.Deps{
 				Log: log, Identity: id, Version: thisBuild().String(), Logind: preemption.NewLogind(preemption.LogindConfig{Log: log}),
+				Ready: settle,
 			})
 			if err != nil {
 				return err

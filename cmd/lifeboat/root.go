@@ -45,8 +45,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		doctorCommand(),
 		eventsCommand(),
 	)
-	group("Disks",
-	)
+	group("Disks")
 	group("Blocks",
 		blocksCommand(),
 		locateCommand(),

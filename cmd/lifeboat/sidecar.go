@@ -36,8 +36,9 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 			if err != nil {
 				return badConfig(err)
 			}
+			thrifty()
 			s, err := sidecar.New(cmd.Context(), cfg, sidecar.Deps{
-				Log: log, Version: thisBuild().String(), Logind: preemption.NewLogind(preemption.LogindConfig{Log: log}),
+				Log: log, Version: thisBuild().String(), Ready: settle, Logind: preemption.NewLogind(preemption.LogindConfig{Log: log}),
 			})
 			if err != nil {
 				return err
