@@ -20,17 +20,24 @@ type lifeboat struct {
 
 func newLifeboat(ctx context.Context, binary, work string) (*lifeboat, error) {
 	l := &lifeboat{binary: binary, pki: filepath.Join(work, "pki")}
-	for _, args := range [][]string{
-		{"init", "--dir", l.pki},
-		{"issue", "--dir", l.pki, "--coordinator", "coordinator"},
-		{"issue", "--dir", l.pki, "--node", "source"},
-		{"issue", "--dir", l.pki, "--node", "sink"},
-	} {
-		if _, _, err := command(ctx, binary, append([]string{"tls"}, args...)...); err != nil {
-			return nil, err
-		}
+	if err := l.issue(ctx, "source", "sink"); err != nil {
+		return nil, err
 	}
 	return l, nil
+}
+
+// issue makes the certificates of a fleet.
+func (l *lifeboat) issue(ctx context.Context, nodes ...string) error {
+	calls := [][]string{{"init", "--dir", l.pki}, {"issue", "--dir", l.pki, "--coordinator", "coordinator"}}
+	for _, node := range nodes {
+		calls = append(calls, []string{"issue", "--dir", l.pki, "--node", node})
+	}
+	for _, args := range calls {
+		if _, _, err := command(ctx, l.binary, append([]string{"tls"}, args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l *lifeboat) name() string { return "lifeboat" }
@@ -98,8 +105,7 @@ func (f *fleet) start(ctx context.Context, from source) (err error) {
 	if err != nil {
 		return err
 	}
-	conf := fmt.Sprintf("name: coordinator\nlisten: {grpc: %q, http: %q}\ndata_dir: %s\n%s", ports[0], ports[1], f.data("coordinator"), f.tls("coordinator"))
-	if f.coordinator, err = f.daemon(ctx, "coordinator", "coordinator", conf); err != nil {
+	if err := f.coordinate(ctx, ports[0], ports[1]); err != nil {
 		return err
 	}
 	empty := filepath.Join(f.dir, "store")
@@ -118,6 +124,13 @@ func (f *fleet) start(ctx context.Context, from source) (err error) {
 		}
 		return err == nil && json.Unmarshal(answer, &s) == nil && len(s.Peers) == 1 && s.Peers[0].Room >= from.files.Bytes
 	})
+}
+
+// coordinate starts the coordinator.
+func (f *fleet) coordinate(ctx context.Context, grpc, http string) (err error) {
+	conf := fmt.Sprintf("name: coordinator\nlisten: {grpc: %q, http: %q}\ndata_dir: %s\n%s", grpc, http, f.data("coordinator"), f.tls("coordinator"))
+	f.coordinator, err = f.daemon(ctx, "coordinator", "coordinator", conf)
+	return err
 }
 
 func (f *fleet) data(name string) string { return filepath.Join(f.dir, name+".data") }

@@ -1,8 +1,10 @@
-// Command bench measures how fast Lifeboat empties a node, beside rsync on the same disks in the same minutes. It is what
-// `make bench` runs; docs/benchmarks.md says how to read its figures.
+// Command bench measures how fast Lifeboat empties a node, beside rsync on the same disks in the same minutes, how soon it
+// hears of a notice, and what it takes to wait for one. It is what `make bench` runs; docs/benchmarks.md says how to read
+// its figures.
 //
-// It runs the real binaries as an operator would: two agents and a coordinator with certificates of their own, an rsync
-// daemon, and rsync over a private sshd. It measures from outside, through /proc and the manifest, and profiles nothing.
+// It runs the real binaries as an operator would: agents and a coordinator with certificates of their own, an rsync
+// daemon, and rsync over a private sshd; only the clouds are pretend. It measures from outside, through /proc, the
+// manifest and the journal, and profiles nothing.
 package main
 
 import (
@@ -15,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -31,6 +34,7 @@ func main() {
 }
 
 type options struct {
+	suites  []string
 	rounds  int
 	corpora []size
 	dir     string
@@ -43,16 +47,23 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{args: strings.Join(append([]string{"go run ./bench"}, args...), " ")}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&o.rounds, "rounds", 3, "how often each contender runs")
+	f.IntVar(&o.rounds, "rounds", 3, "how often each contender runs, and how many minutes idle processes are watched")
 	f.StringVar(&o.dir, "dir", "", "make the work directory in `DIR` (default: bin/ of the checkout)")
 	f.BoolVar(&o.skipSSH, "skip-ssh", false, "leave out rsync over ssh")
-	f.Float64Var(&o.scale, "scale", 1, "make corpora of this `PART` of their size, for a quick try; records nothing")
+	f.Float64Var(&o.scale, "scale", 1, "make corpora, samples and minutes this `PART` of what they are, for a quick try; records nothing")
+	chosen := f.String("suite", strings.Join(suiteNames(), ","), "`NAMES` of what is measured")
 	names := f.String("corpus", "a,c", "`NAMES` of the corpora: a has many small blocks, c few large ones")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 || o.rounds < 1 || o.scale <= 0 || o.scale > 1 {
 		return o, errors.New("want -rounds of 1 or more, -scale above 0 and at most 1, and no other words")
+	}
+	o.suites = strings.Split(*chosen, ",")
+	for _, name := range o.suites {
+		if !slices.Contains(suiteNames(), name) {
+			return o, fmt.Errorf("-suite %s: there are %s", name, strings.Join(suiteNames(), ", "))
+		}
 	}
 	for name := range strings.SplitSeq(*names, ",") {
 		s, ok := corpora[name]
@@ -65,52 +76,100 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, nil
 }
 
+// bench is what a suite has to measure with.
+type bench struct {
+	options
+	g              *ground
+	binary         string
+	stdout, stderr io.Writer
+}
+
+// suite is a question that the benchmark answers, in tables and figures.
+type suite struct {
+	name    string
+	needs   func(o options) error
+	measure func(context.Context, bench) ([]figure, error)
+}
+
+func suites() []suite {
+	nothing := func(options) error { return nil }
+	return []suite{
+		{"transfer", func(o options) error { return errors.Join(needs("rsync"), needSSH(o.skipSSH)) }, measureTransfer},
+		{"notices", nothing, measureNotices},
+		{"idle", nothing, measureIdle},
+		{"soak", nothing, measureSoak},
+	}
+}
+
+func suiteNames() (names []string) {
+	for _, s := range suites() {
+		names = append(names, s.name)
+	}
+	return names
+}
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(needs("rsync"), needSSH(o.skipSSH)); err != nil {
-		return err
+	chosen := slices.DeleteFunc(suites(), func(s suite) bool { return !slices.Contains(o.suites, s.name) })
+	for _, s := range chosen {
+		if err := s.needs(o); err != nil {
+			return err
+		}
 	}
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
 	}
-	binary, err := build(ctx, root)
-	if err != nil {
+	b := bench{options: o, stdout: stdout, stderr: stderr}
+	if b.binary, err = build(ctx, root); err != nil {
 		return err
 	}
-	g, err := newGround(o.dir, filepath.Join(root, "bin"))
-	if err != nil {
+	if b.g, err = newGround(o.dir, filepath.Join(root, "bin")); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, g.close()) }()
-	if g.trap != nil {
-		fmt.Fprintf(stderr, "chattr +T: %v: figures of many small files may suffer from inodes just freed\n", g.trap)
+	defer func() { err = errors.Join(err, b.g.close()) }()
+	if b.g.trap != nil {
+		fmt.Fprintf(stderr, "chattr +T: %v: figures of many small files may suffer from inodes just freed\n", b.g.trap)
 	}
-
-	contenders, err := prepare(ctx, g, binary, o)
-	if err != nil {
-		return err
-	}
-	r := report{options: o}
 	fmt.Fprintln(stdout, machine())
-	for _, s := range o.corpora {
-		t, err := measure(ctx, g, s, contenders, o.rounds, stderr)
+	latest := filepath.Join(root, "bench", "latest.json")
+	for _, s := range chosen {
+		figures, err := s.measure(ctx, b)
 		if err != nil {
 			return err
 		}
-		r.trials = append(r.trials, t)
-		if err := t.print(stdout); err != nil {
+		if o.scale != 1 {
+			fmt.Fprintf(stderr, "%s: nothing recorded: -scale %g is not the real thing\n", s.name, o.scale)
+			continue
+		}
+		if err := record(latest, s.name, figures); err != nil {
 			return err
 		}
 	}
-	if o.scale != 1 {
-		fmt.Fprintf(stderr, "nothing recorded: -scale %g is not the real thing\n", o.scale)
-		return nil
+	return nil
+}
+
+// measureTransfer empties a node, and lets the others do the same work.
+func measureTransfer(ctx context.Context, b bench) ([]figure, error) {
+	contenders, err := prepare(ctx, b.g, b.binary, b.options)
+	if err != nil {
+		return nil, err
 	}
-	return r.write(filepath.Join(root, "bench", "latest.json"))
+	r := report{options: b.options}
+	for _, s := range b.corpora {
+		t, err := measure(ctx, b.g, s, contenders, b.rounds, b.stderr)
+		if err != nil {
+			return nil, err
+		}
+		r.trials = append(r.trials, t)
+		if err := t.print(b.stdout); err != nil {
+			return nil, err
+		}
+	}
+	return r.figures(), nil
 }
 
 // prepare makes what the contenders keep between rounds: certificates and ssh keys.
@@ -163,7 +222,7 @@ func moduleRoot(ctx context.Context) (string, error) {
 // build makes the binary as `make build` does.
 func build(ctx context.Context, root string) (string, error) {
 	binary := filepath.Join(root, "bin", "lifeboat")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/lifeboat")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s -w", "-o", binary, "./cmd/lifeboat")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w\n%s", binary, err, out)

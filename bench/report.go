@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -170,9 +172,18 @@ func (r report) figures() []figure {
 // rounded keeps three decimals: more would be noise with a straight face.
 func rounded(x float64) float64 { return float64(int64(x*1000+0.5)) / 1000 }
 
-func (r report) write(file string) error {
-	b, err := json.MarshalIndent(r.figures(), "", "  ")
-	if err != nil {
+// record puts the figures of a suite in the place of its last ones; those of other suites stay.
+func record(file, suite string, figures []figure) error {
+	var all []figure
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("add to the figures in %s: %w", file, err)
+	}
+	all = slices.DeleteFunc(all, func(f figure) bool { return f.Suite == suite })
+	if b, err = json.MarshalIndent(append(all, figures...), "", "  "); err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(b, '\n'), 0o644)

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// spread is how long one thing took each time, the shortest first.
+type spread []time.Duration
+
+func newSpread(took []time.Duration) spread { return slices.Sorted(slices.Values(took)) }
+
+func (s spread) mean() time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	var sum time.Duration
+	for _, d := range s {
+		sum += d
+	}
+	return sum / time.Duration(len(s))
+}
+
+// quantile is the least of the times that a share of them, q of 1, does not exceed.
+func (s spread) quantile(q float64) time.Duration {
+	if len(s) == 0 {
+		return 0
+	}
+	const hair = 1e-9 // 0.07 x 100 is a little more than 7
+	rank := int(math.Ceil(q*float64(len(s)) - hair))
+	return s[min(max(rank, 1), len(s))-1]
+}
+
+// stats are the words that a table and the figures have for a spread.
+func (s spread) stats() []stat {
+	return []stat{{"mean", s.mean()}, {"p50", s.quantile(0.5)}, {"p99", s.quantile(0.99)}, {"max", s.quantile(1)}}
+}
+
+type stat struct {
+	name string
+	took time.Duration
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// delay is one line of the table of how long notices took.
+type delay struct {
+	name string
+	spread
+	target map[string]time.Duration // by the name of the stat
+}
+
+// printDelays writes the table for people, at most 100 columns wide. What is over its target has an exclamation mark.
+func printDelays(w io.Writer, delays []delay) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nnotice to durable DecommissionSelf, ms\n%-30s %7s %8s %8s %8s %8s  %s\n",
+		"", "samples", "mean", "p50", "p99", "max", "target")
+	for _, d := range delays {
+		fmt.Fprintf(&b, "%-30s %7d", d.name, len(d.spread))
+		var targets []string
+		for _, m := range d.stats() {
+			limit, limited := d.target[m.name]
+			mark := ""
+			if limited {
+				targets = append(targets, fmt.Sprintf("%s %.0f", m.name, milliseconds(limit)))
+				if m.took > limit {
+					mark = "!"
+				}
+			}
+			fmt.Fprintf(&b, " %8s", number(milliseconds(m.took), 1)+mark)
+		}
+		b.WriteString("  " + strings.Join(targets, ", ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func delayFigures(delays []delay, command string) (all []figure) {
+	for _, d := range delays {
+		for _, m := range d.stats() {
+			all = append(all, alone("notices", d.name+", "+m.name, "ms", milliseconds(m.took), command))
+		}
+	}
+	return all
+}
+
+// alone is a figure that is compared with nothing.
+func alone(suite, name, unit string, value float64, command string) figure {
+	return figure{Suite: suite, Name: name, Value: rounded(value), Unit: unit, Command: command}
+}
