@@ -5,6 +5,9 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // What a program prints goes to a file that it holds itself, so that it needs nobody to read. The supervisor looks after
@@ -21,22 +24,31 @@ func (r run) openOutput() (*os.File, error) {
 	return os.OpenFile(r.path(outputFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 }
 
-// cutOutput keeps only the end of what was printed, if that is much. What is printed while it cuts may be lost, and a
-// file that cannot be cut goes on growing: there is nobody to tell, and the program matters more.
+// cutOutput frees all but the end of what was printed, if that is much. The file keeps its length, with a hole before the
+// end, so that what is printed at the same moment, which may be the last word, is not lost. A file that cannot be cut so
+// goes on growing: there is nobody to tell, and the program matters more.
 func (r run) cutOutput() {
-	f, err := os.OpenFile(r.path(outputFile), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(r.path(outputFile), os.O_WRONLY, 0)
 	if err != nil {
 		return
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || info.Size() <= mostOutput {
+	if err != nil || onDisk(info) <= mostOutput {
 		return
 	}
-	end, err := r.tail(keptOutput)
-	if err == nil && f.Truncate(0) == nil {
-		fmt.Fprintf(f, "[%d bytes were cut here]\n%s", info.Size()-int64(len(end)), end)
+	cut := info.Size() - keptOutput
+	if unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, cut) == nil {
+		_, _ = f.WriteAt(fmt.Appendf(nil, "[%d bytes were cut here]\n", cut), 0)
 	}
+}
+
+// onDisk is how much room a file takes: stat(2) counts in 512 bytes.
+func onDisk(info os.FileInfo) int64 {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return s.Blocks * 512
+	}
+	return info.Size()
 }
 
 // tail is the last part of what was printed.
