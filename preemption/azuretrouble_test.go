@@ -83,10 +83,7 @@ func TestAzureNoticeInTheMiddleOfTroubleIsHeardSoonAfter(t *testing.T) {
 				c.silent(t, time.Minute)
 				// One long outage, then short ones that end at every phase of a poll.
 				for round := range 9 {
-					half := 5 * time.Minute
-					if strings.HasPrefix(name, "endless") {
-						half = 30 * time.Second // a MiB a second, under the race detector
-					}
+					half := longOutage(name) / 2
 					if round > 0 {
 						half = 6*time.Second + time.Duration(round)*65*time.Millisecond
 					}

@@ -93,10 +93,7 @@ func TestGCENoticeInTheMiddleOfTroubleIsHeardSoonAfter(t *testing.T) {
 				c.silent(t, time.Minute)
 				// One long outage, then shorter ones that end at every phase of a poll.
 				for round := range 5 {
-					half := 5 * time.Minute
-					if strings.HasPrefix(name, "endless") {
-						half = time.Minute // each answer costs as much as a hundred others
-					}
+					half := longOutage(name) / 2
 					if round > 0 {
 						half = 20*time.Second + time.Duration(round)*231*time.Millisecond
 					}
