@@ -69,17 +69,17 @@ func TestDiagnosis(t *testing.T) {
 	} {
 		x := well()
 		row.amiss(x)
-		found := ""
+		var found []string
 		for _, f := range x.diagnose() {
 			if f.State == stateOK || f.State == stateUnknown {
 				continue
 			}
-			found += fmt.Sprintf("%s %s: %s -> %s\n", f.State, f.Check, f.Found, f.Remedy)
+			found = append(found, fmt.Sprintf("%s %s: %s -> %s", f.State, f.Check, f.Found, f.Remedy))
 			if f.Check != row.check || f.State != row.state || !strings.Contains(f.Found+f.Remedy, row.words) || f.Remedy == "" {
 				t.Errorf("%s: found %s %s: %s -> %s, want %s %s with %q and a remedy", row.name, f.State, f.Check, f.Found, f.Remedy, row.state, row.check, row.words)
 			}
 		}
-		if (found == "") != (row.check == "") {
+		if (len(found) == 0) != (row.check == "") {
 			t.Errorf("%s: found %q, want %q", row.name, found, row.check)
 		}
 	}

@@ -93,14 +93,14 @@ func TestClientEndsWhatIsLeftAtItsHour(t *testing.T) {
 				if got := time.Since(s.began); got != c.took {
 					t.Errorf("took %s, want %s", got, c.took)
 				}
-				var asked string
+				var asked []string
 				for _, r := range s.asked {
-					asked += strings.Join(r.Nodes, " ")
+					asked = append(asked, r.Nodes...)
 					if !r.LeavingOnly || r.Timeout == nil || r.Timeout.AsDuration() != 0 {
 						t.Errorf("got %v, want an end for those only that are leaving", r)
 					}
 				}
-				if asked != c.asked {
+				if asked := strings.Join(asked, " "); asked != c.asked {
 					t.Errorf("got %q ended, want %q", asked, c.asked)
 				}
 				if got := exitCode(verdict(ended), true); verdict(ended) == nil && c.code != exitDone || verdict(ended) != nil && got != c.code {
