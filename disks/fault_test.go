@@ -98,18 +98,26 @@ func (m watched) disk(t *testing.T, path string) Disk {
 	return Disk{}
 }
 
+// grace is what a machine that is busy with other tests may take on top: how fast a fault is seen is for the log, and
+// for LIFEBOAT_STRICT=1 on a quiet machine, to say.
+const grace = 30 * time.Second
+
 // await waits until a disk is in a state, and says how long that took. DIR in the words stands for the path.
 func (m watched) await(t *testing.T, path string, want Health, why string, within time.Duration) Disk {
 	t.Helper()
 	why = strings.ReplaceAll(why, "DIR", path)
 	start := time.Now()
+	wanted := within
+	if os.Getenv("LIFEBOAT_STRICT") == "" {
+		within += grace
+	}
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
 	for {
 		changed := m.Changed()
 		d := m.disk(t, path)
 		if d.Health == want && strings.Contains(d.Why, why) {
-			t.Logf("%v after %v: %s", d.Health, time.Since(start).Round(time.Millisecond), d.Why)
+			t.Logf("%v after %v, wanted within %v: %s", d.Health, time.Since(start).Round(time.Millisecond), wanted, d.Why)
 			return d
 		}
 		select {

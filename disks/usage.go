@@ -1,7 +1,6 @@
 package disks
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/shirou/gopsutil/v3/disk"
@@ -14,16 +13,7 @@ type Space struct {
 	UsableBytes int64 // what a writer without privileges may still take; never below 0
 }
 
-// Usage asks the kernel for the space at path. It may hang as long as the disk does, and then cannot be stopped: ask a
-// Meter where that matters.
-func Usage(path string) (Space, error) {
-	u, err := disk.Usage(path)
-	if err != nil {
-		return Space{}, fmt.Errorf("ask for the space at %s: %w", path, err)
-	}
-	return space(path, u), nil
-}
-
+// space reads what statfs said of the file system at path.
 func space(path string, u *disk.UsageStat) Space {
 	s := Space{Path: path, TotalBytes: int64(min(u.Total, math.MaxInt64))}
 	// Free is what is available without privileges (f_bavail), with the blocks that are kept for root already taken off.
