@@ -41,6 +41,12 @@ type Deps struct {
 	// Logind tells of the end of the operating system. Nil: nobody is asked, and SIGTERM is never more than that.
 	Logind *preemption.Logind
 
+	// ProbeCommand starts a process that calls disks.ServeProbes. Empty: disks are probed by this process, and one that
+	// hangs holds one of its threads.
+	ProbeCommand []string
+	// Monitor replaces what watches the disks, in tests. Nil: a disks.Monitor.
+	Monitor func(disks.Config) Monitor
+
 	Ready func() // called once the agent serves; may be nil
 }
 
@@ -53,22 +59,24 @@ type Agent struct {
 	log     *slog.Logger
 	started time.Time
 
-	stores     []*migration.Store
-	vault      *migration.Vault
-	receiver   *migration.Receiver
-	reader     *migration.Reader
-	beat       *heartbeat.Client
-	manual     *preemption.Manual
-	cloud      preemption.Cloud // nil: none is listened to
-	directives *directives
-	notices    *preemption.Watcher
-	incidents  *preemption.Keeper[work]
-	meter      *disks.Meter
-	room       roomGauge
-	drains     drains
-	counts     *counters
-	at         listeners
-	aside      sync.WaitGroup // calls that only the end waits for
+	stores      []*migration.Store
+	vault       *migration.Vault
+	receiver    *migration.Receiver
+	reader      *migration.Reader
+	beat        *heartbeat.Client
+	manual      *preemption.Manual
+	cloud       preemption.Cloud // nil: none is listened to
+	directives  *directives
+	notices     *preemption.Watcher
+	incidents   *preemption.Keeper[work]
+	evacuations *evacuations
+	disks       Monitor
+	landing     *landing
+	tally       tally
+	drains      drains
+	counts      *counters
+	at          listeners
+	aside       sync.WaitGroup // calls that only the end waits for
 }
 
 // Run serves peers and readers, beats, hears notices and drains, until ctx ends. Everything else outlives the drain: a
@@ -83,7 +91,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.serve(life) })
 	g.Go(func() error { return a.beat.Run(life) })
 	g.Go(func() error { return a.notices.Run(life) })
-	g.Go(func() error { return a.watchRoom(life) })
+	g.Go(func() error { return a.watchDisks(life) })
+	g.Go(func() error { return a.tellOfDisks(life) })
+	g.Go(func() error { return a.saveDisks(life) })
+	g.Go(func() error { return a.evacuate(life) })
+	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {
 		defer end()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -29,6 +30,7 @@ type Config struct {
 	Workloads    []Workload          `yaml:"workloads"`
 	Drain        Drain               `yaml:"drain"`
 	Receive      Receive             `yaml:"receive"`
+	Disks        Disks               `yaml:"disks"`
 }
 
 // Node is the machine. An empty zone or pool is asked of the cloud.
@@ -77,10 +79,22 @@ type Drain struct {
 	PreCopyBytesPerSecond config.Bytes `yaml:"pre_copy_bytes_per_second"`
 }
 
-// Receive bounds what the agent takes from leaving peers.
+// Receive bounds what the agent takes from leaving peers. Paths are where it may rest beside DataDir.
 type Receive struct {
+	Paths        []string     `yaml:"paths"`
 	ReserveBytes config.Bytes `yaml:"reserve_bytes"`
 	MaxStreams   int          `yaml:"max_streams"`
+}
+
+// Disks says how closely the disks behind all directories are watched. A Limit of 0 is as long as Every; a SampleBytes of
+// 0 leaves the speed of an idle disk unknown.
+type Disks struct {
+	Every       time.Duration `yaml:"every"`
+	Limit       time.Duration `yaml:"limit"`
+	SlowAt      time.Duration `yaml:"slow_at"`
+	SampleBytes config.Bytes  `yaml:"sample_bytes"`
+	// Evacuate carries the blocks off a disk that is dying, without being asked.
+	Evacuate bool `yaml:"evacuate"`
 }
 
 // Default is the configuration of an empty file, which lacks only its coordinators and certificates.
@@ -93,6 +107,7 @@ func Default() Config {
 		Cloud:   preemption.DefaultSettings(),
 		Drain:   Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
 		Receive: Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+		Disks:   Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}
 }
 
@@ -175,6 +190,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	c.validateStores(report)
 	c.validateWorkloads(report)
 	c.Drain.validate(report)
+	c.Disks.validate(report)
 	config.CheckBetween(report, "receive.reserve_bytes", c.Receive.ReserveBytes, 0, math.MaxInt64)
 	config.CheckBetween(report, "receive.max_streams", c.Receive.MaxStreams, 1, maxStreams)
 }
@@ -200,8 +216,7 @@ func (l Listen) validate(report config.Report) {
 var storeName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
 
 func (c *Config) validateStores(report config.Report) {
-	type place struct{ key, path string }
-	taken := []place{{"data_dir", c.DataDir}}
+	taken := places{{"data_dir", c.DataDir}}
 	names := map[string]int{}
 	for i, s := range c.Stores {
 		key := fmt.Sprintf("stores[%d]", i)
@@ -221,17 +236,28 @@ func (c *Config) validateStores(report config.Report) {
 			report(key+".paths", nil, "must name a directory", "list the directories of the store")
 		}
 		for j, path := range s.Paths {
-			key := fmt.Sprintf("%s.paths[%d]", key, j)
-			if !config.CheckDir(report, key, path) {
-				continue
-			}
-			overlap := func(t place) bool { return inside(path, t.path) || inside(t.path, path) }
-			if at := slices.IndexFunc(taken, overlap); at >= 0 {
-				report(key, path, fmt.Sprintf("must be apart from %s %s: no file may be in both", taken[at].key, taken[at].path), "choose another directory")
-			}
-			taken = append(taken, place{key, path})
+			taken.add(report, fmt.Sprintf("%s.paths[%d]", key, j), path)
 		}
 	}
+	for i, path := range c.Receive.Paths {
+		taken.add(report, fmt.Sprintf("receive.paths[%d]", i), path)
+	}
+}
+
+// places are directories that must be apart.
+type places []struct{ key, path string }
+
+func (p *places) add(report config.Report, key, path string) {
+	if !config.CheckDir(report, key, path) {
+		return
+	}
+	for _, t := range *p {
+		if inside(path, t.path) || inside(t.path, path) {
+			report(key, path, fmt.Sprintf("must be apart from %s %s: no file may be in both", t.key, t.path), "choose another directory")
+			break
+		}
+	}
+	*p = append(*p, struct{ key, path string }{key, path})
 }
 
 // inside says whether path is dir or lies in it.
@@ -266,6 +292,24 @@ func (d Drain) validate(report config.Report) {
 	config.CheckBetween(report, "drain.connections_per_peer", d.ConnectionsPerPeer, 1, maxConnections)
 	config.CheckBetween(report, "drain.max_bytes_per_second", d.MaxBytesPerSecond, 0, math.MaxInt64)
 	config.CheckBetween(report, "drain.pre_copy_bytes_per_second", d.PreCopyBytesPerSecond, 0, math.MaxInt64)
+}
+
+// Bounds on how closely disks are watched: probes each second cost little more than they tell, and a disk that nobody
+// asked for ten minutes may be anything. A sample must stay a moment's work.
+const (
+	leastProbeEvery = time.Second
+	mostProbeEvery  = 10 * time.Minute
+	leastProbeLimit = 100 * time.Millisecond
+	mostSample      = 64 << 20
+)
+
+func (d Disks) validate(report config.Report) {
+	config.CheckBetween(report, "disks.every", d.Every, leastProbeEvery, mostProbeEvery)
+	if d.Limit != 0 {
+		config.CheckBetween(report, "disks.limit", d.Limit, leastProbeLimit, max(d.Every, leastProbeEvery))
+	}
+	config.CheckBetween(report, "disks.slow_at", d.SlowAt, time.Millisecond, max(cmp.Or(d.Limit, d.Every), time.Millisecond))
+	config.CheckBetween(report, "disks.sample_bytes", d.SampleBytes, 0, mostSample)
 }
 
 func oneOf(report config.Report, key, value string, words ...string) {

@@ -38,6 +38,7 @@ func TestConfigMinimal(t *testing.T) {
 		Workloads: []Workload{{Name: "spark-worker", Type: "spark", Unit: "spark-worker.service"}},
 		Drain:     Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
 		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+		Disks:     Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

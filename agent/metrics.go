@@ -12,7 +12,7 @@ import (
 // metrics serves the agent's figures. They are read off the same status that the heartbeat carries, when asked.
 func (a *Agent) metrics() http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a}, a.counts)
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a}, diskFigures{a}, a.counts)
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 

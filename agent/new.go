@@ -17,7 +17,6 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
@@ -39,8 +38,10 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if got := deps.Identity.Name(); got.Role != certs.RoleNode || got.Name != cfg.Node.Name {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
-	a := &Agent{cfg: cfg, file: cfg, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual(), meter: disks.NewMeter(roomEvery)}
-	a.limits.Store(&limits{cfg.Drain, cfg.Receive, cfg.Policy})
+	a := &Agent{cfg: cfg, file: cfg, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual()}
+	a.limits.Store(limitsOf(cfg))
+	a.disks = a.newMonitor()
+	a.landing = &landing{agent: a}
 	defer func() {
 		if err != nil {
 			a.close()
@@ -62,12 +63,12 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, err
 	}
 	if a.receiver, err = migration.NewReceiver(migration.ReceiverConfig{
-		Stores: a.stores, Vault: a.vault, Room: a.roomAt, Admit: a.admit, Landed: a.landed,
+		Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed,
 		MaxStreams: cfg.Receive.MaxStreams, Log: a.log,
 	}); err != nil {
 		return nil, err
 	}
-	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Log: a.log, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
+	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
 	a.resume()
 	if len(cfg.Workloads) > 0 {
 		a.log.Warn("workloads are not told of a drain by this version", "workloads", len(cfg.Workloads))
@@ -83,8 +84,11 @@ func (a *Agent) openStores() (err error) {
 		}
 		a.stores = append(a.stores, store)
 	}
-	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir)); err != nil {
+	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
 		return err
+	}
+	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations")); err != nil {
+		a.log.Error("what was to be evacuated is forgotten", "err", err)
 	}
 	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
 		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.synced,
@@ -248,7 +252,7 @@ func (a *Agent) landed(blocks []migration.Held) {
 	for i, h := range blocks {
 		words[i] = apiHeld(h)
 	}
-	a.room.held(blocks)
+	a.tally.add(blocks)
 	a.beat.Landed(words...)
 }
 

@@ -38,11 +38,15 @@ func (a *Agent) copyAhead(ctx context.Context) {
 
 // newDrain prepares to carry all that this node has, but for what the incident's ledger says is elsewhere.
 func (a *Agent) newDrain(incident string, cap config.Bytes) (*migration.Drain, error) {
-	return migration.NewDrain(migration.DrainConfig{
-		Node: a.cfg.Node.Name, Incident: incident, Dir: a.incidents.Dir(incident), Stores: a.stores, Vault: a.vault,
+	return migration.NewDrain(a.drainConfig(incident, a.incidents.Dir(incident), cap))
+}
+
+func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
+	return migration.DrainConfig{
+		Node: a.cfg.Node.Name, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Disks: a.landing,
 		Settle: a.receiver.Settle, Peers: a.peers, Dial: a.dialPeer, Connections: a.limits.Load().Drain.ConnectionsPerPeer,
 		MaxBytesPerSecond: int64(cap), Log: a.log,
-	})
+	}
 }
 
 // estimate is how long it would take to empty the node of what is still on it, as far as copying ahead has looked. Zero:

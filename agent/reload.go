@@ -13,6 +13,12 @@ type limits struct {
 	Drain   Drain
 	Receive Receive
 	Policy  preemption.Policy
+	// Evacuate is disks.evacuate.
+	Evacuate bool
+}
+
+func limitsOf(cfg Config) *limits {
+	return &limits{cfg.Drain, cfg.Receive, cfg.Policy, cfg.Disks.Evacuate}
 }
 
 // policy says how far the node goes for which kind of notice.
@@ -21,11 +27,16 @@ func (a *Agent) policy() preemption.Policy { return a.limits.Load().Policy }
 // Reload takes over those settings of a new configuration that may change while the agent runs, also in the middle of a
 // drain; a policy holds for what is noticed from then on. It returns the sections that differ and were left alone: they need a restart.
 func (a *Agent) Reload(cfg Config) (left []string) {
-	now := &limits{cfg.Drain, cfg.Receive, cfg.Policy}
+	now := limitsOf(cfg)
 	if now.Receive.MaxStreams != a.file.Receive.MaxStreams {
 		left = append(left, "receive.max_streams")
 	}
+	if !slices.Equal(now.Receive.Paths, a.file.Receive.Paths) {
+		left = append(left, "receive.paths")
+	}
 	a.limits.Store(now)
+	a.disks.SetReserve(reserve(cfg.Receive))
+	cfg.Disks.Evacuate = a.file.Disks.Evacuate // was taken over; the rest of its section is not
 	a.drains.limit(now.Drain)
 
 	old, wanted := reflect.ValueOf(a.file), reflect.ValueOf(cfg)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -14,19 +15,22 @@ func TestReload(t *testing.T) {
 	old.Node.Name, old.Coordinators = "host-a", []string{"10.0.0.1:7411"}
 	a := &Agent{cfg: old, file: old}
 	a.cfg.Node.Zone = "us-east-1a" // filled in by the cloud: no change of the file's
-	a.limits.Store(&limits{old.Drain, old.Receive, nil})
+	a.disks = disks.New(disks.Config{})
+	a.limits.Store(limitsOf(old))
 
 	now := old
 	now.Drain.Timeout, now.Receive.ReserveBytes = 2*time.Hour, 7
+	now.Disks.Evacuate = false
 	now.Policy = preemption.Policy{preemption.KindRebalance: preemption.StanceDrain}
 	if left := a.Reload(now); len(left) != 0 {
 		t.Errorf("got %v left alone, want all taken over", left)
 	}
-	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || got.Receive.ReserveBytes != 7 || a.policy().Stance(preemption.KindRebalance) != preemption.StanceDrain {
+	if got := a.limits.Load(); got.Drain.Timeout != 2*time.Hour || got.Receive.ReserveBytes != 7 || got.Evacuate || a.policy().Stance(preemption.KindRebalance) != preemption.StanceDrain {
 		t.Errorf("got %+v", got)
 	}
 	now.Coordinators, now.Receive.MaxStreams, now.Listen.HTTP = []string{"10.0.0.2:7411"}, 3, "127.0.0.1:1"
-	if left, want := a.Reload(now), []string{"coordinators", "listen", "receive.max_streams"}; !slices.Equal(left, want) {
+	now.Disks.Every, now.Receive.Paths = time.Minute, []string{"/mnt/spare"}
+	if left, want := a.Reload(now), []string{"coordinators", "disks", "listen", "receive.max_streams", "receive.paths"}; !slices.Equal(left, want) {
 		t.Errorf("got %v left alone, want %v", left, want)
 	}
 }

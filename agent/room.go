@@ -11,27 +11,23 @@ import (
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
-// roomEvery is how old an answer about a disk's room may be.
-const roomEvery = time.Second
+// headlineEvery is how old the line may be that the service manager shows.
+const headlineEvery = time.Second
 
-// roomGauge is what the heartbeat says of disks and of what landed here: looked up in the background, because a status
-// must be ready at once, whatever a disk does.
-type roomGauge struct {
-	mu     sync.Mutex
-	disks  []*api.Disk
-	room   int64
+// tally counts what landed here.
+type tally struct {
+	mu     sync.Mutex // guards what follows
 	blocks int64
 	bytes  int64
 }
 
-// watchRoom keeps the gauge fresh until ctx ends.
-func (a *Agent) watchRoom(ctx context.Context) error {
+// tellManager keeps the service manager told until ctx ends.
+func (a *Agent) tellManager(ctx context.Context) error {
 	a.countHeld()
-	tick := time.NewTicker(roomEvery)
+	tick := time.NewTicker(headlineEvery)
 	defer tick.Stop()
 	said := ""
 	for {
-		a.lookAtDisks(ctx)
 		if line := headline(a.status()); line != said {
 			said = line
 			if err := systemd.Status("%s", line); err != nil {
@@ -71,56 +67,26 @@ func (a *Agent) countHeld() {
 			all = append(all, h)
 		}
 		if len(all) == 1024 {
-			a.room.held(all)
+			a.tally.add(all)
 			all = all[:0]
 		}
 	}
-	a.room.held(all)
+	a.tally.add(all)
 }
 
-func (r *roomGauge) held(blocks []migration.Held) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (t *tally) add(blocks []migration.Held) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, h := range blocks {
-		r.blocks++
-		r.bytes += h.Bytes
+		t.blocks++
+		t.bytes += h.Bytes
 	}
 }
 
-func (a *Agent) lookAtDisks(ctx context.Context) {
-	var found []*api.Disk
-	for _, p := range a.diskPaths() {
-		s, err := a.meter.Space(ctx, p)
-		d := &api.Disk{Path: p, Health: "HEALTHY", TotalBytes: s.TotalBytes, UsableBytes: max(0, s.UsableBytes-int64(a.limits.Load().Receive.ReserveBytes))}
-		if err != nil {
-			d.Health, d.UsableBytes = "IO_HANG", 0 // no answer is not room
-		}
-		found = append(found, d)
-	}
-	room := a.receiver.Room()
-	a.room.mu.Lock()
-	defer a.room.mu.Unlock()
-	a.room.disks, a.room.room = found, room
-}
-
-// diskPaths are the directories whose disks matter to this node.
-func (a *Agent) diskPaths() []string {
-	paths := []string{a.cfg.DataDir}
-	for _, s := range a.cfg.Stores {
-		paths = append(paths, s.Paths...)
-	}
-	return paths
-}
-
-// roomAt says how much may still be written below a path.
-func (a *Agent) roomAt(path string) (int64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*roomEvery)
-	defer cancel()
-	s, err := a.meter.Space(ctx, path)
-	if err != nil {
-		return 0, err
-	}
-	return max(0, s.UsableBytes-int64(a.limits.Load().Receive.ReserveBytes)), nil
+func (t *tally) read() (blocks, bytes int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.blocks, t.bytes
 }
 
 // retryNoticed is when a peer may ask a node under notice again: the notice may be withdrawn.

@@ -21,7 +21,8 @@ import (
 // socketServer speaks api.Local, and serves blocks and the page to who may open the socket.
 func (a *Agent) socketServer() *http.Server {
 	calls := grpc.NewServer(grpc.UnaryInterceptor(localsock.Gate(a.log,
-		api.Local_DecommissionSelf_FullMethodName, api.Local_Cancel_FullMethodName, api.Local_Simulate_FullMethodName)))
+		api.Local_DecommissionSelf_FullMethodName, api.Local_Cancel_FullMethodName, api.Local_Simulate_FullMethodName,
+		api.Local_EvacuateDisk_FullMethodName)))
 	api.RegisterLocalServer(calls, &local{agent: a})
 	page := http.NewServeMux()
 	page.Handle("/blocks/", a.reader)
@@ -77,6 +78,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.provider(),
 	}
 	a.addNotices(s)
+	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
 	s.Incarnation, _ = incarnation(a.cfg.DataDir)
 	if !answered.IsZero() {
 		s.LastHeartbeat = durationpb.New(time.Since(answered))

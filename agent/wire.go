@@ -22,23 +22,26 @@ func (a *Agent) status() *api.Status {
 			s.Drain.Phase = string(preemption.StancePreCopy)
 		}
 	} else if p, open := a.incidents.Open(); open && p.Work.Drained != nil { // drained before a restart
-		sum := p.Work.Drained
-		s.Drain = &api.DrainProgress{
-			Phase: string(migration.PhaseDrained), BlocksTotal: sum.Moved.Blocks + sum.Lost.Blocks,
-			BlocksMoved: sum.Moved.Blocks, BlocksLost: sum.Lost.Blocks, BlocksSkipped: sum.Skipped.Blocks,
-			BytesTotal: sum.Moved.Bytes + sum.Lost.Bytes, BytesMoved: sum.Moved.Bytes,
-		}
+		s.Drain = apiSummary(p.Work.Drained)
 	}
 	for _, st := range a.cfg.Stores {
 		s.Stores = append(s.Stores, &api.StoreInfo{Name: st.Name, Kind: st.Kind, Layout: st.Layout, Land: st.Land})
 	}
-	a.room.mu.Lock()
-	defer a.room.mu.Unlock()
-	s.Disks, s.RoomBytes, s.HeldBlocks, s.HeldBytes = a.room.disks, a.room.room, a.room.blocks, a.room.bytes
-	if s.Notice != nil {
-		s.RoomBytes = 0 // nothing is taken under notice
+	s.Disks = a.diskStates()
+	if s.Notice == nil { // nothing is taken under notice
+		s.RoomBytes = a.receiver.Room()
 	}
+	s.HeldBlocks, s.HeldBytes = a.tally.read()
 	return s
+}
+
+// apiSummary is a drain that is over, as its progress.
+func apiSummary(sum *migration.Summary) *api.DrainProgress {
+	return &api.DrainProgress{
+		Phase: string(migration.PhaseDrained), BlocksTotal: sum.Moved.Blocks + sum.Lost.Blocks,
+		BlocksMoved: sum.Moved.Blocks, BlocksLost: sum.Lost.Blocks, BlocksSkipped: sum.Skipped.Blocks,
+		BytesTotal: sum.Moved.Bytes + sum.Lost.Bytes, BytesMoved: sum.Moved.Bytes,
+	}
 }
 
 // apiNotice is the open incident, nil when there is none that asks for anything yet.

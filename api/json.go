@@ -54,16 +54,29 @@ type NoticeJSON struct {
 	Incident string     `json:"incident"`
 }
 
-// DiskJSON is a disk that a node has stores or its vault on.
+// DiskJSON is what stands behind a directory that a node has a store or landed blocks in.
 type DiskJSON struct {
-	Path   string `json:"path"`
-	Health string `json:"health"`
-	Total  int64  `json:"total_bytes"`
-	Usable int64  `json:"usable_bytes"`
-	// Nobody measures these yet.
-	Slots               *int64 `json:"slots"`
-	FlushBytesPerSecond *int64 `json:"flush_bytes_per_second"`
-	FetchBytesPerSecond *int64 `json:"fetch_bytes_per_second"`
+	Path                string   `json:"path"`
+	Health              string   `json:"health"`
+	Why                 string   `json:"why"`
+	Since               *float64 `json:"since_seconds"`
+	Total               int64    `json:"total_bytes"`
+	Usable              int64    `json:"usable_bytes"`
+	Free                int64    `json:"free_bytes"`
+	Reserved            int64    `json:"reserved_bytes"`
+	Slots               *int64   `json:"slots"`
+	FreeSlots           *int64   `json:"free_slots"`
+	Inodes              *int64   `json:"inodes"`
+	InodesFree          *int64   `json:"inodes_free"`
+	FlushBytesPerSecond *int64   `json:"flush_bytes_per_second"`
+	FetchBytesPerSecond *int64   `json:"fetch_bytes_per_second"`
+	Errors              int64    `json:"errors"`
+	Mount               string   `json:"mount"`
+	Device              string   `json:"device"`
+	FileSystem          string   `json:"filesystem"`
+	Kind                string   `json:"kind"`
+	Unwell              bool     `json:"unwell"`
+	Closed              bool     `json:"closed"`
 }
 
 // DrainJSON is how far a drain is.
@@ -191,7 +204,13 @@ func NoticeToJSON(n *Notice, now time.Time) *NoticeJSON {
 func DisksToJSON(disks []*Disk) []DiskJSON {
 	out := make([]DiskJSON, 0, len(disks))
 	for _, d := range disks {
-		out = append(out, DiskJSON{Path: d.GetPath(), Health: d.GetHealth(), Total: d.GetTotalBytes(), Usable: d.GetUsableBytes()})
+		out = append(out, DiskJSON{
+			Path: d.GetPath(), Health: d.GetHealth(), Why: d.GetWhy(), Since: Seconds(d.GetSince()),
+			Total: d.GetTotalBytes(), Usable: d.GetUsableBytes(), Free: d.GetFreeBytes(), Reserved: d.GetReservedBytes(),
+			Slots: d.Slots, FreeSlots: d.FreeSlots, Inodes: d.Inodes, InodesFree: d.InodesFree,
+			FlushBytesPerSecond: d.FlushBytesPerSecond, FetchBytesPerSecond: d.FetchBytesPerSecond, Errors: d.GetErrors(),
+			Mount: d.GetMount(), Device: d.GetDevice(), FileSystem: d.GetFilesystem(), Kind: d.GetKind(), Unwell: d.GetUnwell(), Closed: d.GetClosed(),
+		})
 	}
 	return out
 }

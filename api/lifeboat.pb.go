@@ -587,14 +587,32 @@ func (x *PeerProgress) GetTrouble() string {
 	return ""
 }
 
+// Disk is what stands behind one directory. Several directories may share a device, and then its room and its speed.
 type Disk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	Health        string                 `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"`
-	TotalBytes    int64                  `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
-	UsableBytes   int64                  `protobuf:"varint,4,opt,name=usable_bytes,json=usableBytes,proto3" json:"usable_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Path                string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Health              string                 `protobuf:"bytes,2,opt,name=health,proto3" json:"health,omitempty"` // UNKNOWN, HEALTHY, SLOW, HIGH_USAGE, READ_ONLY, READ_WRITE_FAILURE, IO_HANG, CRITICAL, MISSING
+	TotalBytes          int64                  `protobuf:"varint,3,opt,name=total_bytes,json=totalBytes,proto3" json:"total_bytes,omitempty"`
+	UsableBytes         int64                  `protobuf:"varint,4,opt,name=usable_bytes,json=usableBytes,proto3" json:"usable_bytes,omitempty"` // what may still be promised to leaving peers
+	Why                 string                 `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`                                     // empty: well
+	Since               *durationpb.Duration   `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`                                 // for how long it has been in this health; absent: not known
+	Mount               string                 `protobuf:"bytes,7,opt,name=mount,proto3" json:"mount,omitempty"`
+	Device              string                 `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"` // its name, else its number; empty: not known
+	Filesystem          string                 `protobuf:"bytes,9,opt,name=filesystem,proto3" json:"filesystem,omitempty"`
+	Kind                string                 `protobuf:"bytes,10,opt,name=kind,proto3" json:"kind,omitempty"`                                         // hdd, ssd; empty: not said
+	FreeBytes           int64                  `protobuf:"varint,11,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`             // as the file system says
+	ReservedBytes       int64                  `protobuf:"varint,12,opt,name=reserved_bytes,json=reservedBytes,proto3" json:"reserved_bytes,omitempty"` // for blocks under way
+	Inodes              *int64                 `protobuf:"varint,13,opt,name=inodes,proto3,oneof" json:"inodes,omitempty"`                              // absent: not counted
+	InodesFree          *int64                 `protobuf:"varint,14,opt,name=inodes_free,json=inodesFree,proto3,oneof" json:"inodes_free,omitempty"`
+	Slots               *int64                 `protobuf:"varint,15,opt,name=slots,proto3,oneof" json:"slots,omitempty"` // blocks that the whole disk would hold; absent: its size is not known
+	FreeSlots           *int64                 `protobuf:"varint,16,opt,name=free_slots,json=freeSlots,proto3,oneof" json:"free_slots,omitempty"`
+	FlushBytesPerSecond *int64                 `protobuf:"varint,17,opt,name=flush_bytes_per_second,json=flushBytesPerSecond,proto3,oneof" json:"flush_bytes_per_second,omitempty"` // absent: not known, which is not fast
+	FetchBytesPerSecond *int64                 `protobuf:"varint,18,opt,name=fetch_bytes_per_second,json=fetchBytesPerSecond,proto3,oneof" json:"fetch_bytes_per_second,omitempty"`
+	Errors              int64                  `protobuf:"varint,19,opt,name=errors,proto3" json:"errors,omitempty"` // of the last ten minutes
+	Unwell              bool                   `protobuf:"varint,20,opt,name=unwell,proto3" json:"unwell,omitempty"` // neither takes blocks nor is merely full
+	Closed              bool                   `protobuf:"varint,21,opt,name=closed,proto3" json:"closed,omitempty"` // takes no blocks because an operator had it evacuated
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Disk) Reset() {
@@ -653,6 +671,125 @@ func (x *Disk) GetUsableBytes() int64 {
 		return x.UsableBytes
 	}
 	return 0
+}
+
+func (x *Disk) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *Disk) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Disk) GetMount() string {
+	if x != nil {
+		return x.Mount
+	}
+	return ""
+}
+
+func (x *Disk) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Disk) GetFilesystem() string {
+	if x != nil {
+		return x.Filesystem
+	}
+	return ""
+}
+
+func (x *Disk) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Disk) GetFreeBytes() int64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *Disk) GetReservedBytes() int64 {
+	if x != nil {
+		return x.ReservedBytes
+	}
+	return 0
+}
+
+func (x *Disk) GetInodes() int64 {
+	if x != nil && x.Inodes != nil {
+		return *x.Inodes
+	}
+	return 0
+}
+
+func (x *Disk) GetInodesFree() int64 {
+	if x != nil && x.InodesFree != nil {
+		return *x.InodesFree
+	}
+	return 0
+}
+
+func (x *Disk) GetSlots() int64 {
+	if x != nil && x.Slots != nil {
+		return *x.Slots
+	}
+	return 0
+}
+
+func (x *Disk) GetFreeSlots() int64 {
+	if x != nil && x.FreeSlots != nil {
+		return *x.FreeSlots
+	}
+	return 0
+}
+
+func (x *Disk) GetFlushBytesPerSecond() int64 {
+	if x != nil && x.FlushBytesPerSecond != nil {
+		return *x.FlushBytesPerSecond
+	}
+	return 0
+}
+
+func (x *Disk) GetFetchBytesPerSecond() int64 {
+	if x != nil && x.FetchBytesPerSecond != nil {
+		return *x.FetchBytesPerSecond
+	}
+	return 0
+}
+
+func (x *Disk) GetErrors() int64 {
+	if x != nil {
+		return x.Errors
+	}
+	return 0
+}
+
+func (x *Disk) GetUnwell() bool {
+	if x != nil {
+		return x.Unwell
+	}
+	return false
+}
+
+func (x *Disk) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
 }
 
 type StoreInfo struct {
@@ -3255,6 +3392,102 @@ func (x *CoordinatorStatus) GetHosts() *HostLists {
 	return nil
 }
 
+type EvacuateDiskRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`      // a directory of the configuration, or one that holds some
+	Cancel        bool                   `protobuf:"varint,2,opt,name=cancel,proto3" json:"cancel,omitempty"` // take it back: stop, and put blocks there again
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvacuateDiskRequest) Reset() {
+	*x = EvacuateDiskRequest{}
+	mi := &file_lifeboat_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvacuateDiskRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvacuateDiskRequest) ProtoMessage() {}
+
+func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
+func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *EvacuateDiskRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *EvacuateDiskRequest) GetCancel() bool {
+	if x != nil {
+		return x.Cancel
+	}
+	return false
+}
+
+type EvacuateDiskReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Evacuations   []*Evacuation          `protobuf:"bytes,1,rep,name=evacuations,proto3" json:"evacuations,omitempty"` // one for each directory
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvacuateDiskReply) Reset() {
+	*x = EvacuateDiskReply{}
+	mi := &file_lifeboat_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvacuateDiskReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvacuateDiskReply) ProtoMessage() {}
+
+func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
+func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
+	if x != nil {
+		return x.Evacuations
+	}
+	return nil
+}
+
 type DecommissionSelfRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Timeout       *durationpb.Duration   `protobuf:"bytes,1,opt,name=timeout,proto3" json:"timeout,omitempty"` // absent: no deadline is known
@@ -3265,7 +3498,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3277,7 +3510,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3290,7 +3523,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -3317,7 +3550,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3562,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3575,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -3367,7 +3600,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3612,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3625,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
 }
 
 type AgentStatus struct {
@@ -3406,20 +3639,21 @@ type AgentStatus struct {
 	LastHeartbeat      *durationpb.Duration   `protobuf:"bytes,7,opt,name=last_heartbeat,json=lastHeartbeat,proto3" json:"last_heartbeat,omitempty"`                // age of the last one answered; absent: none yet
 	CoordinatorTrouble string                 `protobuf:"bytes,8,opt,name=coordinator_trouble,json=coordinatorTrouble,proto3" json:"coordinator_trouble,omitempty"` // empty: well
 	Peers              []*Peer                `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
-	Manifest           *ManifestSummary       `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"` // of the last drain, once it ended
-	Provider           string                 `protobuf:"bytes,11,opt,name=provider,proto3" json:"provider,omitempty"` // whose notices are listened for: ec2, gce, azure, none
-	Sources            []*SourceHealth        `protobuf:"bytes,12,rep,name=sources,proto3" json:"sources,omitempty"`   // of the sources that ask a service
-	Notices            []*NoticeInForce       `protobuf:"bytes,13,rep,name=notices,proto3" json:"notices,omitempty"`   // of the open incident
-	Changes            *durationpb.Duration   `protobuf:"bytes,14,opt,name=changes,proto3" json:"changes,omitempty"`   // until the stance changes by itself; absent: it does not
-	Actions            []*ActionState         `protobuf:"bytes,15,rep,name=actions,proto3" json:"actions,omitempty"`   // of a sidecar: what it has done about the incident
-	Sidecar            bool                   `protobuf:"varint,16,opt,name=sidecar,proto3" json:"sidecar,omitempty"`  // it is one: it has no stores, no peers and no coordinator
+	Manifest           *ManifestSummary       `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"`       // of the last drain, once it ended
+	Provider           string                 `protobuf:"bytes,11,opt,name=provider,proto3" json:"provider,omitempty"`       // whose notices are listened for: ec2, gce, azure, none
+	Sources            []*SourceHealth        `protobuf:"bytes,12,rep,name=sources,proto3" json:"sources,omitempty"`         // of the sources that ask a service
+	Notices            []*NoticeInForce       `protobuf:"bytes,13,rep,name=notices,proto3" json:"notices,omitempty"`         // of the open incident
+	Changes            *durationpb.Duration   `protobuf:"bytes,14,opt,name=changes,proto3" json:"changes,omitempty"`         // until the stance changes by itself; absent: it does not
+	Actions            []*ActionState         `protobuf:"bytes,15,rep,name=actions,proto3" json:"actions,omitempty"`         // of a sidecar: what it has done about the incident
+	Sidecar            bool                   `protobuf:"varint,16,opt,name=sidecar,proto3" json:"sidecar,omitempty"`        // it is one: it has no stores, no peers and no coordinator
+	Evacuations        []*Evacuation          `protobuf:"bytes,17,rep,name=evacuations,proto3" json:"evacuations,omitempty"` // of single disks, the last of each
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3665,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3678,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -3559,6 +3793,90 @@ func (x *AgentStatus) GetSidecar() bool {
 	return false
 }
 
+func (x *AgentStatus) GetEvacuations() []*Evacuation {
+	if x != nil {
+		return x.Evacuations
+	}
+	return nil
+}
+
+// Evacuation carries the blocks off one disk while the node stays.
+type Evacuation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`       // waiting, running, done
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`             // operator, or the health of the disk
+	Age           *durationpb.Duration   `protobuf:"bytes,4,opt,name=age,proto3" json:"age,omitempty"`           // since it was asked for
+	Progress      *DrainProgress         `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"` // absent: it has not begun
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Evacuation) Reset() {
+	*x = Evacuation{}
+	mi := &file_lifeboat_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Evacuation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Evacuation) ProtoMessage() {}
+
+func (x *Evacuation) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
+func (*Evacuation) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *Evacuation) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Evacuation) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Evacuation) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Evacuation) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *Evacuation) GetProgress() *DrainProgress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
 // SourceHealth is how well a source of notices is informed.
 type SourceHealth struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3572,7 +3890,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3902,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3915,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -3645,7 +3963,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3975,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3988,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -3743,7 +4061,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +4073,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +4086,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ActionState) GetName() string {
@@ -3818,7 +4136,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3830,7 +4148,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3843,7 +4161,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -3890,7 +4208,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +4220,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +4233,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -3983,7 +4301,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4313,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4326,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -4028,7 +4346,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4040,7 +4358,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4053,7 +4371,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -4125,13 +4443,42 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\x03 \x01(\x03R\x05bytes\x12\x18\n" +
-	"\atrouble\x18\x04 \x01(\tR\atrouble\"v\n" +
+	"\atrouble\x18\x04 \x01(\tR\atrouble\"\x89\x06\n" +
 	"\x04Disk\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x1f\n" +
 	"\vtotal_bytes\x18\x03 \x01(\x03R\n" +
 	"totalBytes\x12!\n" +
-	"\fusable_bytes\x18\x04 \x01(\x03R\vusableBytes\"_\n" +
+	"\fusable_bytes\x18\x04 \x01(\x03R\vusableBytes\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\x12/\n" +
+	"\x05since\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
+	"\x05mount\x18\a \x01(\tR\x05mount\x12\x16\n" +
+	"\x06device\x18\b \x01(\tR\x06device\x12\x1e\n" +
+	"\n" +
+	"filesystem\x18\t \x01(\tR\n" +
+	"filesystem\x12\x12\n" +
+	"\x04kind\x18\n" +
+	" \x01(\tR\x04kind\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\v \x01(\x03R\tfreeBytes\x12%\n" +
+	"\x0ereserved_bytes\x18\f \x01(\x03R\rreservedBytes\x12\x1b\n" +
+	"\x06inodes\x18\r \x01(\x03H\x00R\x06inodes\x88\x01\x01\x12$\n" +
+	"\vinodes_free\x18\x0e \x01(\x03H\x01R\n" +
+	"inodesFree\x88\x01\x01\x12\x19\n" +
+	"\x05slots\x18\x0f \x01(\x03H\x02R\x05slots\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"free_slots\x18\x10 \x01(\x03H\x03R\tfreeSlots\x88\x01\x01\x128\n" +
+	"\x16flush_bytes_per_second\x18\x11 \x01(\x03H\x04R\x13flushBytesPerSecond\x88\x01\x01\x128\n" +
+	"\x16fetch_bytes_per_second\x18\x12 \x01(\x03H\x05R\x13fetchBytesPerSecond\x88\x01\x01\x12\x16\n" +
+	"\x06errors\x18\x13 \x01(\x03R\x06errors\x12\x16\n" +
+	"\x06unwell\x18\x14 \x01(\bR\x06unwell\x12\x16\n" +
+	"\x06closed\x18\x15 \x01(\bR\x06closedB\t\n" +
+	"\a_inodesB\x0e\n" +
+	"\f_inodes_freeB\b\n" +
+	"\x06_slotsB\r\n" +
+	"\v_free_slotsB\x19\n" +
+	"\x17_flush_bytes_per_secondB\x19\n" +
+	"\x17_fetch_bytes_per_second\"_\n" +
 	"\tStoreInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -4326,14 +4673,19 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"A\n" +
+	"\x13EvacuateDiskRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06cancel\x18\x02 \x01(\bR\x06cancel\"N\n" +
+	"\x11EvacuateDiskReply\x129\n" +
+	"\vevacuations\x18\x01 \x03(\v2\x17.lifeboat.v1.EvacuationR\vevacuations\"f\n" +
 	"\x17DecommissionSelfRequest\x123\n" +
 	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"l\n" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\xc7\x05\n" +
+	"\x15GetAgentStatusRequest\"\x82\x06\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -4352,7 +4704,15 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\anotices\x18\r \x03(\v2\x1a.lifeboat.v1.NoticeInForceR\anotices\x123\n" +
 	"\achanges\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\achanges\x122\n" +
 	"\aactions\x18\x0f \x03(\v2\x18.lifeboat.v1.ActionStateR\aactions\x12\x18\n" +
-	"\asidecar\x18\x10 \x01(\bR\asidecar\"\x8c\x01\n" +
+	"\asidecar\x18\x10 \x01(\bR\asidecar\x129\n" +
+	"\vevacuations\x18\x11 \x03(\v2\x17.lifeboat.v1.EvacuationR\vevacuations\"\xab\x01\n" +
+	"\n" +
+	"Evacuation\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12+\n" +
+	"\x03age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03age\x126\n" +
+	"\bprogress\x18\x05 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\bprogress\"\x8c\x01\n" +
 	"\fSourceHealth\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x126\n" +
@@ -4413,7 +4773,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12M\n" +
 	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12:\n" +
 	"\x06Events\x12\x1a.lifeboat.v1.EventsRequest\x1a\x12.lifeboat.v1.Event0\x01\x12J\n" +
-	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus2\xd3\x03\n" +
+	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus2\xa5\x04\n" +
 	"\x05Local\x12\\\n" +
 	"\x10DecommissionSelf\x12$.lifeboat.v1.DecommissionSelfRequest\x1a\".lifeboat.v1.DecommissionSelfReply\x12I\n" +
 	"\tGetStatus\x12\".lifeboat.v1.GetAgentStatusRequest\x1a\x18.lifeboat.v1.AgentStatus\x12>\n" +
@@ -4421,7 +4781,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
 	"ListBlocks\x12\x1e.lifeboat.v1.ListBlocksRequest\x1a\x1c.lifeboat.v1.ListBlocksReply0\x01\x12M\n" +
 	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12D\n" +
-	"\bSimulate\x12\x1c.lifeboat.v1.SimulateRequest\x1a\x1a.lifeboat.v1.SimulateReplyB&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
+	"\bSimulate\x12\x1c.lifeboat.v1.SimulateRequest\x1a\x1a.lifeboat.v1.SimulateReply\x12P\n" +
+	"\fEvacuateDisk\x12 .lifeboat.v1.EvacuateDiskRequest\x1a\x1e.lifeboat.v1.EvacuateDiskReplyB&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
 
 var (
 	file_lifeboat_proto_rawDescOnce sync.Once
@@ -4435,7 +4796,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_lifeboat_proto_goTypes = []any{
 	(*RegisterRequest)(nil),             // 0: lifeboat.v1.RegisterRequest
 	(*RegisterReply)(nil),               // 1: lifeboat.v1.RegisterReply
@@ -4487,144 +4848,154 @@ var file_lifeboat_proto_goTypes = []any{
 	(*Event)(nil),                       // 47: lifeboat.v1.Event
 	(*GetStatusRequest)(nil),            // 48: lifeboat.v1.GetStatusRequest
 	(*CoordinatorStatus)(nil),           // 49: lifeboat.v1.CoordinatorStatus
-	(*DecommissionSelfRequest)(nil),     // 50: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 51: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 52: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 53: lifeboat.v1.AgentStatus
-	(*SourceHealth)(nil),                // 54: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 55: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 56: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 57: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 58: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 59: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 60: lifeboat.v1.CancelReply
-	nil,                                 // 61: lifeboat.v1.Event.DataEntry
-	nil,                                 // 62: lifeboat.v1.CoordinatorStatus.NodesEntry
-	(*durationpb.Duration)(nil),         // 63: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 64: google.protobuf.Timestamp
+	(*EvacuateDiskRequest)(nil),         // 50: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 51: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 52: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 53: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 54: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 55: lifeboat.v1.AgentStatus
+	(*Evacuation)(nil),                  // 56: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 57: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 58: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 59: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 60: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 61: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 62: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 63: lifeboat.v1.CancelReply
+	nil,                                 // 64: lifeboat.v1.Event.DataEntry
+	nil,                                 // 65: lifeboat.v1.CoordinatorStatus.NodesEntry
+	(*durationpb.Duration)(nil),         // 66: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 67: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	3,  // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	2,  // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	63, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	63, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	66, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	66, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
 	4,  // 4: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	5,  // 5: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	7,  // 6: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	8,  // 7: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	63, // 8: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	66, // 8: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	6,  // 9: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	3,  // 10: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	2,  // 11: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	11, // 12: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	12, // 13: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	63, // 14: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	4,  // 15: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	21, // 16: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	24, // 17: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	26, // 18: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	64, // 19: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	64, // 20: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	64, // 21: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	64, // 22: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	25, // 23: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	25, // 24: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	25, // 25: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	25, // 26: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	29, // 27: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	29, // 28: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	33, // 29: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	64, // 30: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	63, // 31: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	63, // 32: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	3,  // 33: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	24, // 34: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	63, // 35: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	33, // 36: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	33, // 37: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	63, // 38: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	41, // 39: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	40, // 40: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	63, // 41: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	33, // 42: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	64, // 43: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	44, // 44: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	64, // 45: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	61, // 46: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	64, // 47: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	62, // 48: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	41, // 49: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	63, // 50: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	63, // 51: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	64, // 52: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	3,  // 53: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	63, // 54: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	12, // 55: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	24, // 56: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	54, // 57: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	55, // 58: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	63, // 59: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	56, // 60: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	63, // 61: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	63, // 62: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	63, // 63: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	63, // 64: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	63, // 65: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	63, // 66: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	63, // 67: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	0,  // 68: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	9,  // 69: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	13, // 70: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	15, // 71: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	17, // 72: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	19, // 73: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	22, // 74: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	27, // 75: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	30, // 76: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	32, // 77: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	34, // 78: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	36, // 79: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	38, // 80: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	42, // 81: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	27, // 82: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	45, // 83: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	46, // 84: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	48, // 85: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	50, // 86: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	52, // 87: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	59, // 88: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	42, // 89: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	45, // 90: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	57, // 91: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	1,  // 92: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	10, // 93: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	14, // 94: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	16, // 95: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	18, // 96: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	20, // 97: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	23, // 98: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	28, // 99: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	31, // 100: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	33, // 101: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	35, // 102: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	37, // 103: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	39, // 104: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	43, // 105: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	28, // 106: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	22, // 107: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	47, // 108: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	49, // 109: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	51, // 110: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	53, // 111: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	60, // 112: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	43, // 113: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	22, // 114: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	58, // 115: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	92, // [92:116] is the sub-list for method output_type
-	68, // [68:92] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	66, // 10: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	3,  // 11: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	2,  // 12: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	11, // 13: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	12, // 14: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	66, // 15: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	4,  // 16: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	21, // 17: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	24, // 18: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	26, // 19: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	67, // 20: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	67, // 21: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	67, // 22: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	67, // 23: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	25, // 24: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	25, // 25: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	25, // 26: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	25, // 27: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	29, // 28: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	29, // 29: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	33, // 30: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	67, // 31: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	66, // 32: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	66, // 33: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	3,  // 34: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	24, // 35: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	66, // 36: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	33, // 37: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	33, // 38: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	66, // 39: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	41, // 40: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	40, // 41: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	66, // 42: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	33, // 43: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	67, // 44: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	44, // 45: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	67, // 46: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	64, // 47: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	67, // 48: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	65, // 49: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	41, // 50: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	56, // 51: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	66, // 52: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	66, // 53: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	67, // 54: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	3,  // 55: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	66, // 56: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	12, // 57: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	24, // 58: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	57, // 59: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	58, // 60: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	66, // 61: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	59, // 62: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	56, // 63: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	66, // 64: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	5,  // 65: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	66, // 66: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	66, // 67: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	66, // 68: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	66, // 69: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	66, // 70: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	66, // 71: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	66, // 72: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	0,  // 73: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	9,  // 74: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	13, // 75: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	15, // 76: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	17, // 77: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	19, // 78: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	22, // 79: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	27, // 80: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	30, // 81: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	32, // 82: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	34, // 83: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	36, // 84: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	38, // 85: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	42, // 86: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	27, // 87: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	45, // 88: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	46, // 89: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	48, // 90: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	52, // 91: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	54, // 92: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	62, // 93: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	42, // 94: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	45, // 95: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	60, // 96: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	50, // 97: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	1,  // 98: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	10, // 99: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	14, // 100: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	16, // 101: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	18, // 102: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	20, // 103: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	23, // 104: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	28, // 105: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	31, // 106: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	33, // 107: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	35, // 108: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	37, // 109: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	39, // 110: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	43, // 111: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	28, // 112: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	22, // 113: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	47, // 114: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	49, // 115: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	53, // 116: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	55, // 117: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	63, // 118: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	43, // 119: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	22, // 120: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	61, // 121: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	51, // 122: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	98, // [98:123] is the sub-list for method output_type
+	73, // [73:98] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -4632,13 +5003,14 @@ func file_lifeboat_proto_init() {
 	if File_lifeboat_proto != nil {
 		return
 	}
+	file_lifeboat_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   63,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

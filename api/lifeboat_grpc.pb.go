@@ -872,6 +872,7 @@ const (
 	Local_ListBlocks_FullMethodName       = "/lifeboat.v1.Local/ListBlocks"
 	Local_GetManifest_FullMethodName      = "/lifeboat.v1.Local/GetManifest"
 	Local_Simulate_FullMethodName         = "/lifeboat.v1.Local/Simulate"
+	Local_EvacuateDisk_FullMethodName     = "/lifeboat.v1.Local/EvacuateDisk"
 )
 
 // LocalClient is the client API for Local service.
@@ -893,6 +894,9 @@ type LocalClient interface {
 	// Simulate sends a pretended notice through all that a real one goes through. Cancel takes it back; it ends by itself
 	// at its deadline.
 	Simulate(ctx context.Context, in *SimulateRequest, opts ...grpc.CallOption) (*SimulateReply, error)
+	// EvacuateDisk carries what lies at or below a path to other disks and peers. The node stays, and puts nothing there any
+	// more until that is taken back. Asking again for the same path joins the evacuation that is under way.
+	EvacuateDisk(ctx context.Context, in *EvacuateDiskRequest, opts ...grpc.CallOption) (*EvacuateDiskReply, error)
 }
 
 type localClient struct {
@@ -981,6 +985,16 @@ func (c *localClient) Simulate(ctx context.Context, in *SimulateRequest, opts ..
 	return out, nil
 }
 
+func (c *localClient) EvacuateDisk(ctx context.Context, in *EvacuateDiskRequest, opts ...grpc.CallOption) (*EvacuateDiskReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EvacuateDiskReply)
+	err := c.cc.Invoke(ctx, Local_EvacuateDisk_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LocalServer is the server API for Local service.
 // All implementations must embed UnimplementedLocalServer
 // for forward compatibility.
@@ -1000,6 +1014,9 @@ type LocalServer interface {
 	// Simulate sends a pretended notice through all that a real one goes through. Cancel takes it back; it ends by itself
 	// at its deadline.
 	Simulate(context.Context, *SimulateRequest) (*SimulateReply, error)
+	// EvacuateDisk carries what lies at or below a path to other disks and peers. The node stays, and puts nothing there any
+	// more until that is taken back. Asking again for the same path joins the evacuation that is under way.
+	EvacuateDisk(context.Context, *EvacuateDiskRequest) (*EvacuateDiskReply, error)
 	mustEmbedUnimplementedLocalServer()
 }
 
@@ -1027,6 +1044,9 @@ func (UnimplementedLocalServer) GetManifest(*GetManifestRequest, grpc.ServerStre
 }
 func (UnimplementedLocalServer) Simulate(context.Context, *SimulateRequest) (*SimulateReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Simulate not implemented")
+}
+func (UnimplementedLocalServer) EvacuateDisk(context.Context, *EvacuateDiskRequest) (*EvacuateDiskReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method EvacuateDisk not implemented")
 }
 func (UnimplementedLocalServer) mustEmbedUnimplementedLocalServer() {}
 func (UnimplementedLocalServer) testEmbeddedByValue()               {}
@@ -1143,6 +1163,24 @@ func _Local_Simulate_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Local_EvacuateDisk_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EvacuateDiskRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LocalServer).EvacuateDisk(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Local_EvacuateDisk_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LocalServer).EvacuateDisk(ctx, req.(*EvacuateDiskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Local_ServiceDesc is the grpc.ServiceDesc for Local service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1165,6 +1203,10 @@ var Local_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Simulate",
 			Handler:    _Local_Simulate_Handler,
+		},
+		{
+			MethodName: "EvacuateDisk",
+			Handler:    _Local_EvacuateDisk_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

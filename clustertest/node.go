@@ -27,6 +27,7 @@ type node struct {
 	cloud     *ec2fake.Service
 	agent     *agent.Agent // nil: none runs
 	system    *operating
+	disks     *fakeDisks
 	boots     int           // since the first
 	set       time.Duration // how far its wall clock was put forward
 }
@@ -42,7 +43,7 @@ const (
 )
 
 func newNode(c *Cluster, i int) *node {
-	n := &node{process: process{c: c, name: nodeName(i)}, number: i, system: newOperating(), address: "10.0.1." + string(rune('1'+i))}
+	n := &node{process: process{c: c, name: nodeName(i)}, number: i, system: newOperating(), disks: newFakeDisks(), address: "10.0.1." + string(rune('1'+i))}
 	n.dir = c.path(n.name)
 	n.cert, n.key = c.issue(certs.Name{Role: certs.RoleNode, Name: n.name})
 	n.cloud = ec2fake.New(ec2fake.Instance{ID: "i-" + n.name, Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"})
@@ -108,7 +109,7 @@ func (n *node) start() {
 	n.launch(func(serves func()) error {
 		a, err := agent.New(ctx, cfg, agent.Deps{
 			Log: n.c.log.With("at", n.name), Identity: id, Version: "test", Listen: n.host.Listen, Dial: n.host.Dial, Ready: serves,
-			Clock: n.clock, Logind: n.system.logind(n),
+			Clock: n.clock, Logind: n.system.logind(n), Monitor: n.disks.monitor,
 		})
 		if err != nil {
 			return err

@@ -104,7 +104,7 @@ func (f *fleet) do(c command) ([]event, error) {
 			f.hosts.changed()
 		}
 		level := slog.LevelInfo
-		if e.Type == evLost || e.Type == evHostsRefused || e.Data["outcome"] == string(timedOut) || e.Data["outcome"] == string(forced) || e.Data["lost"] != "" && e.Data["lost"] != "0" {
+		if e.Type == evLost || e.Type == evExcluded || e.Type == evHostsRefused || e.Data["outcome"] == string(timedOut) || e.Data["outcome"] == string(forced) || e.Data["lost"] != "" && e.Data["lost"] != "0" {
 			level = slog.LevelWarn
 		}
 		words := []any{"event", e.Type, "node", e.Node, "index", e.Index}
@@ -180,7 +180,7 @@ func (f *fleet) takers() []*api.Peer {
 	var peers []*api.Peer
 	now := time.Now()
 	for _, n := range f.nodes() {
-		if n.State != Active || f.maintained(n, now) {
+		if n.State != Active || n.Excluded || f.maintained(n, now) {
 			continue
 		}
 		if p := f.leases.read(n.Name); p.heard && !watched(p.status) && p.room > 0 {

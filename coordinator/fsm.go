@@ -45,6 +45,7 @@ type node struct {
 	ReturnedAt   time.Time     `json:"returned_at,omitzero"` // when it last became ACTIVE again: what it lost before, it has again
 	Decommission *decommission `json:"decommission,omitempty"`
 	Manifest     *manifestRef  `json:"manifest,omitempty"` // of the last decommission, once it ended
+	Excluded     bool          `json:"excluded,omitempty"` // it said that all its disks are unwell, and has not said otherwise
 }
 
 // facts are what a node says of itself when it registers.
@@ -173,7 +174,7 @@ type machine struct {
 func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 
 // commandVersion is raised when an older coordinator could not apply a command as meant.
-const commandVersion = 2 // 1 knew no host files
+const commandVersion = 2 // 1 knew no host files and excluded no nodes
 
 // command is one entry of the log: what to do to which nodes. The leader stamps At.
 type command struct {
@@ -193,7 +194,7 @@ type command struct {
 	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
 	Hosts       *hostLists   `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
 	Force       bool         `json:"force,omitempty"`        // hosts
-	Reason      string       `json:"reason,omitempty"`       // refuse-hosts
+	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude
 }
 
 type verb string
@@ -209,6 +210,8 @@ const (
 	doLose         verb = "lose"
 	doTimeout      verb = "timeout"
 	doForget       verb = "forget"
+	doExclude      verb = "exclude"
+	doReadmit      verb = "readmit"
 	doHosts        verb = "hosts" // about every node there is
 	doRefuseHosts  verb = "refuse-hosts"
 )

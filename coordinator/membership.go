@@ -83,6 +83,9 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if n, err = s.heal(n, r.Status, unsaid); err != nil {
 		return nil, asStatus(err)
 	}
+	if n, err = s.heedDisks(n, r.Status); err != nil {
+		return nil, asStatus(err)
+	}
 	reply := &api.HeartbeatReply{Pace: s.paceTo(), Directive: directive(n, time.Now())}
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	return reply, nil

@@ -22,6 +22,8 @@ const (
 	evLost            = "NodeLost"
 	evShutdown        = "NodeShutdown"
 	evForgotten       = "NodeForgotten"
+	evExcluded        = "NodeExcluded" // all its disks are unwell
+	evReadmitted      = "NodeReadmitted"
 )
 
 // slack is how far two readings of the same deadline may lie apart. It crosses the wire as a span, so each reading is
@@ -67,6 +69,16 @@ func (s *step) take() error {
 		s.ask(*c.Order)
 	case doHosts:
 		s.refresh()
+	case doExclude:
+		if !n.Excluded {
+			n.Excluded = true
+			s.tell(evExcluded, "reason", c.Reason)
+		}
+	case doReadmit:
+		if n.Excluded {
+			n.Excluded = false
+			s.tell(evReadmitted)
+		}
 	case doRecommission:
 		return s.recommission()
 	case doLose:

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -175,7 +176,10 @@ func checkStatus(s *api.Status) error {
 	}
 	for _, d := range s.Disks {
 		if err := first(checkWord("disk path", d.GetPath(), maxPath), checkWord("disk health", d.GetHealth(), maxWord),
-			checkSizes("disk "+d.GetPath(), d.GetTotalBytes(), d.GetUsableBytes())); err != nil {
+			checkText("disk why", d.GetWhy()), checkWord("disk mount", d.GetMount(), maxPath), checkWord("disk device", d.GetDevice(), maxWord),
+			checkWord("disk filesystem", d.GetFilesystem(), maxWord), checkWord("disk kind", d.GetKind(), maxWord), checkSpan("disk since", d.GetSince()),
+			checkSizes("disk "+d.GetPath(), d.GetTotalBytes(), d.GetUsableBytes(), d.GetFreeBytes(), d.GetReservedBytes(), d.GetInodes(), d.GetInodesFree(),
+				d.GetSlots(), d.GetFreeSlots(), d.GetFlushBytesPerSecond(), d.GetFetchBytesPerSecond(), d.GetErrors())); err != nil {
 			return err
 		}
 	}
@@ -239,7 +243,12 @@ func checkSummary(s *api.ManifestSummary) error {
 }
 
 func checkEntry(e *api.ManifestEntry) error {
-	if err := checkID(e.GetId()); err != nil {
+	switch err := checkID(e.GetId()); {
+	case unnamed(e.GetId()) && e.GetOutcome() == "lost":
+		if err := checkText("manifest entry", e.GetId()); err != nil {
+			return err
+		}
+	case err != nil:
 		return fault("%v", err)
 	}
 	switch e.GetOutcome() {
@@ -250,6 +259,9 @@ func checkEntry(e *api.ManifestEntry) error {
 	return first(checkSizes("manifest entry "+e.GetId(), e.GetBytes()), checkWord("peer", e.GetPeer(), maxName), checkText("reason", e.GetReason()))
 }
 
+// unnamed tells an entry for blocks whose names could not be read, on a disk that hangs, say: its id says so in brackets.
+func unnamed(id string) bool { return strings.HasPrefix(id, "(") && strings.HasSuffix(id, ")") }
+
 func noticeFrom(n *api.Notice, now time.Time) *notice {
 	said := &notice{Incident: n.GetIncident(), Kind: n.GetKind(), Source: n.GetSource(), Reason: n.GetReason()}
 	if n.GetRemaining() != nil {
@@ -258,12 +270,12 @@ func noticeFrom(n *api.Notice, now time.Time) *notice {
 	return said
 }
 
-// nodeTo is the one picture of a node that people and programs get, whichever way they ask. No verb deactivates or
-// excludes, so no node is that.
+// nodeTo is the one picture of a node that people and programs get, whichever way they ask. No verb deactivates, so
+// no node is that.
 func nodeTo(n node, p pulse, now time.Time) *api.Node {
 	out := &api.Node{
 		Name: n.Name, Id: n.ID, State: string(n.State), SubState: subState(n, p),
-		Schedulable: n.State == Active && !watched(p.status), Maintenance: "UP",
+		Schedulable: n.State == Active && !n.Excluded && !watched(p.status), Excluded: n.Excluded, Maintenance: "UP",
 		PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Zone: n.Zone, Pool: n.Pool, Version: n.Version,
 	}
 	if p.heard {

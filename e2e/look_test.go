@@ -37,6 +37,8 @@ type nodeView struct {
 	Name, State   string
 	SubState      string `json:"sub_state"`
 	Schedulable   bool
+	Excluded      bool
+	Disks         []diskView
 	Deadline      *time.Time
 	Notice        *noticeView
 	Drain         *drainView

@@ -83,8 +83,14 @@ func (c *catalog) get(id BlockID) (r record, err error) {
 	return r, err
 }
 
+// segmentEnd is how far a segment was committed, and in which of the vault's directories it lies; "" is the first.
+type segmentEnd struct {
+	at  int64
+	dir string
+}
+
 // commit makes a batch durable: the records, and how far each segment is now valid.
-func (c *catalog) commit(records []record, ends map[uint32]int64) error {
+func (c *catalog) commit(records []record, ends map[uint32]segmentEnd) error {
 	err := c.db.Update(func(tx *bbolt.Tx) error {
 		blocks, segments := tx.Bucket(bucketBlocks), tx.Bucket(bucketSegments)
 		for _, r := range records {
@@ -93,10 +99,9 @@ func (c *catalog) commit(records []record, ends map[uint32]int64) error {
 			}
 		}
 		for no, end := range ends {
-			var k, v [8]byte
-			binary.BigEndian.PutUint64(k[:], uint64(no))
-			binary.BigEndian.PutUint64(v[:], uint64(end))
-			if err := segments.Put(k[:], v[:]); err != nil {
+			k := binary.BigEndian.AppendUint64(nil, uint64(no))
+			v := append(binary.BigEndian.AppendUint64(nil, uint64(end.at)), end.dir...)
+			if err := segments.Put(k, v); err != nil {
 				return err
 			}
 		}
@@ -114,12 +119,12 @@ func (c *catalog) forget(id BlockID) error {
 }
 
 // segmentEnds tells how far each segment was committed.
-func (c *catalog) segmentEnds() (ends map[uint32]int64, err error) {
-	ends = map[uint32]int64{}
+func (c *catalog) segmentEnds() (ends map[uint32]segmentEnd, err error) {
+	ends = map[uint32]segmentEnd{}
 	err = c.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
-			if len(k) == 8 && len(v) == 8 {
-				ends[uint32(binary.BigEndian.Uint64(k))] = int64(binary.BigEndian.Uint64(v))
+			if len(k) == 8 && len(v) >= 8 {
+				ends[uint32(binary.BigEndian.Uint64(k))] = segmentEnd{int64(binary.BigEndian.Uint64(v)), string(v[8:])}
 			}
 			return nil
 		})

@@ -3,6 +3,10 @@ package migration
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -10,10 +14,36 @@ import (
 // committer makes landed blocks durable, many at a time: sync the bytes, publish the names (an index after all else),
 // sync the directories, commit the catalog, and only then send the receipts. One commit is under way while the next
 // batch fills.
+//
+// Each disk has its own: a sync that does not return holds up only the blocks that lie there. Those are answered without
+// it (look), and should it return after all, they are not kept: what was refused must not turn up later beside what was
+// sent in its stead.
 type committer struct {
 	vault  *Vault
-	queue  chan []*landed
+	disks  Disks
 	landed func([]Held) // told after each commit
+
+	mu      sync.Mutex
+	shelves map[string]*shelf
+	synced  []*landed // waiting for the catalog
+	ended   bool
+
+	working sync.WaitGroup
+	quit    chan struct{} // closed by end
+
+	recording sync.Mutex // the catalog takes one batch at a time, and landed hears of one at a time
+}
+
+// shelf is what is committed together: the blocks that lie in the same directories.
+type shelf struct {
+	dirs  []string
+	queue []*landed
+	bytes int64         // of queue
+	full  chan struct{} // there is company enough
+
+	running bool
+	busy    []*landed // being committed
+	since   time.Time
 }
 
 const (
@@ -24,66 +54,91 @@ const (
 	gatherBytes = 32 << 20
 )
 
-func newCommitter(v *Vault, told func([]Held)) *committer {
-	return &committer{vault: v, queue: make(chan []*landed, 64), landed: told}
+func newCommitter(v *Vault, disks Disks, told func([]Held)) *committer {
+	return &committer{vault: v, disks: orWell(disks, nil), landed: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
 }
 
-// run commits until ctx ends and then once more what is queued. Nobody may submit after ctx has ended.
-func (c *committer) run(ctx context.Context) error {
-	for {
-		var batch []*landed
-		select {
-		case b := <-c.queue:
-			batch = b
-		case <-ctx.Done():
-			select {
-			case b := <-c.queue:
-				c.commit(b)
-				continue
-			default:
-				return nil
-			}
-		}
-		timer := time.NewTimer(gather)
-	more:
-		for bytes := sizeOf(batch); bytes < gatherBytes; {
-			select {
-			case b := <-c.queue:
-				batch = append(batch, b...)
-				bytes += sizeOf(b)
-			case <-timer.C:
-				break more
-			case <-ctx.Done():
-				break more
-			}
-		}
-		timer.Stop()
-		c.commit(batch)
-	}
-}
-
-func sizeOf(batch []*landed) (n int64) {
-	for _, l := range batch {
-		n += l.bytes()
-	}
-	return n
-}
-
-// submit hands over blocks whose bytes have reached the kernel.
+// submit hands over blocks whose bytes have reached the kernel. It does not wait.
 func (c *committer) submit(batch []*landed) {
 	for _, l := range batch {
 		if l.segment != nil {
 			c.vault.use(l.segment)
 		}
 	}
-	c.queue <- batch
+	c.mu.Lock()
+	if c.ended { // by a stream that nobody waited for
+		c.mu.Unlock()
+		failAll(batch, errStopping)
+		c.answer(batch)
+		return
+	}
+	defer c.mu.Unlock()
+	for _, l := range batch {
+		key := strings.Join(l.dirs, "\x00")
+		s := c.shelves[key]
+		if s == nil {
+			s = &shelf{dirs: l.dirs, full: make(chan struct{}, 1)}
+			c.shelves[key] = s
+		}
+		s.queue = append(s.queue, l)
+		if s.bytes += l.bytes(); s.bytes >= gatherBytes {
+			select {
+			case s.full <- struct{}{}:
+			default:
+			}
+		}
+		if !s.running {
+			s.running = true
+			c.working.Go(func() { c.work(s) }) // until its queue is empty, or for as long as its disk hangs
+		}
+	}
+}
+
+// work commits what a shelf has, and ends when that is nothing.
+func (c *committer) work(s *shelf) {
+	for {
+		timer := time.NewTimer(gather)
+		select {
+		case <-timer.C:
+		case <-s.full:
+		case <-c.quit:
+		}
+		timer.Stop()
+		c.mu.Lock()
+		batch := s.queue
+		s.busy, s.queue, s.bytes, s.since = batch, nil, 0, time.Now()
+		s.running = len(batch) > 0
+		c.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		c.commit(batch)
+		c.mu.Lock()
+		s.busy = nil
+		c.mu.Unlock()
+	}
+}
+
+// end commits what is queued, and waits for that while ctx lasts.
+func (c *committer) end(ctx context.Context) {
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	close(c.quit)
+	ended := make(chan struct{})
+	go func() { c.working.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 }
 
 func (c *committer) commit(batch []*landed) {
-	held := c.durable(batch)
-	if len(held) > 0 && c.landed != nil {
-		c.landed(held)
-	}
+	c.durable(batch)
+	c.answer(batch)
+}
+
+func (c *committer) answer(batch []*landed) {
 	for _, l := range batch {
 		if l.segment != nil {
 			c.vault.done(l.segment)
@@ -92,15 +147,73 @@ func (c *committer) commit(batch []*landed) {
 	}
 }
 
+// look answers for blocks whose disks take nothing any more, or do not come back, and returns the directories of the
+// latter.
+func (c *committer) look(now time.Time) (stuck []string) {
+	type refusal struct {
+		blocks []*landed
+		why    error
+	}
+	var refused []refusal
+	c.mu.Lock()
+	for _, s := range c.shelves {
+		if s.late(now) {
+			stuck = append(stuck, s.dirs...)
+		}
+		if why := c.trouble(s, now); why != nil {
+			refused = append(refused, refusal{slices.Concat(s.busy, s.queue), why})
+		}
+	}
+	c.mu.Unlock()
+	for _, r := range refused {
+		c.disown(r.blocks, r.why)
+	}
+	return stuck
+}
+
+// disown answers for blocks without their disk. They are not kept, should it come to that.
+func (c *committer) disown(blocks []*landed, why error) {
+	c.mu.Lock()
+	for _, l := range blocks {
+		l.disowned = cmp.Or(l.disowned, why)
+	}
+	c.mu.Unlock()
+	for _, l := range blocks {
+		l.reply(verdictOn(l.transfer, why)) // but for those that were answered before
+	}
+}
+
+// trouble says why a shelf's blocks should go elsewhere, if they should.
+func (c *committer) trouble(s *shelf, now time.Time) error {
+	for _, dir := range s.dirs {
+		if len(s.busy)+len(s.queue) > 0 && !c.disks.Writable(dir) {
+			return &unwellError{dir}
+		}
+	}
+	if s.late(now) {
+		return &silentError{strings.Join(s.dirs, " or ")}
+	}
+	return nil
+}
+
+func (s *shelf) late(now time.Time) bool { return len(s.busy) > 0 && now.Sub(s.since) >= overdue }
+
+var errStopping = errors.New("the agent is stopping")
+
+// unwellError says that a disk takes no blocks any more.
+type unwellError struct{ dir string }
+
+func (e *unwellError) Error() string { return "disk " + e.dir + " takes no blocks any more" }
+
 // durable returns what is new here, once it would survive a power cut. What could not be made so has its fault noted, and
 // does not stand in the others' way.
-func (c *committer) durable(batch []*landed) []Held {
+func (c *committer) durable(batch []*landed) (held []Held) {
 	c.vault.catalog.contradictions(batch)
 	segments := map[*segment][]*landed{}
 	stores := map[*Store][]*landed{}
 	for _, l := range batch {
 		switch {
-		case l.already:
+		case l.already || l.fault != nil:
 		case l.segment != nil:
 			segments[l.segment] = append(segments[l.segment], l)
 		default:
@@ -109,44 +222,102 @@ func (c *committer) durable(batch []*landed) []Held {
 	}
 	var syncing sync.WaitGroup
 	for s, blocks := range segments {
-		syncing.Go(func() { failAll(blocks, c.vault.sync(s)) })
+		syncing.Go(func() { failAll(blocks, c.vault.sync(s, c.disks)) })
 	}
 	for s, blocks := range stores {
-		syncing.Go(func() { s.publish(blocks, c.vault.catalog) })
+		syncing.Go(func() { s.publish(blocks, c.vault.catalog, c.disks) })
 	}
 	syncing.Wait()
+	c.record(batch)
+	for _, l := range batch {
+		if !l.already && l.fault == nil {
+			held = append(held, l.held())
+		}
+	}
+	return held
+}
 
-	ends := map[uint32]int64{}
+// record writes what was synced into the catalog, together with what others have synced meanwhile.
+func (c *committer) record(batch []*landed) {
+	c.mu.Lock()
+	c.synced = append(c.synced, batch...)
+	c.mu.Unlock()
+	c.recording.Lock()
+	defer c.recording.Unlock()
+	c.mu.Lock()
+	all := c.synced // empty: somebody took ours along
+	c.synced = nil
+	for _, l := range all {
+		l.fault = cmp.Or(l.fault, l.disowned)
+	}
+	c.mu.Unlock()
+	c.vault.catalog.contradictions(all) // other disks' commits have come between
+	ends := map[uint32]segmentEnd{}
+	segments := map[*segment][]*landed{}
 	var records []record
 	var held []Held
-	for _, l := range batch {
-		if l.already || l.fault != nil {
+	for _, l := range all {
+		if l.already {
 			continue
 		}
-		if l.segment != nil {
-			ends[l.Segment] = max(ends[l.Segment], l.Offset+l.Length)
+		if l.fault == nil {
+			c.vault.catalog.repeats(l)
+		}
+		if l.fault != nil || l.already {
+			l.withdraw()
+			continue
+		}
+		if s := l.segment; s != nil {
+			end := segmentEnd{at: max(ends[s.no].at, l.Offset+l.Length)}
+			if s.dir != c.vault.dir {
+				end.dir = s.dir
+			}
+			ends[s.no] = end
+			segments[s] = append(segments[s], l)
 		}
 		records = append(records, l.record)
 		held = append(held, l.held())
 	}
 	if len(records) == 0 {
-		return nil
+		return
 	}
 	if err := c.vault.catalog.commit(records, ends); err != nil {
-		for s, blocks := range stores {
-			failAll(blocks, err)
-			s.unpublish(blocks)
+		failAll(all, err)
+		for s := range maps.Keys(segments) {
+			c.vault.spoil(s, err)
 		}
-		for s, blocks := range segments {
-			failAll(blocks, c.vault.spoil(s, err))
+		for _, l := range all {
+			l.withdraw()
 		}
-		return nil
+		return
 	}
 	for s := range segments {
-		c.vault.keep(s, ends[s.no])
+		c.vault.keep(s, ends[s.no].at)
 	}
-	return held
+	if c.landed != nil {
+		c.landed(held)
+	}
 }
+
+// withdraw takes back the files of a block that is not kept.
+func (l *landed) withdraw() {
+	if l.store != nil {
+		l.store.takeBack(l)
+	}
+}
+
+// repeats notes that a block in place is there already, from a commit on another disk that came between.
+func (c *catalog) repeats(l *landed) {
+	if l.store == nil {
+		return
+	}
+	old, err := c.get(BlockID(l.ID))
+	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, placed.sameAs) {
+		l.already = true
+	}
+}
+
+func (p placed) sameAs(other placed) bool { return p.Root == other.Root && p.Path == other.Path }
 
 // failAll notes a fault that several blocks share.
 func failAll(blocks []*landed, err error) {

@@ -37,7 +37,7 @@ func (r record) against(other record) error {
 func (c *catalog) contradictions(batch []*landed) {
 	here := map[string]*landed{}
 	for _, l := range batch {
-		if l.already {
+		if l.already || l.fault != nil {
 			continue
 		}
 		l.fault = c.contradicts(l.record)

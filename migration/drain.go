@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -33,6 +34,11 @@ type DrainConfig struct {
 	Stores   []*Store
 	Vault    *Vault
 
+	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.
+	Disks Disks
+	// Only carries what lies below these directories, and nothing else: a disk of a node that is well otherwise. Empty: all.
+	Only []string
+
 	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
 	// Peers are those last heard of; asked again while the drain runs.
@@ -49,6 +55,7 @@ type DrainConfig struct {
 // Drain empties the node's stores into its peers. It is used once.
 type Drain struct {
 	cfg    DrainConfig
+	disks  Disks
 	stores map[string]*Store
 	plan   *plan
 	ledger *ledger
@@ -60,8 +67,10 @@ type Drain struct {
 	found    Count
 	peers    map[string]*peerState
 	lanes    map[*lane]bool
-	handled  map[version]bool // moved by an earlier run of this drain, or changed since the scan began
-	givenUp  map[BlockID]bool // lost because of its own files
+	handled  map[version]bool     // moved by an earlier run of this drain, or changed since the scan began
+	givenUp  map[BlockID]bool     // lost because of its own files
+	since    map[string]time.Time // by directory: when the last scan that read all of it began
+	unread   map[string]string    // directories that no scan could read, and why
 	rateAt   time.Time
 	rateSent int64
 	rate     int64
@@ -97,10 +106,13 @@ type PeerProgress struct {
 // NewDrain prepares a drain in cfg.Dir. If an earlier run of the same drain left its account there, what it moved is not
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
-	d := &Drain{cfg: cfg, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[*lane]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
+	cfg.Only = cleaned(cfg.Only)
+	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[*lane]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
+		s.watch(cfg.Disks)
 	}
+	cfg.Vault.watch(cfg.Disks)
 	d.limit = rate.NewLimiter(rate.Inf, capStep)
 	d.Limit(cfg.MaxBytesPerSecond)
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -113,6 +125,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 		cfg.Log.Error("the manifest will be kept in numbers only", "err", err)
 	}
 	d.ledger, d.plan = l, newPlan(cfg.Dir)
+	d.plan.where = d.where
 	l.summary.Moved = earlier
 	d.found = earlier
 	return d, nil
@@ -158,6 +171,8 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	var working sync.WaitGroup
+	d.look(time.Now())
+	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.seal()
 		d.scanUntilQuiet(work)
@@ -188,7 +203,8 @@ func (d *Drain) account(ctx context.Context) {
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		why = "the drain was stopped"
 	}
-	unread := d.plan.rest(func(e entry) { d.lose(e, cmpReason(d.lastWords(e), why)) })
+	unread := d.plan.rest(func(e entry) { d.lose(e, cmp.Or(e.barred, cmpReason(d.lastWords(e), why))) })
+	d.accountForDisks()
 	if unread.Blocks > 0 {
 		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
 		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,18 +23,28 @@ type inbound struct {
 	out    *outbox
 	beat   atomic.Int64 // rises with every frame
 
+	changed <-chan struct{} // of the disks
+	work    work            // on a disk, now
+	lost    chan struct{}   // closed when the work does not come back
+	why     *silentError    // of lost
+
+	mu       sync.Mutex // guards pending and flushing for who answers in this stream's stead
+	pending  []*landed  // complete, and not yet with the kernel
+	flushing []*landed
+
 	seg     *segment
-	broken  bool // the segment failed to take bytes
-	pending []*landed
+	broken  bool  // the segment failed to take bytes
 	bytes   int64 // of pending
 	owed    sync.WaitGroup
-	kept    atomicCount // receipted
+	waiting atomic.Int64 // blocks without a receipt, of those in owed
+	kept    atomicCount  // receipted
 
 	// The block under way:
 	transfer uint32
 	opening  opening
 	landing  landing // nil: none, or its frames are passed over because it was refused
-	place    string  // where its room is reserved
+	release  func()  // of its room
+	dirs     []string
 	member   int
 	left     int64 // of the member
 	sum      summer
@@ -46,7 +57,8 @@ func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
 	if c, ok := conn.(*Conn); ok {
 		more = func() bool { return br.Buffered() > 0 || c.buffered() > 0 }
 	}
-	return &inbound{r: r, node: node, frames: newFrameReader(br, ChunkBytes), more: more, out: newOutbox(), sum: newSummer()}
+	return &inbound{r: r, node: node, frames: newFrameReader(br, ChunkBytes), more: more, out: newOutbox(), sum: newSummer(),
+		changed: r.disks.Changed(), lost: make(chan struct{})}
 }
 
 // handshake answers a hello. After a grant the stream counts until leave is called.
@@ -110,8 +122,8 @@ func (in *inbound) run() error {
 		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending || !in.more() {
 			in.flush()
 		}
-		if in.out.len() > maxUnread {
-			return fmt.Errorf("%d receipts wait to be taken, at most %d", in.out.len(), maxUnread)
+		if n := max(in.out.len(), int(in.waiting.Load())); n > maxUnread {
+			return fmt.Errorf("%d receipts wait, at most %d", n, maxUnread)
 		}
 	}
 }
@@ -119,7 +131,8 @@ func (in *inbound) run() error {
 const (
 	maxPendingBytes = 1 << 20
 	maxPending      = 1024
-	// maxUnread bounds the receipts kept for a sender that takes none. One that keeps its window has fewer on the way.
+	// maxUnread bounds the receipts kept for a sender that takes none, and the blocks that wait for their disk. A sender that
+	// keeps its window has fewer on the way.
 	maxUnread = 2 * maxInflightBlocks
 )
 
@@ -141,60 +154,6 @@ func (in *inbound) begin(f frame) error {
 		in.refuse(err)
 	}
 	return nil
-}
-
-func (in *inbound) land(f frame, o opening) error {
-	if err := in.r.turnAway(in.node, o.bytes()); err != nil {
-		return err
-	}
-	if s := in.r.stores[BlockID(o.ID).Store()]; s != nil && s.Land == LandPlace && s.Layout == o.Layout {
-		root, _ := s.layout.place(s, BlockID(o.ID), o.Members[0].Name)
-		err := in.landAt(s.Paths[root], o, func() (landing, error) { return landInPlace(s, o, in.r.cfg.Vault.catalog) })
-		if err == nil {
-			return nil
-		}
-		// What is there is not ours to replace, or its disk takes no more: the vault may.
-		if _, full := errors.AsType[*FullError](err); !full && !errors.Is(err, errOccupied) {
-			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)
-		}
-	}
-	return in.landAt(in.r.cfg.Vault.dir, o, func() (landing, error) { return in.landInVault(f) })
-}
-
-// landAt begins a landing where there is room for it.
-func (in *inbound) landAt(p string, o opening, begin func() (landing, error)) error {
-	if err := in.r.reserve(p, o.bytes()); err != nil {
-		return err
-	}
-	l, err := begin()
-	if err != nil {
-		in.r.unreserve(p, o.bytes())
-		return err
-	}
-	in.landing, in.place = l, p
-	return nil
-}
-
-func (in *inbound) landInVault(f frame) (landing, error) {
-	v := in.r.cfg.Vault
-	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.failed(in.seg)) {
-		in.flush()
-		v.release(in.seg, in.broken)
-		in.seg, in.broken = nil, false
-	}
-	if in.seg == nil {
-		seg, err := v.acquire()
-		if err != nil {
-			return nil, err
-		}
-		in.seg = seg
-	}
-	l, err := landInVault(in.seg, f)
-	if err != nil {
-		in.broken = true // its buffer has lost bytes: nothing more is appended
-		return nil, err
-	}
-	return l, nil
 }
 
 func (in *inbound) data(f frame) error {
@@ -220,7 +179,13 @@ func (in *inbound) data(f frame) error {
 		in.refuse(err)
 		return nil
 	}
-	if err := in.landing.data(in.member, f); err != nil {
+	err := in.turned()
+	if err == nil {
+		in.work.begin(&in.dirs[0]) // as on does, but for every chunk
+		err = in.landing.data(in.member, f)
+		in.work.end()
+	}
+	if err != nil {
 		in.fail(err)
 	}
 	return nil
@@ -270,17 +235,25 @@ func (in *inbound) end(f frame) error {
 		in.fail(err)
 		return nil
 	}
-	bytes, place := in.opening.bytes(), in.place
+	bytes, release := in.opening.bytes(), in.release
+	var once sync.Once
 	l.transfer = in.transfer
 	l.reply = func(v ...verdict) {
-		in.r.unreserve(place, bytes)
-		in.kept.add(bytes, v...)
-		in.out.put(v...)
-		in.r.answered()
-		in.owed.Done()
+		once.Do(func() {
+			release()
+			in.kept.add(bytes, v...)
+			in.out.put(v...)
+			in.r.answered()
+			in.waiting.Add(-1)
+			in.owed.Done()
+		})
 	}
+	in.waiting.Add(1)
 	in.owed.Add(1)
-	in.pending, in.bytes, in.landing = append(in.pending, l), in.bytes+bytes, nil
+	in.mu.Lock()
+	in.pending = append(in.pending, l)
+	in.mu.Unlock()
+	in.bytes, in.landing = in.bytes+bytes, nil
 	return nil
 }
 
@@ -288,11 +261,11 @@ func (in *inbound) end(f frame) error {
 func (in *inbound) finish(f frame, r record) (*landed, error) {
 	old, err := in.r.cfg.Vault.catalog.get(BlockID(r.ID))
 	if err == nil {
-		err = in.r.intact(old)
+		err = in.on(in.dirs[0], func() error { return in.r.intact(old) })
 	}
 	switch {
 	case err == nil && old.Sum == r.Sum && old.bytes() == r.bytes():
-		in.landing.abort()
+		_ = in.on(in.dirs[0], func() error { in.landing.abort(); return nil })
 		return &landed{record: old, already: true}, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", r.ID, "err", err)
@@ -303,15 +276,22 @@ func (in *inbound) finish(f frame, r record) (*landed, error) {
 		}
 	}
 	if s := in.r.stores[BlockID(r.ID).Store()]; s != nil && errors.Is(err, fs.ErrNotExist) {
-		if err := s.contradicts(r); err != nil {
+		// What is on a disk that does not answer stands against nothing.
+		if err := in.on(s.Paths[0], func() error { return s.contradicts(r) }); err != nil {
 			return nil, err
 		}
 	}
-	return in.landing.finish(f, r)
+	var l *landed
+	err = in.on(in.dirs[0], func() (err error) {
+		l, err = in.landing.finish(f, r)
+		return err
+	})
+	return l, err
 }
 
 // fail gives up the block under way because this node could not keep it.
 func (in *inbound) fail(err error) {
+	in.r.fault(in.dirs[0], err)
 	if _, ok := in.landing.(*vaultLanding); ok {
 		in.broken = true
 	}
@@ -347,9 +327,9 @@ func (in *inbound) abandon() {
 }
 
 func (in *inbound) drop() {
-	in.landing.abort()
+	_ = in.on(in.dirs[0], func() error { in.landing.abort(); return nil })
 	in.landing = nil
-	in.r.unreserve(in.place, in.opening.bytes())
+	in.release()
 }
 
 // flush hands the finished blocks to the committer once their bytes are with the kernel.
@@ -357,17 +337,30 @@ func (in *inbound) flush() {
 	if len(in.pending) == 0 {
 		return
 	}
+	in.mu.Lock()
 	ready := in.pending
-	in.pending, in.bytes = nil, 0
+	in.flushing, in.pending, in.bytes = ready, nil, 0
+	in.mu.Unlock()
 	if in.seg != nil {
-		if err := in.seg.w.Flush(); err != nil {
+		if err := in.on(in.seg.dir, in.seg.w.Flush); err != nil {
+			in.r.fault(in.seg.dir, err)
 			in.broken = true
 			ready = in.lose(ready, err)
 		}
 	}
+	in.mu.Lock()
+	in.flushing = nil
+	in.mu.Unlock()
 	if len(ready) > 0 {
 		in.r.commit.submit(ready)
 	}
+}
+
+// unanswered are the blocks that were accepted and that the committer does not have.
+func (in *inbound) unanswered() []*landed {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Concat(in.flushing, in.pending)
 }
 
 // lose answers for blocks that were complete but whose segment did not take them, and returns the others.
@@ -385,7 +378,5 @@ func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
 func (in *inbound) close() {
 	in.abandon()
 	in.flush()
-	if in.seg != nil {
-		in.r.cfg.Vault.release(in.seg, in.broken)
-	}
+	in.part()
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,8 +30,11 @@ type landed struct {
 	segment *segment     // to sync, for a block in the vault
 	files   []stagedFile // to sync and to publish, for a block in place
 	store   *Store
-	already bool // the same content was here before: only the receipt is missing
+	dirs    []string // of its disks: it is committed with others that lie there
+	already bool     // the same content was here before: only the receipt is missing
 	fault   error
+
+	disowned error // why it was answered without its disk; guarded by committer.mu
 
 	transfer uint32
 	reply    func(...verdict)
@@ -58,7 +62,7 @@ func (l *vaultLanding) finish(f frame, r record) (*landed, error) {
 		return nil, err
 	}
 	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
-	return &landed{record: r, segment: l.seg}, nil
+	return &landed{record: r, segment: l.seg, dirs: []string{l.seg.dir}}, nil
 }
 
 // abort gives the space back. When the segment takes no more bytes, its file is cut at least; the next append tells.
@@ -74,6 +78,8 @@ type stagedFile struct {
 	from, to string
 	last     bool // named after the others
 	named    bool
+
+	unflushed int64 // bytes that the disk had not begun on when the last was written
 }
 
 // placeLanding writes the members of a block to temporary files in the store that it belongs to.
@@ -84,16 +90,18 @@ type placeLanding struct {
 	placed  []placed
 	current *os.File
 	written int64 // to current
-	behind  writeBehind
+	behind  *writeBehind
 	member  int
 }
 
-// landInPlace begins a block's landing in its store. It fails with errOccupied where a file is in the way.
-func landInPlace(s *Store, o opening, c *catalog) (*placeLanding, error) {
+// landInPlace begins a block's landing in its store, each member in the directory given. It fails with errOccupied where a
+// file is in the way.
+func landInPlace(s *Store, o opening, roots []int, c *catalog) (*placeLanding, error) {
 	l := &placeLanding{store: s, opening: o, member: -1}
 	id := BlockID(o.ID)
-	for _, m := range o.Members {
-		root, to := s.layout.place(s, id, m.Name)
+	for i, m := range o.Members {
+		root := roots[i]
+		_, to := s.layout.place(s, id, m.Name)
 		if to == stagingDir || strings.HasPrefix(to, stagingDir+"/") {
 			return nil, fmt.Errorf("%s: %w", to, errOccupied)
 		}
@@ -127,7 +135,7 @@ func (l *placeLanding) reach(member int) error {
 		if err != nil {
 			return err
 		}
-		l.current, l.written, l.behind = w, 0, writeBehind{}
+		l.current, l.written, l.behind = w, 0, &writeBehind{}
 		if err := l.store.own(w, f.root); err != nil {
 			return err
 		}
@@ -142,6 +150,7 @@ func (l *placeLanding) closeCurrent() error {
 		return nil
 	}
 	defer func() { l.current = nil }()
+	l.files[l.member].unflushed = l.written - l.behind.begun
 	when := time.Unix(0, l.opening.ModTime)
 	if err := l.store.roots[l.files[l.member].root].Chtimes(l.files[l.member].from, when, when); err != nil {
 		return errors.Join(err, l.current.Close())
@@ -172,7 +181,16 @@ func (l *placeLanding) finish(_ frame, r record) (*landed, error) {
 		return nil, err
 	}
 	r.Placed = l.placed
-	return &landed{record: r, store: l.store, files: l.files}, nil
+	return &landed{record: r, store: l.store, files: l.files, dirs: l.dirs()}, nil
+}
+
+// dirs are the store's directories that the block lies in.
+func (l *placeLanding) dirs() (dirs []string) {
+	for _, f := range l.files {
+		dirs = append(dirs, l.store.Paths[f.root])
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
 }
 
 func (l *placeLanding) abort() {

@@ -21,6 +21,11 @@ type lane struct {
 	buf  []byte
 	sum  summer
 	last uint32 // transfer number
+	work work   // on this node's disks
+
+	stuck  chan struct{} // closed when that does not come back
+	hung   string        // the directory
+	gaveUp sync.Once
 
 	beat    atomic.Int64 // rises with every piece sent and every word from the peer
 	writing atomic.Bool
@@ -72,14 +77,12 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	undo := context.AfterFunc(ctx, func() { time.AfterFunc(receiptGrace, func() { cut(conn) }) })
 	defer undo()
 
-	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, 0, laneBuffer), sum: newSummer(), inflight: map[uint32]entry{}, changed: make(chan struct{}, 1)}
+	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, 0, laneBuffer), sum: newSummer(), inflight: map[uint32]entry{}, changed: make(chan struct{}, 1), stuck: make(chan struct{})}
 	frames := newFrameReader(conn, maxPayload[frameReceipts])
 	if err := l.handshake(frames); err != nil {
 		return err
 	}
 	l.onProbation = d.greeted(p) > 0
-	d.join(l)
-	defer d.leave(l)
 
 	sending, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -91,11 +94,22 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		stop(l.receive(frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
 	}()
-	err = l.send(sending)
+	d.join(l)
+	sent := make(chan error, 1)
+	go func() {
+		defer d.leave(l)
+		sent <- l.send(sending)
+	}()
+	select {
+	case err = <-sent:
+	case <-l.stuck: // what hangs ends with its disk; the other disks' blocks need another lane
+		err = &silentError{l.hung}
+		stop(err)
+	}
 	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != errSettled {
 		err = cause // the peer went first, and that is why sending failed
 	}
-	l.finish(received, err == errSettled || err == errPeerFull || ctx.Err() != nil)
+	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
 	return err
 }
@@ -110,6 +124,14 @@ func (d *Drain) leave(l *lane) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.lanes, l)
+}
+
+// giveUp leaves a lane to the directory that it cannot read from.
+func (l *lane) giveUp(dir string) {
+	l.gaveUp.Do(func() {
+		l.hung = dir
+		close(l.stuck)
+	})
 }
 
 // surrender gives back what lanes hold that cannot be waited for.

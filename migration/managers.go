@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,12 @@ func (s *Store) lately() *managers {
 func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *managers, ok bool) {
 	m = &managers{mates: map[side]blockManager{}}
 	for i, root := range s.roots {
+		if err := s.readable(s.Paths[i]); err != nil {
+			if !fault(err) {
+				return m, false
+			}
+			continue
+		}
 		enter := func(dir string) bool {
 			base := path.Base(dir)
 			if blockManagerDir.MatchString(base) {
@@ -124,7 +131,7 @@ func (s *Store) lookUp(all *managers, near blockManager, name string, accept fun
 		f, err = try(near, path.Join(sub, name))
 	}
 	if err != nil && !errors.Is(err, errAmbiguous) {
-		err = fs.ErrNotExist
+		err = cmp.Or(s.readable(s.Paths[dir]), fs.ErrNotExist)
 	}
 	return f, err
 }

@@ -34,6 +34,8 @@ type node struct {
 	id       *certs.Identity
 	room     func(path string) int64
 	refuse   string
+	disks    Disks
+	more     []string                // directories of the vault
 	plain    bool                    // streams without TLS, so that only our own checksums guard them
 	mangle   func(net.Conn) net.Conn // on the receiver's side of a connection
 
@@ -66,7 +68,7 @@ func newNode(t testing.TB, name string, stores ...StoreConfig) *node {
 
 func (n *node) open(t testing.TB) {
 	t.Helper()
-	v, err := OpenVault(filepath.Join(n.dir, "vault"))
+	v, err := OpenVault(filepath.Join(n.dir, "vault"), n.more...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,7 @@ func (n *node) reopen(t testing.TB) {
 func (n *node) receive(t testing.TB) {
 	t.Helper()
 	r, err := NewReceiver(ReceiverConfig{
-		Stores: n.stores, Vault: n.vault, MaxStreams: 16, Log: slog.New(slog.DiscardHandler),
+		Stores: n.stores, Vault: n.vault, MaxStreams: 16, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
 		Room:  func(p string) (int64, error) { return n.room(p), nil },
 		Admit: func(string) (string, time.Duration) { return n.refuse, 0 },
 		Landed: func(h []Held) {
@@ -109,7 +111,7 @@ func (n *node) landedBlocks() []Held {
 }
 
 func (n *node) reader() *Reader {
-	return &Reader{Stores: n.stores, Vault: n.vault, Log: slog.New(slog.DiscardHandler)}
+	return &Reader{Stores: n.stores, Vault: n.vault, Disks: n.disks, Log: slog.New(slog.DiscardHandler)}
 }
 
 // trip is a drain of one node into others over real mutual TLS on in-memory connections. Its parts may be changed until
@@ -135,7 +137,7 @@ func newTrip(t testing.TB, from *node, peers ...*node) *trip {
 		list = append(list, Peer{Node: p.name, Address: p.name})
 	}
 	tr.cfg = DrainConfig{
-		Node: from.name, Incident: "inc-1", Dir: filepath.Join(from.dir, "drain"), Stores: from.stores, Vault: from.vault, Connections: 2,
+		Node: from.name, Incident: "inc-1", Dir: filepath.Join(from.dir, "drain"), Stores: from.stores, Vault: from.vault, Connections: 2, Disks: from.disks,
 		Log: slog.New(slog.DiscardHandler), Peers: func() []Peer { return list },
 	}
 	return tr

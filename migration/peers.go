@@ -93,6 +93,9 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 		if ctx.Err() != nil {
 			return false
 		}
+		if silent(err) {
+			continue // that is no fault of the peer
+		}
 		pause := time.NewTimer(d.note(p, err))
 		select {
 		case <-ctx.Done():

@@ -3,10 +3,9 @@ package migration
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"math/bits"
-	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,14 +14,19 @@ import (
 // the order in which they were found; a lower rank leaves first. Each rank is a spool file, so a plan of ten million
 // blocks costs the memory of a few buffers. When the disk that holds the spools is full, the plan keeps what it can in
 // memory and makes the scan wait: a full disk must not end a drain.
+//
+// What lies on a disk that does not answer is not handed out (bar), nor waited for once all else is settled.
 type plan struct {
-	dir string
+	dir   string
+	where func(Block) []string // the directories that a block lies in; nil: it does not matter
 
 	mu          sync.Mutex
-	spools      [ranks]*spool
-	returned    []entry // came back from a lane, or fits no lane's room now
-	outstanding int     // handed out, not yet done or returned
-	sealed      bool    // nothing will be added any more
+	racks       []*rack
+	barred      map[string]string // directories that do not answer, and what to say of them
+	alone       time.Time         // since when nothing is left but what lies there
+	returned    []entry           // came back from a lane, or fits no lane's room now
+	outstanding int               // handed out, not yet done or returned
+	sealed      bool              // nothing will be added any more
 	closed      bool
 	spoolErr    error         // the first time that a spool could not be written
 	unread      Count         // blocks in a spool that could not be read back
@@ -39,6 +43,7 @@ type entry struct {
 	shun     string    // the peer that failed it last
 	shunned  time.Time // not to that one before
 	why      string    // what went wrong last
+	barred   string    // why its disk is not asked, when the plan ends
 }
 
 const (
@@ -101,11 +106,7 @@ func (p *plan) add(ctx context.Context, b Block) error {
 	if p.closed {
 		return errSettled
 	}
-	r := rank(b)
-	if p.spools[r] == nil {
-		p.spools[r] = &spool{path: filepath.Join(p.dir, fmt.Sprintf("plan-%02d", r))}
-	}
-	if err := p.spools[r].push(record, b.Bytes()); err != nil && p.spoolErr == nil {
+	if err := p.spool(b).push(record, b.Bytes()); err != nil && p.spoolErr == nil {
 		p.spoolErr = err
 	}
 	p.wake()
@@ -113,10 +114,8 @@ func (p *plan) add(ctx context.Context, b Block) error {
 }
 
 func (p *plan) unspooled() (n int) {
-	for _, s := range p.spools {
-		if s != nil {
-			n += len(s.tail)
-		}
+	for _, s := range p.all() {
+		n += len(s.tail)
 	}
 	return n
 }
@@ -144,6 +143,9 @@ func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Durati
 	now := time.Now()
 	tooBig := false
 	for i, e := range p.returned {
+		if p.barsBlock(e.Block) != "" {
+			continue
+		}
 		due := e.due
 		if e.shun == peer && e.shunned.After(due) {
 			due = e.shunned
@@ -162,7 +164,7 @@ func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Durati
 		p.outstanding++
 		return e, true, 0, nil
 	}
-	for b := range p.spooled() {
+	for b := range p.spooled(false) {
 		p.wake() // there is room in memory, should the scan wait for it
 		if b.Bytes() <= room {
 			p.outstanding++
@@ -178,17 +180,23 @@ func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Durati
 	case tooBig:
 		return entry{}, false, wait, errNoRoom
 	case p.sealed && p.empty():
+		if wait := p.forThaw(now); wait > 0 {
+			return entry{}, false, wait, nil
+		}
 		return entry{}, false, 0, errSettled
 	}
 	return entry{}, false, wait, nil
 }
 
 // spooled takes blocks off the spools, the first rank first. A spool that cannot be read is given up, and its blocks are
-// counted.
-func (p *plan) spooled() iter.Seq[Block] {
+// counted. What lies on disks that do not answer is passed by unless barred says otherwise.
+func (p *plan) spooled(barred bool) iter.Seq[Block] {
 	return func(yield func(Block) bool) {
-		for _, s := range p.spools {
-			for s != nil && s.left.Blocks > 0 {
+		for r, s := range p.all() {
+			if !barred && p.bars(r.dirs) != "" {
+				continue
+			}
+			for s.left.Blocks > 0 {
 				b, err := s.pop()
 				if err != nil {
 					p.unread.Blocks += s.left.Blocks
@@ -206,12 +214,13 @@ func (p *plan) spooled() iter.Seq[Block] {
 
 // empty reports whether nothing is left to hand out and nothing is handed out.
 func (p *plan) empty() bool {
-	for _, s := range p.spools {
-		if s != nil && s.left.Blocks > 0 {
+	for r, s := range p.all() {
+		if s.left.Blocks > 0 && p.bars(r.dirs) == "" {
 			return false
 		}
 	}
-	return p.outstanding == 0 && len(p.returned) == 0
+	open := func(e entry) bool { return p.barsBlock(e.Block) == "" }
+	return p.outstanding == 0 && !slices.ContainsFunc(p.returned, open)
 }
 
 // next waits for what take hands out.
@@ -301,7 +310,7 @@ func (p *plan) first(ctx context.Context) error {
 func (p *plan) settled() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.sealed && p.empty()
+	return p.sealed && p.empty() && p.forThaw(time.Now()) == 0
 }
 
 // rest empties the plan: what was never sent, in the order in which it would have been. unread counts what is in it and
@@ -310,11 +319,12 @@ func (p *plan) rest(lost func(entry)) (unread Count) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.returned {
+		e.barred = p.barsBlock(e.Block)
 		lost(e)
 	}
 	p.returned = nil
-	for b := range p.spooled() {
-		lost(entry{Block: b})
+	for b := range p.spooled(true) {
+		lost(entry{Block: b, barred: p.barsBlock(b)})
 	}
 	return p.unread
 }
@@ -326,10 +336,8 @@ func (p *plan) close() error {
 	p.closed = true
 	p.wake()
 	var errs []error
-	for _, s := range p.spools {
-		if s != nil {
-			errs = append(errs, s.close())
-		}
+	for _, s := range p.all() {
+		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,14 +16,22 @@ var errOccupied = errors.New("a file of that name is there already")
 
 // publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
 // block that cannot be published has its fault noted and leaves nothing behind.
-func (s *Store) publish(blocks []*landed, c *catalog) {
+func (s *Store) publish(blocks []*landed, c *catalog, disks Disks) {
 	var staged []place
+	bytes := map[int]int64{} // that no disk has begun on yet
 	for _, l := range blocks {
 		for _, f := range l.files {
 			staged = append(staged, place{f.root, f.from})
+			bytes[f.root] += f.unflushed
 		}
 	}
-	failAll(blocks, s.syncAll(staged))
+	failAll(blocks, s.syncAll(staged, func(root int, took time.Duration, err error) {
+		if err != nil {
+			disks.Fault(s.Paths[root], err)
+		} else if bytes[root] > 0 {
+			disks.Flushed(s.Paths[root], bytes[root], took)
+		}
+	}))
 	for _, last := range []bool{false, true} {
 		var dirs []place
 		for _, l := range blocks {
@@ -38,7 +47,11 @@ func (s *Store) publish(blocks []*landed, c *catalog) {
 		}
 		s.unpublish(blocks)
 		// Twice: a power cut must not keep an index's name and lose its data's.
-		failAll(blocks, s.syncAll(dirs))
+		failAll(blocks, s.syncAll(dirs, func(root int, _ time.Duration, err error) {
+			if err != nil {
+				disks.Fault(s.Paths[root], err)
+			}
+		}))
 	}
 	s.unpublish(blocks)
 }
@@ -86,16 +99,19 @@ func (s *Store) vacant(id BlockID, c *catalog, at place) error {
 // unpublish takes back what was staged or named for blocks that have a fault.
 func (s *Store) unpublish(blocks []*landed) {
 	for _, l := range blocks {
-		if l.fault == nil {
-			continue
+		if l.fault != nil {
+			s.takeBack(l)
 		}
-		for i := range l.files {
-			f := &l.files[i]
-			_ = s.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
-			if f.named {
-				_ = s.roots[f.root].Remove(f.to)
-				f.named = false
-			}
+	}
+}
+
+func (s *Store) takeBack(l *landed) {
+	for i := range l.files {
+		f := &l.files[i]
+		_ = s.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
+		if f.named {
+			_ = s.roots[f.root].Remove(f.to)
+			f.named = false
 		}
 	}
 }
@@ -121,8 +137,9 @@ func parents(p place) (dirs []place) {
 const syncAtOnce = 16
 
 // syncAll syncs files or directories: each by itself when they are few, else the file systems they are on. What is gone
-// needs no sync: an engine that removes one application's directory must not fail the others' blocks.
-func (s *Store) syncAll(places []place) error {
+// needs no sync: an engine that removes one application's directory must not fail the others' blocks. Each directory of
+// the store is told of that was synced in.
+func (s *Store) syncAll(places []place, told func(root int, took time.Duration, err error)) error {
 	for i := range s.roots {
 		distinct := map[string]bool{}
 		for _, p := range places {
@@ -130,16 +147,26 @@ func (s *Store) syncAll(places []place) error {
 				distinct[p.path] = true
 			}
 		}
-		if len(distinct) > syncAtOnce {
-			if err := s.syncPath(i, ".", func(f *os.File) error { return unix.Syncfs(int(f.Fd())) }); err != nil {
-				return err
-			}
+		if len(distinct) == 0 {
 			continue
 		}
-		for p := range distinct {
-			if err := s.syncPath(i, p, (*os.File).Sync); err != nil {
-				return err
-			}
+		began := time.Now()
+		err := s.syncIn(i, distinct)
+		told(i, time.Since(began), err)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) syncIn(root int, distinct map[string]bool) error {
+	if len(distinct) > syncAtOnce {
+		return s.syncPath(root, ".", func(f *os.File) error { return unix.Syncfs(int(f.Fd())) })
+	}
+	for p := range distinct {
+		if err := s.syncPath(root, p, (*os.File).Sync); err != nil {
+			return err
 		}
 	}
 	return nil

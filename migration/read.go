@@ -26,6 +26,7 @@ import (
 type Reader struct {
 	Stores []*Store
 	Vault  *Vault
+	Disks  Disks    // under them; nil: nobody asks
 	Fetch  *Fetcher // nil: only what is here
 	Log    *slog.Logger
 }
@@ -36,10 +37,29 @@ type content struct {
 	etag     string
 	modified time.Time
 	fault    error // of reading
+
+	dir   string // that it lies in
+	disks Disks  // nil: they are told nothing
+	bytes int64
+	took  time.Duration
+}
+
+// Close tells the disk's part in what was read.
+func (c *content) Close() error {
+	if c.disks != nil && c.bytes > 0 {
+		c.disks.Fetched(c.dir, c.bytes, c.took)
+	}
+	if c.disks != nil && diskFault(c.fault) {
+		c.disks.Fault(c.dir, c.fault)
+	}
+	return c.ReadSeekCloser.Close()
 }
 
 func (c *content) Read(p []byte) (int, error) {
+	began := time.Now()
 	n, err := c.ReadSeekCloser.Read(p)
+	c.took += time.Since(began)
+	c.bytes += int64(n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.fault = err
 	}
@@ -94,6 +114,8 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if rd.Fetch == nil || req.Header.Get(hopHeader) != "" {
 		if errors.Is(err, fs.ErrNotExist) {
 			http.Error(w, string(id)+" is not here", http.StatusNotFound)
+		} else if silent(err) {
+			refuseRead(w, id, err)
 		} else {
 			http.Error(w, fmt.Sprintf("%s cannot be read here: %v", id, err), http.StatusInternalServerError)
 		}
@@ -169,8 +191,21 @@ func (rd *Reader) Has(id BlockID) bool {
 	return true
 }
 
-// open finds a block's bytes on this node: what landed first, because its checksums are known.
+// open finds a block's bytes on this node. A disk that does not answer is not asked: nobody could end the wait.
 func (rd *Reader) open(id BlockID) (*content, error) {
+	rd.Vault.watch(rd.Disks)
+	for _, s := range rd.Stores {
+		s.watch(rd.Disks)
+	}
+	c, err := rd.find(id)
+	if err == nil {
+		c.disks = rd.Disks
+	}
+	return c, err
+}
+
+// find takes what landed first, because its checksums are known.
+func (rd *Reader) find(id BlockID) (*content, error) {
 	var store *Store
 	for _, s := range rd.Stores {
 		if s.Name == id.Store() {
@@ -209,7 +244,7 @@ func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
 			return nil, err
 		}
 		if !several {
-			return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime)}, nil
+			return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: landedIn(rd.Vault, s, r, i)}, nil
 		}
 		f.Close()
 		e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
@@ -218,6 +253,15 @@ func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
 		return nil, e
 	}
 	return nil, fs.ErrNotExist
+}
+
+// landedIn is the directory that a member of a block that landed here lies in.
+func landedIn(v *Vault, s *Store, r record, i int) string {
+	if r.Segment != 0 {
+		dir, _ := v.home(r.Segment)
+		return dir
+	}
+	return s.Paths[r.Placed[i].Root]
 }
 
 // openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
@@ -263,7 +307,7 @@ func (s *Store) openOwn(id BlockID) (*content, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"file-%x-%x-%x"`, m.Bytes, m.ModTime.UnixNano(), m.ctim), modified: m.ModTime}, nil
+		return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"file-%x-%x-%x"`, m.Bytes, m.ModTime.UnixNano(), m.ctim), modified: m.ModTime, dir: s.Paths[m.root]}, nil
 	}
 	return nil, fs.ErrNotExist
 }

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +20,10 @@ type ReceiverConfig struct {
 	Stores []*Store
 	Vault  *Vault
 
-	// Room says how many bytes may still be written below a path.
+	// Room says how many bytes may still be written below a path; with Disks, what they have reserved is off already.
 	Room func(path string) (int64, error)
+	// Disks under the stores that blocks land in, and under the vault. Nil: all are well, and Room alone decides.
+	Disks Disks
 	// Admit says why nothing is taken from that node now, and when to ask again; "" admits.
 	Admit func(node string) (reason string, retry time.Duration)
 	// Landed is told of blocks once they are durable here.
@@ -33,24 +37,32 @@ type ReceiverConfig struct {
 // Serve serves any number of streams beside it.
 type Receiver struct {
 	cfg    ReceiverConfig
+	disks  Disks
 	stores map[string]*Store
 	commit *committer
 
-	mu       sync.Mutex
-	reserved map[string]int64 // by path: promised to blocks under way
-	streams  int
-	stopped  bool
-	owing    int           // blocks that were accepted whole and have no receipt yet
-	settled  chan struct{} // closed and replaced when owing comes down to 0
+	mu      sync.Mutex
+	live    map[*inbound]bool // streams, and whether one was given up because a disk hangs under it
+	stuck   []string          // directories that something does not come back from
+	streams int
+	stopped bool
+	owing   int           // blocks that were accepted whole and have no receipt yet
+	settled chan struct{} // closed and replaced when owing comes down to 0
 
 	serving sync.WaitGroup
 }
 
 // NewReceiver prepares a receiver and clears away what an interrupted one left in the stores.
 func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
-	r := &Receiver{cfg: cfg, stores: map[string]*Store{}, reserved: map[string]int64{}, settled: make(chan struct{})}
-	r.commit = newCommitter(cfg.Vault, cfg.Landed)
+	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*Store{}, live: map[*inbound]bool{}, settled: make(chan struct{})}
+	if r.disks == nil {
+		well := newWellDisks(cfg.Room)
+		r.disks, r.cfg.Room = well, well.left
+	}
+	r.commit = newCommitter(cfg.Vault, r.disks, cfg.Landed)
+	cfg.Vault.watch(cfg.Disks)
 	for _, s := range cfg.Stores {
+		s.watch(cfg.Disks)
 		if s.Land == LandPlace {
 			if err := s.sweep(); err != nil {
 				return nil, err
@@ -61,32 +73,42 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	return r, nil
 }
 
+// lastStand is how long Run waits, once ctx has ended, for streams to end and for their blocks to be durable. What hangs
+// on a disk longer than that is left behind: nothing can end it.
+const lastStand = overdue + 2*lookAfter + lastWords
+
 // Run makes landed blocks durable until ctx ends and every stream being served has ended.
 func (r *Receiver) Run(ctx context.Context) error {
-	commits, stop := context.WithCancel(context.WithoutCancel(ctx))
+	looking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var overseeing sync.WaitGroup
+	overseeing.Go(func() { r.oversee(looking) })
+	defer overseeing.Wait()
 	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- r.commit.run(commits) }()
 	<-ctx.Done()
 	r.mu.Lock()
 	r.stopped = true
 	r.mu.Unlock()
-	r.serving.Wait()
-	stop()
-	return <-ended
+	late, cancel := context.WithTimeout(looking, lastStand)
+	defer cancel()
+	served := make(chan struct{})
+	go func() { r.serving.Wait(); close(served) }()
+	select {
+	case <-served:
+	case <-late.Done():
+		r.cfg.Log.Error("the receiver ends without streams that do not: a disk hangs under them")
+	}
+	r.Settle(late)
+	moment, cancel := context.WithTimeout(looking, suspect) // what is left was answered for
+	defer cancel()
+	r.commit.end(moment)
+	return nil
 }
 
 // Room is what the receiver would grant a sender now: the room of the best place that blocks may land in.
-func (r *Receiver) Room() int64 {
-	best := int64(0)
-	for _, p := range r.places() {
-		best = max(best, r.room(p))
-	}
-	return best
-}
+func (r *Receiver) Room() int64 { return r.most(r.open(r.places())) }
 
 func (r *Receiver) places() []string {
-	all := []string{r.cfg.Vault.dir}
+	all := r.cfg.Vault.places()
 	for _, s := range r.cfg.Stores {
 		if s.Land == LandPlace {
 			all = append(all, s.Paths...)
@@ -95,35 +117,60 @@ func (r *Receiver) places() []string {
 	return all
 }
 
-// room is 0 where it cannot be found out: unknown is not plenty.
-func (r *Receiver) room(p string) int64 {
-	free, err := r.cfg.Room(p)
-	if err != nil {
-		return 0
+func (r *Receiver) most(places []string) (best int64) {
+	for _, p := range places {
+		if left, err := r.cfg.Room(p); err == nil { // unknown is not plenty
+			best = max(best, left)
+		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return max(0, free-r.reserved[p])
+	return best
 }
 
-func (r *Receiver) reserve(p string, bytes int64) error {
-	free, err := r.cfg.Room(p)
-	if err != nil {
-		return fmt.Errorf("room of %s: %w", p, err)
+// take reserves room on the best of these directories.
+func (r *Receiver) take(bytes int64, among []string) (dir string, release func(), err error) {
+	open := r.open(among)
+	if dir, release, ok := r.disks.Take(bytes, open); ok {
+		return dir, release, nil
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if has := free - r.reserved[p]; has < bytes {
-		return &FullError{NeedBytes: bytes, HasBytes: max(0, has)}
+	err = &FullError{NeedBytes: bytes, HasBytes: r.most(open)}
+	if len(open) == 0 {
+		err = fmt.Errorf("no disk takes blocks: %s: %w", strings.Join(among, ", "), err)
 	}
-	r.reserved[p] += bytes
-	return nil
+	return "", nil, err
 }
 
-func (r *Receiver) unreserve(p string, bytes int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.reserved[p] -= bytes
+// homes reserves room for each member of a block in its store: where the layout puts it, or if that does not matter on the
+// best of the store's disks. A block that comes again goes where it was, or two of its versions would lie side by side.
+func (r *Receiver) homes(s *Store, o opening) (roots []int, release func(), err error) {
+	id, need := BlockID(o.ID), map[int]int64{}
+	for _, m := range o.Members {
+		root, _ := s.layout.place(s, id, m.Name)
+		roots = append(roots, root)
+		need[root] += m.Bytes
+	}
+	if s.layout.anywhere() {
+		among := s.Paths
+		if old, err := r.cfg.Vault.catalog.get(id); err == nil && len(old.Placed) > 0 && old.Placed[0].Root < len(s.Paths) {
+			among = s.Paths[old.Placed[0].Root:][:1]
+		}
+		dir, release, err := r.take(o.bytes(), among)
+		return slices.Repeat([]int{slices.Index(s.Paths, dir)}, len(o.Members)), release, err
+	}
+	var releases []func()
+	release = func() {
+		for _, f := range releases {
+			f()
+		}
+	}
+	for root, bytes := range need {
+		_, undo, err := r.take(bytes, []string{s.Paths[root]})
+		if err != nil {
+			release()
+			return nil, nil, err
+		}
+		releases = append(releases, undo)
+	}
+	return roots, release, nil
 }
 
 // FullError says that a node has no room for a block.
@@ -239,14 +286,26 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 			r.cfg.Log.Info("received", "node", node, "blocks", n, "bytes", in.kept.bytes.Load(), "took", time.Since(began).Round(time.Millisecond))
 		}
 	}()
+	r.come(in)
 	unwatch := watch(senderTimeout, &in.beat, in.open.Load, func() { cut(conn) })
 	defer unwatch()
 
 	written := make(chan error, 1)
 	go func() { written <- in.out.run(conn) }()
-	err = in.run()
-	in.close()
-	in.owed.Wait() // receipts for what is being committed
+	ran := make(chan error, 1)
+	go func() {
+		defer r.gone(in)
+		err := in.run()
+		in.close()
+		in.owed.Wait() // receipts for what is being committed
+		ran <- err
+	}()
+	select {
+	case err = <-ran:
+	case <-in.lost: // nothing ends it before its disk does
+		cut(conn)
+		err = in.why
+	}
 	in.out.close()
 	taken := time.AfterFunc(lastWords, func() { cut(conn) })
 	defer taken.Stop()
@@ -265,6 +324,9 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 
 // intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other.
 func (r *Receiver) intact(old record) error {
+	if err := r.answers(old); err != nil {
+		return err
+	}
 	for i := range old.Members {
 		c, err := openLanded(r.cfg.Vault, r.stores[BlockID(old.ID).Store()], old, i)
 		if err != nil {

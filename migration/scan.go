@@ -21,11 +21,9 @@ const (
 // scanUntilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
 // a pass finds nothing new.
 func (d *Drain) scanUntilQuiet(ctx context.Context) {
-	var since time.Time
 	pause := leastPause
 	for pass := range maxScans {
-		began := time.Now()
-		found := d.scan(ctx, since, pass)
+		found := d.scan(ctx, pass)
 		if err := d.plan.trouble(); err != nil && pass == 0 {
 			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
 		}
@@ -36,7 +34,6 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 		if err := d.plan.idle(ctx); err != nil {
 			return
 		}
-		since = began
 		if pass == 0 {
 			continue // on a node whose engines have stopped, the second look is the last
 		}
@@ -50,10 +47,10 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
 }
 
-// scan plans the blocks that changed after since and have not been handled in this version, and counts them. Each store
-// is read by itself: one on a hanging disk does not keep the others' blocks here. When the deadline comes first, what was
-// not met by then is named as lost, as far as a moment more allows.
-func (d *Drain) scan(ctx context.Context, since time.Time, pass int) int {
+// scan plans the blocks that changed since the last scan and have not been handled in this version, and counts them. What
+// a disk may hold up is read by itself: one that hangs does not keep the others' blocks here. When the deadline comes
+// first, what was not met by then is named as lost, as far as a moment more allows.
+func (d *Drain) scan(ctx context.Context, pass int) int {
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
 	var found atomic.Int64
@@ -61,18 +58,21 @@ func (d *Drain) scan(ctx context.Context, since time.Time, pass int) int {
 		switch {
 		case ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded):
 			return false
+		case it.ID != "" && !d.concerns(it.Block):
+		case silent(err) && it.ID == "": // told by who reads the store
 		case err != nil:
 			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
 			if it.ID != "" && pass == 0 {
 				found.Add(1)
 				d.meet(it.Block)
+				d.giveUp(it.ID)
 				d.lose(entry{Block: it.Block}, err.Error())
 			}
 		case it.Skip != "":
 			if pass == 0 {
 				d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
 			}
-		case d.fresh(it.Block, since):
+		case d.fresh(it.Block):
 			found.Add(1)
 			d.meet(it.Block)
 			if ctx.Err() != nil || d.plan.add(ctx, it.Block) != nil {
@@ -83,15 +83,17 @@ func (d *Drain) scan(ctx context.Context, since time.Time, pass int) int {
 	}
 	var reading sync.WaitGroup
 	for _, s := range d.cfg.Stores {
-		reading.Go(func() {
-			for it, err := range s.Scan(naming) {
-				if !take(it, err) {
-					return
-				}
+		for part := range s.layout.parts(s) {
+			if d.concernsAny(s.partDirs(part)) {
+				reading.Go(func() { d.scanPart(naming, s, part, take) })
 			}
-		})
+		}
 	}
 	reading.Go(func() {
+		if !d.concernsAny(d.cfg.Vault.all()) {
+			return
+		}
+		began := time.Now()
 		if pass == 0 && d.cfg.Settle != nil {
 			patient, cancel := context.WithTimeout(naming, settlePatience)
 			d.cfg.Settle(patient)
@@ -102,6 +104,7 @@ func (d *Drain) scan(ctx context.Context, since time.Time, pass int) int {
 				return
 			}
 		}
+		d.read(d.cfg.Vault.all(), began) // the catalog names what lies on any of its disks
 	})
 	reading.Wait()
 	if naming.Err() != nil {
@@ -120,15 +123,17 @@ func (d *Drain) meet(b Block) {
 
 // fresh reports whether a block needs planning. Only what changed after the drain began is remembered, so memory stays
 // flat on a node whose engines have stopped.
-func (d *Drain) fresh(b Block, since time.Time) bool {
+func (d *Drain) fresh(b Block) bool {
 	changed := time.Unix(0, b.changed())
-	if changed.Before(since.Add(-clockGrain)) {
-		return false
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, dir := range d.where(b) {
+		if since, ok := d.since[dir]; ok && changed.Before(since.Add(-clockGrain)) {
+			return false
+		}
+	}
 	recent := changed.After(d.ledger.summary.Started.Add(-clockGrain))
-	if !recent && len(d.handled) == 0 {
+	if !recent && len(d.handled)+len(d.givenUp) == 0 {
 		return true
 	}
 	v := b.version()

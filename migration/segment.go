@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,11 +21,13 @@ const segmentBytes = 256 << 20
 // segment is open for appending.
 type segment struct {
 	no  uint32
+	dir string
 	f   *os.File
 	w   *bufio.Writer
 	end int64 // of what was appended, flushed or not
 
 	behind writeBehind
+	synced atomic.Int64 // how far a sync has told of it
 
 	// Guarded by Vault.mu:
 	users  int   // its writer and each commit under way
@@ -32,38 +36,45 @@ type segment struct {
 	fault  error // of a commit. The kernel tells that a sync failed once, and forgets the bytes: nothing more is promised here
 }
 
-// acquire hands out a segment to append to.
-func (v *Vault) acquire() (*segment, error) {
+// acquire hands out a segment of that directory to append to.
+func (v *Vault) acquire(dir string) (*segment, error) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	if n := len(v.free); n > 0 {
-		s := v.free[n-1]
-		v.free = v.free[:n-1]
+	d := v.placeOf(dir)
+	if n := len(d.free); n > 0 {
+		defer v.mu.Unlock()
+		s := d.free[n-1]
+		d.free = d.free[:n-1]
 		s.users++
 		return s, nil
 	}
-	no := v.last + 1
-	f, err := os.OpenFile(v.segmentPath(no), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	v.last++
+	no := v.last
+	v.homes[no] = home{dir, true}
+	v.mu.Unlock() // what follows may take as long as the disk likes
+	f, err := os.OpenFile(segmentFile(dir, no), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("new segment: %w", err)
 	}
 	if err := syncDir(filepath.Dir(f.Name())); err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	v.last = no
-	return &segment{no: no, f: f, w: bufio.NewWriterSize(f, 512<<10), users: 1}, nil
+	return &segment{no: no, dir: dir, f: f, w: bufio.NewWriterSize(f, 512<<10), users: 1}, nil
 }
 
 // release takes a segment back from its writer, which has flushed it. A full one, or one that failed, takes no more.
 func (v *Vault) release(s *segment, failed bool) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	if failed || s.fault != nil || s.end >= segmentBytes {
 		s.closed = true
 	} else {
-		v.free = append(v.free, s)
+		d := v.placeOf(s.dir)
+		d.free = append(d.free, s)
 	}
-	v.leave(s)
+	last := s.leave()
+	v.mu.Unlock()
+	if last {
+		s.close()
+	}
 }
 
 // use and done bracket a commit that will sync the segment.
@@ -75,15 +86,22 @@ func (v *Vault) use(s *segment) {
 
 func (v *Vault) done(s *segment) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.leave(s)
+	last := s.leave()
+	v.mu.Unlock()
+	if last {
+		s.close()
+	}
 }
 
-func (v *Vault) leave(s *segment) {
-	if s.users--; s.users > 0 || !s.closed {
-		return
-	}
-	switch { // what was never receipted gives its space back; should that fail, the next start does it
+// leave reports whether nobody uses the segment any more, nor will.
+func (s *segment) leave() bool {
+	s.users--
+	return s.users == 0 && s.closed
+}
+
+// close gives back the space of what was never receipted; should that fail, the next start does it.
+func (s *segment) close() {
+	switch {
 	case s.kept == 0:
 		os.Remove(s.f.Name())
 	case s.end > s.kept:
@@ -132,14 +150,27 @@ func (s *segment) append(raw []byte) error {
 	return s.behind.wrote(s.f, s.end-int64(s.w.Buffered()))
 }
 
-// sync makes everything that was flushed durable.
-func (v *Vault) sync(s *segment) error {
-	err := unix.Fdatasync(int(s.f.Fd()))
-	if err != nil {
-		err = fmt.Errorf("sync segment %d: %w", s.no, err)
+// sync makes everything that was flushed durable. What the disk had begun on before is not told as its speed: how long
+// that took, nobody waited to see.
+func (v *Vault) sync(s *segment, disks Disks) error {
+	written := s.behind.begunAt.Load()
+	began := time.Now()
+	info, err := s.f.Stat()
+	if err == nil {
+		err = v.flush(s.f)
 	}
-	return v.spoil(s, err)
+	if err != nil {
+		err = fmt.Errorf("sync segment %d in %s: %w", s.no, s.dir, err)
+		disks.Fault(s.dir, err)
+		return v.spoil(s, err)
+	}
+	if last := s.synced.Swap(info.Size()); info.Size() > max(last, written) {
+		disks.Flushed(s.dir, info.Size()-max(last, written), time.Since(began))
+	}
+	return v.spoil(s, nil)
 }
+
+func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
 // failed reports whether a commit of the segment went wrong.
 func (v *Vault) failed(s *segment) bool {
@@ -151,7 +182,10 @@ func (v *Vault) failed(s *segment) bool {
 // writeBehind has the disk begin on what was written while more comes, and lets a writer be at most two steps ahead of
 // the disk. So the sync before a receipt is short however large the block, which matters most at a drain's deadline.
 // (On a fast disk it costs nothing: docs/benchmarks.md.)
-type writeBehind struct{ begun, done int64 }
+type writeBehind struct {
+	begun, done int64
+	begunAt     atomic.Int64 // begun, for who syncs
+}
 
 const writeBehindBytes = 8 << 20
 
@@ -164,6 +198,7 @@ func (w *writeBehind) wrote(f *os.File, end int64) error {
 		err = unix.SyncFileRange(int(f.Fd()), w.done, w.begun-w.done, unix.SYNC_FILE_RANGE_WAIT_BEFORE|unix.SYNC_FILE_RANGE_WRITE|unix.SYNC_FILE_RANGE_WAIT_AFTER)
 	}
 	w.done, w.begun = w.begun, end
+	w.begunAt.Store(end)
 	switch err {
 	case unix.ENOSYS, unix.EINVAL, unix.ESPIPE: // not on this file system: the sync does it all
 		return nil
@@ -172,4 +207,7 @@ func (w *writeBehind) wrote(f *os.File, end int64) error {
 }
 
 // cut forgets what was begun behind the end.
-func (w *writeBehind) cut(end int64) { w.done, w.begun = min(w.done, end), min(w.begun, end) }
+func (w *writeBehind) cut(end int64) {
+	w.done, w.begun = min(w.done, end), min(w.begun, end)
+	w.begunAt.Store(w.begun)
+}

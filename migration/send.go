@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"time"
 
 	"golang.org/x/time/rate"
 )
@@ -138,7 +139,9 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 	switch {
 	case isLocal:
 		l.buf = appendFrame(l.buf, frameAbort, l.last, nil) // space for it is always kept
+		l.work.begin(&l.d.where(e.Block)[0])
 		ruling := l.d.judge(e, local.err)
+		l.work.end()
 		if l.forget(l.last) {
 			l.d.carryOut(ruling)
 		}
@@ -193,11 +196,16 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 
 func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 	m := e.Members[i]
+	dir := l.d.where(Block{ID: e.ID, Members: e.Members[i : i+1]})[0]
+	began := time.Now()
+	l.work.begin(&dir)
 	r, err := l.d.openMember(e.Block, i)
+	l.work.end()
 	if err != nil {
-		return &localError{err}
+		return l.d.local(dir, err)
 	}
 	defer r.Close()
+	took := time.Since(began)
 	for left := m.Bytes; left > 0; {
 		n := int(min(left, ChunkBytes))
 		if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
@@ -206,12 +214,17 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 		at := len(l.buf)
 		l.buf = l.buf[:at+headerBytes+n]
 		payload := l.buf[at+headerBytes:]
-		if _, err := io.ReadFull(r, payload); err != nil {
+		began := time.Now()
+		l.work.begin(&dir)
+		_, err := io.ReadFull(r, payload)
+		l.work.end()
+		took += time.Since(began)
+		if err != nil {
 			l.buf = l.buf[:at]
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = errChanged
 			}
-			return &localError{err}
+			return l.d.local(dir, err)
 		}
 		sum := crc32.Checksum(payload, castagnoli)
 		putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
@@ -225,5 +238,16 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 	if err := stillSame(r, m); err != nil {
 		return &localError{err}
 	}
+	if m.Bytes > 0 {
+		l.d.disks.Fetched(dir, m.Bytes, took)
+	}
 	return nil
+}
+
+// local is trouble with a block's own files; the disk's share in it is told.
+func (d *Drain) local(dir string, err error) error {
+	if diskFault(err) {
+		d.disks.Fault(dir, err)
+	}
+	return &localError{err}
 }

@@ -82,6 +82,9 @@ type ruling struct {
 
 // judge looks again at the files of a block that could not be read as planned.
 func (d *Drain) judge(e entry, err error) ruling {
+	if silent(err) {
+		return ruling{e, "", err.Error()} // the plan keeps it until its disk answers
+	}
 	e.misreads++
 	most := maxReadFailures
 	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 	case err == nil:
 		members = []Member{data, index}
 		all.marry(mgr, data)
+	case silent(err) && end == 0:
 	case !errors.Is(err, fs.ErrNotExist):
 		return Block{}, err
 	case end != 0:
@@ -117,11 +119,13 @@ func (s *Store) checkIndex(mgr blockManager, index Member) (int64, error) {
 	return readIndex(f, index.Bytes)
 }
 
-func (sparkLayout) scan(ctx context.Context, s *Store, yield func(Item, error) bool) {
+func (sparkLayout) parts(*Store) int { return 1 }
+
+func (sparkLayout) scan(ctx context.Context, s *Store, _ int, yield func(Item, error) bool) bool {
 	fault := func(err error) bool { return yield(Item{}, err) }
 	all, ok := s.managers(ctx, fault)
 	if !ok {
-		return
+		return false
 	}
 	all.open(s)
 	defer all.close()
@@ -141,14 +145,15 @@ func (sparkLayout) scan(ctx context.Context, s *Store, yield func(Item, error) b
 			return s.show(mgr, e, item, err, yield)
 		}
 		if !walk(ctx, s.roots[mgr.root], mgr.path, enter, visit, fault) {
-			return
+			return false
 		}
 	}
 	for _, again := range later {
 		if ctx.Err() != nil || !again() {
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // maxLater bounds the memory for what is ambiguous.
@@ -167,8 +172,9 @@ func (s *Store) show(mgr blockManager, e fs.DirEntry, item Item, err error, yiel
 	case err == nil:
 		return yield(item, nil)
 	}
-	left := s.skip(mgr.scope, e.Name(), err.Error(), size(e))
-	if _, unread := errors.AsType[*fs.PathError](err); unread {
+	left := s.skip(mgr.root, mgr.scope, e.Name(), err.Error(), size(e))
+	if _, unread := errors.AsType[*fs.PathError](err); unread || silent(err) {
+		left.ID = sparkLayout{}.base(left.ID)
 		return yield(Item{Block: left.Block}, err)
 	}
 	return yield(left, nil)
@@ -228,7 +234,7 @@ func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
 	dir, sub := SparkPlace(name, len(s.roots))
 	_, single := SparkPlace(name, 1)
 	for _, mgr := range all.all {
-		if mgr.scope != id.Scope() {
+		if mgr.scope != id.Scope() || s.readable(s.Paths[mgr.root]) != nil {
 			continue
 		}
 		p := path.Join(mgr.path, sub, name)
@@ -244,7 +250,7 @@ func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
 		}
 		return s.mapOutput(all, mgr, m)
 	}
-	return Block{}, fs.ErrNotExist
+	return Block{}, cmp.Or(s.whole(), fs.ErrNotExist)
 }
 
 // place gives a landed block a blockmgr directory of its source's name in every local directory, and hashes each file
@@ -264,5 +270,7 @@ func (sparkLayout) base(id BlockID) BlockID {
 	}
 	return id
 }
+
+func (sparkLayout) anywhere() bool { return false }
 
 func (sparkLayout) last(member string) bool { return strings.HasSuffix(member, ".index") }

@@ -40,6 +40,7 @@ type StoreConfig struct {
 // Store is a set of directories with a layout that says which files belong together.
 type Store struct {
 	StoreConfig
+	watched
 
 	roots  []*os.Root
 	layout layout
@@ -52,12 +53,16 @@ type Store struct {
 // layout is how a store's files form blocks.
 type layout interface {
 	// scan yields every block below the store's directories, and every file that is left alone with the reason.
-	scan(ctx context.Context, s *Store, yield func(Item, error) bool)
+	// A part of them is read by itself: one disk's if its blocks do not depend on others.
+	scan(ctx context.Context, s *Store, part int, yield func(Item, error) bool) (more bool)
+	parts(s *Store) int
 	// find returns the block that an id names, or the block that the named file is a member of. fs.ErrNotExist if there
 	// is none.
 	find(s *Store, id BlockID) (Block, error)
 	// place says where a member of a landing block belongs: the directory's number and the path inside it.
 	place(s *Store, id BlockID, member string) (root int, path string)
+	// anywhere reports whether the member of a landing block may lie in any of the store's directories.
+	anywhere() bool
 	// base is the id of the block that a member's id belongs to; the same id where blocks have one member.
 	base(id BlockID) BlockID
 	// last reports whether a member makes the others visible to the engine and so is published after them.
@@ -79,7 +84,7 @@ type Member struct {
 	ModTime time.Time
 
 	root int    // of the store's directories, or inVault
-	path string // below that directory
+	path string // below that directory; of what is in the vault: the vault's directory
 	ctim int64  // change time, Unix nanoseconds: rises when a file is renamed into place
 }
 
@@ -118,6 +123,7 @@ type Item struct {
 
 // OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later.
 func OpenStore(cfg StoreConfig) (*Store, error) {
+	cfg.Paths = cleaned(cfg.Paths)
 	s := &Store{StoreConfig: cfg}
 	switch cfg.Layout {
 	case LayoutFiles:
@@ -152,7 +158,25 @@ func (s *Store) Close() error {
 // Scan yields what a drain would carry, and what it would leave alone with the reason. An error names what could not be
 // read, and comes with the block's id if it is about one; the scan goes on after it unless ctx has ended.
 func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
-	return func(yield func(Item, error) bool) { s.layout.scan(ctx, s, yield) }
+	return func(yield func(Item, error) bool) {
+		for part := range s.layout.parts(s) {
+			if !s.layout.scan(ctx, s, part, yield) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Store) scanPart(ctx context.Context, part int) iter.Seq2[Item, error] {
+	return func(yield func(Item, error) bool) { s.layout.scan(ctx, s, part, yield) }
+}
+
+// partDirs are the directories that a part of the store lies in.
+func (s *Store) partDirs(part int) []string {
+	if s.layout.parts(s) == 1 {
+		return s.Paths
+	}
+	return s.Paths[part:][:1]
 }
 
 // Find returns the block that an id names, or that the named member belongs to.
@@ -160,7 +184,20 @@ func (s *Store) Find(id BlockID) (Block, error) { return s.layout.find(s, id) }
 
 // open does not wait for a writer, should the file have become a pipe since it was seen.
 func (s *Store) open(m Member) (*os.File, error) {
+	if err := s.readable(s.Paths[m.root]); err != nil {
+		return nil, err
+	}
 	return s.roots[m.root].OpenFile(m.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
+// whole returns a silentError while one of the store's disks does not answer: what is not found may be there.
+func (s *Store) whole() error {
+	for _, p := range s.Paths {
+		if err := s.readable(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Store) id(scope, name string) (BlockID, error) {
@@ -239,14 +276,14 @@ func walkOne(ctx context.Context, root *os.Root, dir string, enter func(dir stri
 }
 
 // skip makes the item for a file that is left alone. The id is made of what can be shown of its name.
-func (s *Store) skip(scope, p, why string, bytes int64) Item {
+func (s *Store) skip(root int, scope, p, why string, bytes int64) Item {
 	name := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return '?'
 		}
 		return r
 	}, strings.ToValidUTF8(p, "?"))
-	return Item{Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes}}}, Skip: why}
+	return Item{Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes, root: root}}}, Skip: why}
 }
 
 // size is for the account of what was skipped; a file that vanished meanwhile weighs nothing.

@@ -2,6 +2,8 @@ package migration
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,26 +11,38 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
 
 // Vault is where landed blocks rest when their store does not want them in place: append-only segments of frames exactly
-// as they came over the wire, and the catalog of everything that landed here, in the vault or in place.
+// as they came over the wire, and the catalog of everything that landed here, in the vault or in place. The catalog lies in
+// the first of the vault's directories, segments in any.
 //
 // A segment has one writer at a time. What lies behind the end that the catalog knows of was never receipted and is cut
-// off when the vault is opened.
+// off when its directory is opened.
 type Vault struct {
+	watched
+
 	dir     string
 	catalog *catalog
+	flush   func(*os.File) error // makes a segment's bytes durable
 
-	mu   sync.Mutex
-	free []*segment // open for appending, no writer now
-	last uint32     // highest segment number in use
+	mu    sync.Mutex
+	dirs  []*vaultDir
+	homes map[uint32]home // of every segment
+	last  uint32          // highest segment number in use
 }
 
-// OpenVault opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for.
-func OpenVault(dir string) (*Vault, error) {
+// openPatience is how long a start waits for the vault's further directories. One that takes longer is used once it is
+// open.
+const openPatience = 5 * time.Second
+
+// OpenVault opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for. Segments may
+// lie in more directories than that. One of these that is gone or does not answer is passed by: its blocks are not held
+// until it is back (Away, Revive).
+func OpenVault(dir string, more ...string) (*Vault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
 		return nil, fmt.Errorf("open vault: %w", err)
 	}
@@ -36,10 +50,23 @@ func OpenVault(dir string) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Vault{dir: dir, catalog: c}
-	if err := errors.Join(v.recover(), syncDir(dir)); err != nil {
+	v := &Vault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{}}
+	for _, p := range cleaned(append([]string{dir}, more...)) {
+		if !slices.ContainsFunc(v.dirs, func(d *vaultDir) bool { return d.path == p }) {
+			v.dirs = append(v.dirs, &vaultDir{path: p, away: &silentError{p}})
+		}
+	}
+	ends, err := c.segmentEnds()
+	for no, end := range ends {
+		v.last = max(v.last, no) // even if its file is gone: its number must not come to mean other bytes
+		v.homes[no] = home{dir: cmp.Or(end.dir, v.dir)}
+	}
+	if err = cmp.Or(err, v.open(v.dirs[0])); err != nil {
 		return nil, errors.Join(fmt.Errorf("open vault %s: %w", dir, err), c.close())
 	}
+	late, cancel := context.WithTimeout(context.Background(), openPatience)
+	defer cancel()
+	v.Revive(late)
 	return v, nil
 }
 
@@ -48,60 +75,47 @@ func (v *Vault) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var errs []error
-	for _, s := range v.free {
-		errs = append(errs, s.f.Close())
+	for _, d := range v.dirs {
+		for _, s := range d.free {
+			errs = append(errs, s.f.Close())
+		}
+		d.free = nil
 	}
-	v.free = nil
 	return errors.Join(append(errs, v.catalog.close())...)
 }
 
+func segmentFile(dir string, no uint32) string {
+	return filepath.Join(dir, "segments", fmt.Sprintf("seg-%08d", no))
+}
+
 func (v *Vault) segmentPath(no uint32) string {
-	return filepath.Join(v.dir, "segments", fmt.Sprintf("seg-%08d", no))
+	dir, _ := v.home(no)
+	return segmentFile(dir, no)
 }
 
-func (v *Vault) recover() error {
-	ends, err := v.catalog.segmentEnds()
-	if err != nil {
-		return err
-	}
-	for no := range ends {
-		v.last = max(v.last, no) // even if its file is gone: its number must not come to mean other bytes
-	}
-	entries, err := os.ReadDir(filepath.Join(v.dir, "segments"))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		var no uint32
-		if n, err := fmt.Sscanf(e.Name(), "seg-%08d", &no); n != 1 || err != nil {
-			continue
-		}
-		v.last = max(v.last, no)
-		p := v.segmentPath(no)
-		end := ends[no]
-		info, err := e.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case end == 0:
-			if err := removeIfThere(p); err != nil {
-				return err
-			}
-		case info.Size() < end:
-			// The catalog is synced after the segment, so this is a disk that lost what it had promised. The blocks are
-			// found to be corrupt when they are read; the rest of the segment still serves.
-		case info.Size() > end:
-			if err := os.Truncate(p, end); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// Held yields every block that landed here from another node.
+// Held yields every block that landed here from another node, but for those in directories that are away.
 func (v *Vault) Held() iter.Seq2[Held, error] {
+	return v.held(func(r record) bool {
+		if r.Segment == 0 {
+			return true
+		}
+		_, err := v.home(r.Segment)
+		return err == nil
+	})
+}
+
+// heldIn yields the blocks whose segments lie in a directory.
+func (v *Vault) heldIn(dir string) iter.Seq2[Held, error] {
+	return v.held(func(r record) bool {
+		if r.Segment == 0 {
+			return false
+		}
+		at, err := v.home(r.Segment)
+		return err == nil && at == dir
+	})
+}
+
+func (v *Vault) held(is func(record) bool) iter.Seq2[Held, error] {
 	return func(yield func(Held, error) bool) {
 		for r, err := range v.catalog.all() {
 			if err != nil {
@@ -110,7 +124,7 @@ func (v *Vault) Held() iter.Seq2[Held, error] {
 				}
 				continue
 			}
-			if !yield(r.held(), nil) {
+			if is(r) && !yield(r.held(), nil) {
 				return
 			}
 		}
@@ -137,7 +151,7 @@ func (v *Vault) blocks() iter.Seq2[Item, error] {
 					return
 				}
 			case r.Segment != 0:
-				if !yield(Item{Block: r.block()}, nil) {
+				if !yield(Item{Block: v.block(r)}, nil) {
 					return
 				}
 			}
@@ -176,10 +190,12 @@ func findIn(stores []*Store, id BlockID) (Block, error) {
 	return Block{}, fs.ErrNotExist
 }
 
-func (r record) block() Block {
+// block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
+func (v *Vault) block(r record) Block {
+	dir, _ := v.home(r.Segment)
 	b := Block{ID: BlockID(r.ID), Kind: r.Kind, Layout: r.Layout}
 	for _, m := range r.Members {
-		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), root: inVault, ctim: r.Landed.UnixNano()})
+		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), root: inVault, path: dir, ctim: r.Landed.UnixNano()})
 	}
 	return b
 }
@@ -190,13 +206,17 @@ func (v *Vault) find(id BlockID) (Block, error) {
 	if err == nil && r.Segment == 0 {
 		err = fs.ErrNotExist
 	}
-	return r.block(), err
+	return v.block(r), err
 }
 
 // reader reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
 // chunk before it hands out a byte of it.
 func (v *Vault) reader(r record, member int) (*chunkReader, error) {
-	f, err := os.Open(v.segmentPath(r.Segment))
+	dir, err := v.home(r.Segment)
+	if err = cmp.Or(err, v.readable(dir)); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(segmentFile(dir, r.Segment))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("block %s: its segment is gone: %w", r.ID, errCorrupt)

@@ -270,7 +270,7 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 	for name, p := range map[string]string{"x": "c1/x", "y": "c0/y"} { // x would land in c0, y in c1
 		write(t, filepath.Join(n.dir, p), []byte("own"))
 		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 3}}}
-		if _, err := landInPlace(n.stores[0], o, n.vault.catalog); !errors.Is(err, errOccupied) {
+		if _, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog); !errors.Is(err, errOccupied) {
 			t.Errorf("%s: got %v, want that the place is taken", name, err)
 		}
 	}
@@ -280,7 +280,7 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 3}}}
-	l, err := landInPlace(n.stores[0], o, n.vault.catalog)
+	l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	}
 	write(t, filepath.Join(n.dir, "cache/x"), []byte("the engine's own"))
 	batch := []*landed{done}
-	if held := newCommitter(n.vault, nil).durable(batch); len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
+	if held := newCommitter(n.vault, nil, nil).durable(batch); len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
 		t.Errorf("got %v, %v, want that the place is taken", held, batch[0].fault)
 	}
 	if got := n.content(t, "cache/-/x"); string(got) != "the engine's own" {
@@ -310,7 +310,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	var batch []*landed
 	for _, name := range []string{"bad", "deep/er/bad", "good"} {
 		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 0}}}
-		l, err := landInPlace(n.stores[0], o, n.vault.catalog)
+		l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +322,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	}
 	write(t, filepath.Join(n.dir, "cache/bad"), []byte("in the way"))
 	write(t, filepath.Join(n.dir, "cache/deep"), []byte("a file where a directory should be"))
-	held := newCommitter(n.vault, nil).durable(batch)
+	held := newCommitter(n.vault, nil, nil).durable(batch)
 	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[2].fault != nil || batch[0].fault == nil || batch[1].fault == nil {
 		t.Errorf("got %v, faults %v, %v, %v", held, batch[0].fault, batch[1].fault, batch[2].fault)
 	}
@@ -331,7 +331,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
 	n := newNode(t, "b")
 	for kept, want := range map[int64]int64{0: -1, 100: 100} {
-		s, err := n.vault.acquire()
+		s, err := n.vault.acquire(n.vault.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,7 +353,7 @@ func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
 
 func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 	n := newNode(t, "b")
-	s, err := n.vault.acquire()
+	s, err := n.vault.acquire(n.vault.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,16 +364,16 @@ func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 	}
 	defer r.Close()
 	s.f = w
-	if err := n.vault.sync(s); err == nil {
+	if err := n.vault.sync(s, newWellDisks(nil)); err == nil {
 		t.Fatal("synced a pipe")
 	}
 	w.Close()
 	s.f = f // the disk is well again, and what it lost is lost
-	if err := n.vault.sync(s); err == nil {
+	if err := n.vault.sync(s, newWellDisks(nil)); err == nil {
 		t.Error("a second sync makes good what the first one could not")
 	}
 	n.vault.release(s, false)
-	if again, err := n.vault.acquire(); err != nil || again == s {
+	if again, err := n.vault.acquire(n.vault.dir); err != nil || again == s {
 		t.Errorf("the segment is in use again (%v)", err)
 	}
 }
@@ -439,7 +439,7 @@ func TestRemovedBlockStandsAgainstNothing(t *testing.T) {
 
 func TestSyncPassesByWhatIsGone(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
-	if err := n.stores[0].syncAll([]place{{0, "an/application/that/ended"}, {0, "."}}); err != nil {
+	if err := n.stores[0].syncAll([]place{{0, "an/application/that/ended"}, {0, "."}}, func(int, time.Duration, error) {}); err != nil {
 		t.Error(err)
 	}
 }

@@ -361,6 +361,19 @@ func (a *fakeAgent) Cancel(_ context.Context, req *api.CancelRequest) (*api.Canc
 	return &r, errors.Join(a.fleet.read("cancel.json", &r), a.fleet.asked(req))
 }
 
+func (a *fakeAgent) EvacuateDisk(_ context.Context, req *api.EvacuateDiskRequest) (*api.EvacuateDiskReply, error) {
+	var s api.AgentStatus
+	if err := a.fleet.read("agent.json", &s); err != nil {
+		return nil, err
+	}
+	for _, v := range s.GetEvacuations() {
+		if v.GetPath() == req.GetPath() {
+			return &api.EvacuateDiskReply{Evacuations: []*api.Evacuation{v}}, a.fleet.asked(req)
+		}
+	}
+	return nil, status.Errorf(codes.NotFound, "no directory at or below %q", req.GetPath())
+}
+
 func (a *fakeAgent) ListBlocks(req *api.ListBlocksRequest, s grpc.ServerStreamingServer[api.ListBlocksReply]) error {
 	return a.fleet.ListBlocks(req, s)
 }

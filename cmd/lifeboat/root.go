@@ -45,7 +45,10 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		doctorCommand(),
 		eventsCommand(),
 	)
-	group("Disks")
+	group("Disks",
+		disksCommand(),
+		diskCommand(),
+	)
 	group("Blocks",
 		blocksCommand(),
 		locateCommand(),
@@ -58,7 +61,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		serviceCommand(),
 		versionCommand(),
 	)
-	root.AddCommand(manCommand())
+	root.AddCommand(manCommand(), probesCommand())
 	return root
 }
 

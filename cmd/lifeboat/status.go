@@ -128,6 +128,9 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	if err := printParts(w, s.GetStatus()); err != nil {
 		return err
 	}
+	if err := printSection(w, evacuationTable(s.GetEvacuations())); err != nil {
+		return err
+	}
 	peers := table{}
 	peers.row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
 	for _, p := range s.GetPeers() {
@@ -276,6 +279,7 @@ type agentJSON struct {
 	Notices     []noticeJSON      `json:"notices"`
 	Sources     []sourceJSON      `json:"sources"`
 	Actions     []actionJSON      `json:"actions"`
+	Evacuations []evacuationJSON  `json:"evacuations"`
 }
 
 // noticeJSON is one source's word that was not withdrawn.
@@ -348,6 +352,7 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
 		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
+		Evacuations: evacuationsToJSON(s.GetEvacuations()),
 	}
 }
 

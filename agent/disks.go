@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/disks"
+)
+
+// Monitor is what the agent asks about the disks behind its directories. None of its methods but Run waits for a disk.
+type Monitor interface {
+	Run(ctx context.Context) error
+	Snapshot() []disks.Disk
+	Changed() <-chan struct{}
+	Stuck() int
+	Take(need int64, among []string) (path string, release func(), ok bool)
+	Observe(path string, op disks.Op, bytes int64, took time.Duration)
+	Fault(path string, err error)
+	SetReserve(disks.Reserve)
+}
+
+func (a *Agent) newMonitor() Monitor {
+	c := a.cfg.Disks
+	cfg := disks.Config{
+		Paths: a.diskPaths(), Every: c.Every, Limit: cmp.Or(c.Limit, c.Every), SlowAt: c.SlowAt, SampleBytes: int64(c.SampleBytes),
+		Reserve: reserve(a.cfg.Receive), Command: a.deps.ProbeCommand, Log: a.log,
+	}
+	if cfg.SampleBytes == 0 {
+		cfg.SampleBytes = -1
+	}
+	if a.deps.Monitor != nil {
+		return a.deps.Monitor(cfg)
+	}
+	return disks.New(cfg)
+}
+
+func reserve(r Receive) disks.Reserve { return disks.Reserve{Bytes: int64(r.ReserveBytes)} }
+
+// diskPaths are the directories whose disks matter to this node.
+func (a *Agent) diskPaths() []string {
+	paths := append([]string{a.cfg.DataDir}, a.cfg.Receive.Paths...)
+	for _, s := range a.cfg.Stores {
+		paths = append(paths, s.Paths...)
+	}
+	return paths
+}
+
+// watchDisks runs the monitor until ctx ends. Without it nothing is known of any disk, so nothing is taken; what lies here
+// can still leave.
+func (a *Agent) watchDisks(ctx context.Context) error {
+	if err := a.disks.Run(ctx); err != nil {
+		a.log.Error("the disks are not watched: this node takes no blocks", "err", err)
+	}
+	return nil
+}
+
+// tellOfDisks tells the coordinator at once when the health of a disk changes.
+func (a *Agent) tellOfDisks(ctx context.Context) error {
+	for {
+		changed := a.disks.Changed()
+		a.beat.Nudge()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// longestWhy bounds a reason on its way to the coordinator, in bytes.
+const longestWhy = 500
+
+// diskStates is what is known of each disk, for whoever asks.
+func (a *Agent) diskStates() (all []*api.Disk) {
+	now := time.Now()
+	for _, d := range a.disks.Snapshot() {
+		w := &api.Disk{
+			Path: d.Path, Health: d.Health.String(), Why: shorten(d.Why), Mount: d.Mount, Filesystem: d.FS, Kind: d.Kind,
+			TotalBytes: d.TotalBytes, FreeBytes: d.FreeBytes, UsableBytes: d.UsableBytes, ReservedBytes: d.ReservedBytes, Errors: int64(d.Errors),
+			Unwell: unwell(d.Health), Closed: a.evacuations.closed(d.Path),
+			FlushBytesPerSecond: known(d.Flush), FetchBytesPerSecond: known(d.Fetch),
+		}
+		if w.Device = cmp.Or(d.Name, d.Device); w.Device == "0:0" {
+			w.Device = ""
+		}
+		if w.Closed {
+			w.UsableBytes, d.FreeSlots = 0, 0
+		}
+		if !d.Since.IsZero() {
+			w.Since = durationpb.New(now.Sub(d.Since))
+		}
+		if d.TotalBytes > 0 {
+			w.Slots, w.FreeSlots = &d.Slots, &d.FreeSlots
+		}
+		if d.Inodes > 0 {
+			w.Inodes, w.InodesFree = &d.Inodes, &d.InodesFree
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// unwell says whether a disk counts as bad when it is asked whether a node has any good one. A full one is well, and one
+// that has not answered yet is not bad before its time is up.
+func unwell(h disks.Health) bool {
+	return !h.Writable() && h != disks.Unknown && h != disks.HighUsage
+}
+
+func known(r disks.Rate) *int64 {
+	if !r.Known() {
+		return nil
+	}
+	return &r.BytesPerSecond
+}
+
+// shorten makes a reason fit to be told: whole letters, on one line.
+func shorten(why string) string {
+	why = strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, why)
+	return strings.ToValidUTF8(why[:min(len(why), longestWhy)], "")
+}
+
+// below returns the watched directories at or below a path.
+func (a *Agent) below(path string) (all []string) {
+	path = filepath.Clean(path)
+	for _, p := range a.diskPaths() {
+		if inside(p, path) {
+			all = append(all, p)
+		}
+	}
+	return all
+}

@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/disks"
+)
+
+// stubDisks are as the test says.
+type stubDisks struct {
+	all     []disks.Disk
+	taken   []string
+	changed chan struct{}
+}
+
+func (s *stubDisks) Run(context.Context) error                      { return nil }
+func (s *stubDisks) Snapshot() []disks.Disk                         { return s.all }
+func (s *stubDisks) Changed() <-chan struct{}                       { return s.changed }
+func (s *stubDisks) Stuck() int                                     { return 3 }
+func (s *stubDisks) Observe(string, disks.Op, int64, time.Duration) {}
+func (s *stubDisks) Fault(string, error)                            {}
+func (s *stubDisks) SetReserve(disks.Reserve)                       {}
+func (s *stubDisks) Take(_ int64, among []string) (string, func(), bool) {
+	s.taken = among
+	if len(among) == 0 {
+		return "", func() {}, false
+	}
+	return among[0], func() {}, true
+}
+
+// onDisks is an agent of which only the disks are there.
+func onDisks(t *testing.T, all ...disks.Disk) (*Agent, *stubDisks) {
+	t.Helper()
+	s := &stubDisks{all: all, changed: make(chan struct{})}
+	e, err := openEvacuations(filepath.Join(t.TempDir(), "evacuations"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{cfg: Default(), log: slog.New(slog.DiscardHandler), disks: s, evacuations: e}
+	a.limits.Store(limitsOf(a.cfg))
+	a.landing = &landing{agent: a}
+	return a, s
+}
+
+func TestWhichDisksAreUnwell(t *testing.T) {
+	var bad []string
+	for h := disks.Unknown; h <= disks.Missing; h++ {
+		if unwell(h) {
+			bad = append(bad, h.String())
+		}
+	}
+	if got, want := strings.Join(bad, " "), "READ_ONLY READ_WRITE_FAILURE IO_HANG CRITICAL MISSING"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// What is not known is left out: it is not nothing, and never fast.
+func TestDiskStatesTellTheUnknownApart(t *testing.T) {
+	a, _ := onDisks(t,
+		disks.Disk{Path: "/mnt/d0", Device: "0:0", Health: disks.Unknown},
+		disks.Disk{Path: "/mnt/d1", Device: "8:17", Name: "sdb1", Health: disks.ReadOnly, Why: "mounted\nread-only " + strings.Repeat("ä", longestWhy), Since: time.Now(),
+			TotalBytes: 100 << 20, Slots: 1, Inodes: 5, Flush: disks.Rate{BytesPerSecond: 7, From: "work"}},
+	)
+	all := a.diskStates()
+	if d := all[0]; d.Slots != nil || d.Inodes != nil || d.FlushBytesPerSecond != nil || d.FetchBytesPerSecond != nil || d.Since != nil || d.Device != "" || d.Unwell {
+		t.Errorf("of an unknown disk: got %v", d)
+	}
+	if d := all[1]; d.GetSlots() != 1 || d.GetFreeSlots() != 0 || d.GetInodes() != 5 || d.GetFlushBytesPerSecond() != 7 || d.FetchBytesPerSecond != nil || d.Since == nil ||
+		d.Device != "sdb1" || !d.Unwell || !strings.HasPrefix(d.Why, "mounted read-only ä") || len(d.Why) > longestWhy {
+		t.Errorf("of a known disk: got %v", d)
+	}
+}
+
+// Migration speaks of files and of directories below those that are watched.
+func TestLandingFindsTheDisk(t *testing.T) {
+	a, stub := onDisks(t,
+		disks.Disk{Path: "/data", Health: disks.Healthy, UsableBytes: 5},
+		disks.Disk{Path: "/data/deep", Health: disks.IOHang},
+		disks.Disk{Path: "/mnt/d0", Health: disks.HighUsage},
+		disks.Disk{Path: "/mnt/d1", Health: disks.Slow, UsableBytes: 9},
+	)
+	l := a.landing
+	for path, want := range map[string]struct {
+		room               int64
+		writable, readable bool
+	}{
+		"/data/vault": {5, true, true}, "/data": {5, true, true}, "/data/deep/x": {0, false, false}, "/mnt/d0/a/b": {0, false, true},
+		"/mnt/d1": {9, true, true}, "/mnt/d10": {0, false, true}, "/elsewhere": {0, false, true},
+	} {
+		room, _ := l.Room(path)
+		if w, r := l.Writable(path), l.Readable(path); room != want.room || w != want.writable || r != want.readable {
+			t.Errorf("%s: got room %d, writable %t, readable %t, want %+v", path, room, w, r, want)
+		}
+	}
+	if path, _, ok := l.Take(1, []string{"/elsewhere", "/data/vault", "/mnt/d1"}); path != "/data/vault" || !ok || !slices.Equal(stub.taken, []string{"/data", "/mnt/d1"}) {
+		t.Errorf("got %q %t of %v", path, ok, stub.taken)
+	}
+	if err := a.evacuations.ask("/data", byOperator, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if path, _, ok := l.Take(1, []string{"/data/vault", "/mnt/d1"}); path != "/mnt/d1" || !ok || l.Writable("/data/vault") {
+		t.Errorf("what an operator empties took a block: got %q %t", path, ok)
+	}
+	if !l.Readable("/data/vault") {
+		t.Error("what is emptied must be read")
+	}
+}
+
+// Whoever dies is saved, once, and forgotten when it turns out well. An operator's word stands until an operator takes it
+// back.
+func TestDyingDisksAreEvacuated(t *testing.T) {
+	a, stub := onDisks(t, disks.Disk{Path: "/mnt/d0", Health: disks.Critical}, disks.Disk{Path: "/mnt/d1", Health: disks.IOHang},
+		disks.Disk{Path: "/mnt/d2", Health: disks.HighUsage}, disks.Disk{Path: "/mnt/d3", Health: disks.Healthy})
+	asked := func() (paths []string) {
+		a.saveDying()
+		for _, v := range a.evacuations.list() {
+			paths = append(paths, v.Path+" by "+v.By)
+		}
+		return paths
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		if got := asked(); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", when, got, want)
+		}
+	}
+	a.limits.Store(&limits{})
+	expect("left to people")
+	a.limits.Store(limitsOf(a.cfg))
+	expect("one is dying", "/mnt/d0 by CRITICAL")
+	first, _ := a.evacuations.of("/mnt/d0")
+	if a.evacuations.closed("/mnt/d0") {
+		t.Error("what its health closes its health must open")
+	}
+	expect("still", "/mnt/d0 by CRITICAL")
+	if again, _ := a.evacuations.of("/mnt/d0"); again.ID != first.ID {
+		t.Error("an evacuation that is under way began again")
+	}
+	stub.all[0].Health = disks.HighUsage
+	expect("neither dying nor well", "/mnt/d0 by CRITICAL")
+	stub.all[0].Health = disks.Healthy
+	expect("well again")
+	if err := a.evacuations.ask("/mnt/d3", byOperator, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	expect("an operator's", "/mnt/d3 by operator")
+}
+
+// A restart forgets nothing that was asked for.
+func TestEvacuationsOutliveTheProcess(t *testing.T) {
+	a, _ := onDisks(t)
+	e := a.evacuations
+	for _, p := range []string{"/mnt/d0", "/mnt/d1", "/mnt/d0"} {
+		if err := e.ask(p, byOperator, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.drop(func(v evacuation) bool { return v.Path == "/mnt/d1" }); err != nil {
+		t.Fatal(err)
+	}
+	again, err := openEvacuations(e.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func(evacuation) bool { return true }
+	next, ok := again.next(all)
+	if was, _ := e.next(all); !ok || next.ID != was.ID || next.Path != "/mnt/d0" || !again.closed("/mnt/d0") || again.closed("/mnt/d1") {
+		t.Errorf("got %+v after a restart, want %+v", next, was)
+	}
+}
+
+func TestMetricsTellOfDisks(t *testing.T) {
+	cfg := settings(t)
+	a := run(t, cfg)
+	cache := cfg.Stores[0].Paths[0]
+	within := time.NewTimer(10 * time.Second)
+	defer within.Stop()
+	for {
+		changed := a.disks.Changed()
+		if d, _ := on(cache, a.disks.Snapshot()); d.Health == disks.Healthy && d.TotalBytes > 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-within.C:
+			t.Fatalf("got %+v", a.disks.Snapshot())
+		}
+	}
+	page := httptest.NewRecorder()
+	a.metrics().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	body, err := io.ReadAll(page.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`lifeboat_disk_health{path="` + cache + `",state="HEALTHY"} 1`, `lifeboat_disk_health{path="` + cache + `",state="IO_HANG"} 0`,
+		`lifeboat_disk_total_bytes{path="` + cache + `"} `, `lifeboat_disk_free_bytes{path="` + cache + `"} `, `lifeboat_disk_usable_bytes{path="` + cache + `"} `,
+		`lifeboat_disk_reserved_bytes{path="` + cache + `"} 0`, `lifeboat_disk_errors{path="` + cache + `"} 0`, "lifeboat_disk_probes_stuck 0",
+	} {
+		if !strings.Contains(string(body), want) {
+			t.Errorf("/metrics does not tell %s", want)
+		}
+	}
+}

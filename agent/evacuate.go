@@ -1,0 +1,205 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// evacuateAgain is when a disk that is still dying is looked through again: engines may go on writing to it, and a fleet
+// that had no room may have some.
+const evacuateAgain = 10 * time.Minute
+
+// saveDisks looks after disks that are dying, until ctx ends.
+func (a *Agent) saveDisks(ctx context.Context) error {
+	tick := time.NewTicker(evacuateAgain)
+	defer tick.Stop()
+	for {
+		changed := a.disks.Changed()
+		a.saveDying()
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// saveDying asks for the evacuation of disks that are dying, and forgets those that turned out well.
+func (a *Agent) saveDying() {
+	now := time.Now()
+	auto := a.limits.Load().Evacuate
+	for _, d := range a.disks.Snapshot() {
+		v, asked := a.evacuations.of(d.Path)
+		if asked && v.By == byOperator {
+			continue
+		}
+		var err error
+		switch dying := d.Health.Dying(); {
+		case auto && dying && (!asked || !v.Ended.IsZero() && now.Sub(v.Ended) >= evacuateAgain):
+			a.log.Warn("a disk is dying: its blocks are carried elsewhere", "disk", d.Path, "health", d.Health, "why", d.Why)
+			err = a.evacuations.ask(d.Path, d.Health.String(), now)
+		case asked && (d.Health == disks.Healthy || d.Health == disks.Slow):
+			_, err = a.evacuations.drop(func(old evacuation) bool { return old.ID == v.ID })
+		}
+		if err != nil {
+			a.log.Error("what is to be evacuated is not on disk: a restart would forget it", "disk", d.Path, "err", err)
+		}
+	}
+}
+
+// evacuate empties the disks that are to be emptied, one after the other, until ctx ends.
+func (a *Agent) evacuate(ctx context.Context) error {
+	for ctx.Err() == nil {
+		changed, notices, health := a.evacuations.changes(), a.incidents.Changes(), a.disks.Changed()
+		if v, ok := a.evacuations.next(a.mayEmpty); ok {
+			a.empties(ctx, v)
+			continue
+		}
+		select {
+		case <-changed:
+		case <-notices:
+		case <-health:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// mayEmpty says whether an evacuation may run now. A node that leaves carries all it has anyway, and a disk that does not
+// answer must not keep others waiting.
+func (a *Agent) mayEmpty(v evacuation) bool {
+	return !a.carries() && a.landing.Readable(v.Path) && a.evacuations.wanted(v.ID)
+}
+
+// carries says whether the open incident has all blocks of the node carried away.
+func (a *Agent) carries() bool {
+	stance, _ := a.incidents.Stance()
+	return stance.AtLeast(preemption.StancePreCopy)
+}
+
+// empties runs one evacuation, as gently as copying ahead: the node serves on meanwhile.
+func (a *Agent) empties(ctx context.Context, v evacuation) {
+	began := time.Now()
+	cfg := a.drainConfig(v.ID, a.evacuations.accounts(v.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
+	cfg.Settle = nil // what comes in meanwhile lands on other disks
+	cfg.Only = []string{v.Path}
+	d, err := migration.NewDrain(cfg)
+	if err != nil {
+		a.log.Error("the evacuation cannot begin", "disk", v.Path, "err", err)
+		select {
+		case <-time.After(evacuateAgain):
+		case <-a.evacuations.changes():
+		case <-ctx.Done():
+		}
+		return
+	}
+	running, stop := context.WithTimeout(ctx, a.limits.Load().Drain.Timeout)
+	defer stop()
+	a.evacuations.begin(v.ID, d)
+	defer a.evacuations.begin("", nil)
+	a.log.Info("evacuating", "disk", v.Path, "by", v.By)
+	overtaken := false
+	var watch sync.WaitGroup
+	watch.Go(func() { overtaken = a.overtaken(running, v, stop) })
+	sum, err := d.Run(running)
+	stop()
+	watch.Wait()
+	if !a.evacuations.wanted(v.ID) {
+		a.log.Info("the evacuation was taken back", "disk", v.Path, "blocks", sum.Moved.Blocks)
+		a.evacuations.forget(v.ID)
+		return
+	}
+	if ctx.Err() != nil || overtaken {
+		return // it goes on after the restart, if the node stays, or when the disk answers
+	}
+	if err != nil {
+		a.log.Error("the account of the evacuation has gaps", "disk", v.Path, "err", err)
+	}
+	level := slog.LevelInfo
+	if sum.Lost.Blocks > 0 {
+		level = slog.LevelError
+	}
+	a.log.Log(ctx, level, "evacuated", "disk", v.Path, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "left", sum.Lost.Blocks,
+		"skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond))
+	if err := a.evacuations.end(v.ID, sum, time.Now()); err != nil {
+		a.log.Warn("a restart would evacuate the disk again", "disk", v.Path, "err", err)
+	}
+}
+
+// overtaken waits until ctx ends, and stops an evacuation that may run no longer: then it says so.
+func (a *Agent) overtaken(ctx context.Context, v evacuation, stop context.CancelFunc) bool {
+	for {
+		changed, notices, health := a.evacuations.changes(), a.incidents.Changes(), a.disks.Changed()
+		if !a.mayEmpty(v) {
+			stop()
+			return true
+		}
+		select {
+		case <-changed:
+		case <-notices:
+		case <-health:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (l *local) EvacuateDisk(_ context.Context, r *api.EvacuateDiskRequest) (*api.EvacuateDiskReply, error) {
+	a := l.agent
+	paths := a.below(r.Path)
+	if len(paths) == 0 {
+		return nil, status.Errorf(codes.NotFound, "no directory of the configuration is at or below %q: lifeboat disks lists them", r.Path)
+	}
+	ours := func(v evacuation) bool { return slices.Contains(paths, v.Path) }
+	if r.Cancel {
+		dropped, err := a.evacuations.drop(ours)
+		if err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		a.beat.Nudge()
+		reply := &api.EvacuateDiskReply{}
+		for _, v := range dropped {
+			reply.Evacuations = append(reply.Evacuations, a.apiEvacuation(v))
+		}
+		return reply, nil
+	}
+	for _, p := range paths {
+		if err := a.evacuations.ask(p, byOperator, time.Now()); err != nil {
+			return nil, status.Error(codes.Internal, err.Error()) // a word that a restart would forget was not heard
+		}
+	}
+	a.beat.Nudge()
+	return &api.EvacuateDiskReply{Evacuations: a.apiEvacuations(ours)}, nil
+}
+
+func (a *Agent) apiEvacuations(which func(evacuation) bool) (all []*api.Evacuation) {
+	for _, v := range a.evacuations.list() {
+		if which(v) {
+			all = append(all, a.apiEvacuation(v))
+		}
+	}
+	return all
+}
+
+func (a *Agent) apiEvacuation(v evacuation) *api.Evacuation {
+	w := &api.Evacuation{Path: v.Path, State: "waiting", By: v.By, Age: durationpb.New(time.Since(v.At))}
+	if p, running := a.evacuations.progress(v.ID); running {
+		w.State, w.Progress = "running", apiProgress(p)
+	} else if v.Sum != nil {
+		w.State, w.Progress = "done", apiSummary(v.Sum)
+	}
+	return w
+}

@@ -1,0 +1,215 @@
+package agent
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// byOperator is who asked for an evacuation that no disk's health did.
+const byOperator = "operator"
+
+// evacuation is the last one of one directory. Records are replaced, never changed.
+type evacuation struct {
+	ID    string             `json:"id"`
+	Path  string             `json:"path"`
+	By    string             `json:"by"`
+	At    time.Time          `json:"at"`
+	Ended time.Time          `json:"ended,omitzero"`
+	Sum   *migration.Summary `json:"summary,omitempty"` // once it ended
+}
+
+// evacuations remembers which disks are to be emptied while the node stays, across restarts.
+type evacuations struct {
+	dir    string     // of the accounts, and of the list
+	writes sync.Mutex // held while the list is written; mu is not: a disk may hang
+
+	mu      sync.Mutex // guards what follows
+	all     []evacuation
+	running string           // id; empty: none
+	drain   *migration.Drain // of the running one
+	changed chan struct{}
+}
+
+// openEvacuations reads what an earlier process was asked for. With an error it begins anew.
+func openEvacuations(dir string) (*evacuations, error) {
+	e := &evacuations{dir: dir, changed: make(chan struct{})}
+	b, err := os.ReadFile(e.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		return e, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &e.all)
+	}
+	if err != nil {
+		e.all = nil
+		return e, fmt.Errorf("read the evacuations in %s: %w", e.file(), err)
+	}
+	return e, nil
+}
+
+func (e *evacuations) file() string { return filepath.Join(e.dir, "list.json") }
+
+// accounts is where the drain of an evacuation keeps its plan and its account.
+func (e *evacuations) accounts(id string) string { return filepath.Join(e.dir, id) }
+
+// edit changes the list, and then the file. When that fails the change holds all the same, until a restart: a disk that
+// is dying must not be left because another one is full.
+func (e *evacuations) edit(change func([]evacuation) []evacuation) error {
+	e.writes.Lock()
+	defer e.writes.Unlock()
+	e.mu.Lock()
+	e.all = change(slices.Clone(e.all))
+	b, err := json.Marshal(e.all)
+	close(e.changed)
+	e.changed = make(chan struct{})
+	e.mu.Unlock()
+	if err == nil {
+		err = os.MkdirAll(e.dir, 0o700)
+	}
+	if err == nil {
+		err = durable.WriteFile(e.file(), b)
+	}
+	if err != nil {
+		return fmt.Errorf("write the evacuations: %w", err)
+	}
+	return nil
+}
+
+// ask adds an evacuation of a directory, or leaves the one that is under way. An operator's word makes it the operator's.
+func (e *evacuations) ask(path, by string, now time.Time) error {
+	old := ""
+	defer func() { e.forget(old) }()
+	return e.edit(func(all []evacuation) []evacuation {
+		i := slices.IndexFunc(all, func(v evacuation) bool { return v.Path == path })
+		if i >= 0 && all[i].Ended.IsZero() {
+			if by == byOperator {
+				all[i].By = by
+			}
+			return all
+		}
+		v := evacuation{ID: newEvacuation(), Path: path, By: by, At: now}
+		if i >= 0 {
+			old, all[i] = all[i].ID, v
+			return all
+		}
+		return append(all, v)
+	})
+}
+
+func newEvacuation() string {
+	var id [6]byte
+	rand.Read(id[:])
+	return "evac-" + hex.EncodeToString(id[:])
+}
+
+// drop takes evacuations back. One that runs ends by itself when it finds itself gone.
+func (e *evacuations) drop(which func(evacuation) bool) (dropped []evacuation, err error) {
+	running := ""
+	err = e.edit(func(all []evacuation) []evacuation {
+		running = e.running
+		return slices.DeleteFunc(all, func(v evacuation) bool {
+			if which(v) {
+				dropped = append(dropped, v)
+			}
+			return which(v)
+		})
+	})
+	for _, v := range dropped {
+		if v.ID != running {
+			e.forget(v.ID)
+		}
+	}
+	return dropped, err
+}
+
+// forget removes an account that nobody will ask for any more. What stays behind does no harm.
+func (e *evacuations) forget(id string) {
+	if id != "" {
+		_ = os.RemoveAll(e.accounts(id))
+	}
+}
+
+func (e *evacuations) end(id string, sum migration.Summary, now time.Time) error {
+	return e.edit(func(all []evacuation) []evacuation {
+		if i := slices.IndexFunc(all, func(v evacuation) bool { return v.ID == id }); i >= 0 {
+			all[i].Ended, all[i].Sum = now, &sum
+		}
+		return all
+	})
+}
+
+// next is the first that has not ended and may begin.
+func (e *evacuations) next(may func(evacuation) bool) (evacuation, bool) {
+	for _, v := range e.list() {
+		if v.Ended.IsZero() && may(v) {
+			return v, true
+		}
+	}
+	return evacuation{}, false
+}
+
+func (e *evacuations) changes() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.changed
+}
+
+func (e *evacuations) list() []evacuation {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.all)
+}
+
+func (e *evacuations) wanted(id string) bool {
+	return slices.ContainsFunc(e.list(), func(v evacuation) bool { return v.ID == id })
+}
+
+// of returns the evacuation of exactly this directory.
+func (e *evacuations) of(path string) (evacuation, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	i := slices.IndexFunc(e.all, func(v evacuation) bool { return v.Path == path })
+	if i < 0 {
+		return evacuation{}, false
+	}
+	return e.all[i], true
+}
+
+// closed says whether an operator wants nothing put in this directory any more. What a disk's health closes its health
+// opens again.
+func (e *evacuations) closed(path string) bool {
+	v, ok := e.of(path)
+	return ok && v.By == byOperator
+}
+
+func (e *evacuations) begin(id string, d *migration.Drain) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running, e.drain = id, d
+}
+
+// progress is how far the drain of an evacuation is, while it runs.
+func (e *evacuations) progress(id string) (migration.Progress, bool) {
+	e.mu.Lock()
+	d := e.drain
+	if id == "" || e.running != id {
+		d = nil
+	}
+	e.mu.Unlock()
+	if d == nil {
+		return migration.Progress{}, false
+	}
+	return d.Progress(), true
+}

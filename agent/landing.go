@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// landing is what migration may know of the disks: which of them take blocks and give them back. It speaks of files and of
+// directories below those that are watched.
+type landing struct {
+	agent *Agent
+
+	mu      sync.Mutex // guards what follows: migration asks for every block, and disks change seldom
+	last    []disks.Disk
+	at      time.Time
+	changed <-chan struct{}
+}
+
+var _ migration.Disks = (*landing)(nil)
+
+// lately is how old the health of a disk may be that did not change: a monitor that hears nothing says so late anyway.
+const lately = time.Second
+
+func (l *landing) healths() []disks.Disk {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.changed:
+		l.at = time.Time{}
+	default:
+	}
+	if now := time.Now(); l.at.IsZero() || now.Sub(l.at) >= lately {
+		l.changed = l.agent.disks.Changed()
+		l.last, l.at = l.agent.disks.Snapshot(), now
+	}
+	return l.last
+}
+
+// on returns the disk that a file or directory lies on: the innermost that is watched.
+func on(path string, all []disks.Disk) (best disks.Disk, ok bool) {
+	for _, d := range all {
+		if under(path, d.Path) && (!ok || len(d.Path) > len(best.Path)) {
+			best, ok = d, true
+		}
+	}
+	return best, ok
+}
+
+// under is inside for paths that are spelled plainly, of which there may be as many as blocks.
+func under(path, dir string) bool {
+	rest, ok := strings.CutPrefix(path, dir)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// Take picks the best of the paths for a block of that size and sets the room aside.
+func (l *landing) Take(need int64, among []string) (path string, release func(), ok bool) {
+	all := l.healths()
+	var watched, asked []string
+	for _, p := range among {
+		if d, ok := on(p, all); ok && !l.agent.evacuations.closed(d.Path) && !slices.Contains(watched, d.Path) {
+			watched, asked = append(watched, d.Path), append(asked, p)
+		}
+	}
+	disk, release, ok := l.agent.disks.Take(need, watched)
+	if !ok {
+		return "", release, false
+	}
+	return asked[slices.Index(watched, disk)], release, true
+}
+
+// Room is how much may still be promised below a path.
+func (l *landing) Room(path string) (int64, error) {
+	d, ok := on(path, l.agent.disks.Snapshot())
+	if !ok || l.agent.evacuations.closed(d.Path) {
+		return 0, nil
+	}
+	return d.UsableBytes, nil
+}
+
+// Writable says whether new blocks may be put at a path.
+func (l *landing) Writable(path string) bool {
+	d, ok := on(path, l.healths())
+	return ok && d.Health.Writable() && !l.agent.evacuations.closed(d.Path)
+}
+
+// Readable says whether what lies at a path may be read without the danger of waiting for ever.
+func (l *landing) Readable(path string) bool {
+	d, ok := on(path, l.healths())
+	return !ok || d.Health != disks.IOHang && d.Health != disks.Missing
+}
+
+// Flushed and Fetched tell of work that was done, Fault of work that the disk refused.
+func (l *landing) Flushed(path string, bytes int64, took time.Duration) {
+	l.agent.disks.Observe(path, disks.Flush, bytes, took)
+}
+
+func (l *landing) Fetched(path string, bytes int64, took time.Duration) {
+	l.agent.disks.Observe(path, disks.Fetch, bytes, took)
+}
+
+func (l *landing) Fault(path string, err error) { l.agent.disks.Fault(path, err) }
+
+// Changed is closed when the health of a disk changes. That an operator has one emptied is seen a moment later.
+func (l *landing) Changed() <-chan struct{} { return l.agent.disks.Changed() }

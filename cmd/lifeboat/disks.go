@@ -1,0 +1,337 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func disksCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch bool
+	var node string
+	cmd := &cobra.Command{
+		Use:   "disks",
+		Short: "List the disks of this machine, or of all nodes: health, room, speed",
+		Long: `Lists what stands behind the directories of this machine's agent, or, where there is none, of all nodes that the coordinator
+knows. --node and --coordinator ask the coordinator in any case.
+
+USABLE is what leaving peers may still be promised. FLUSH and FETCH are how fast the device makes blocks durable and gives
+them back; "-" is not known. SLOTS are blocks of 64 MiB, free of all.`,
+		Example: `  lifeboat disks
+  lifeboat disks --node host-a --watch
+  lifeboat disks -o json | jq -r '.[] | select(.health != "HEALTHY") | .path + ": " + .why'`,
+		Args: cobra.NoArgs,
+	}
+	to.coordinatorFlags(cmd)
+	to.socketFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	cmd.Flags().StringVar(&node, "node", "", "only this `NODE`'s")
+	_ = cmd.RegisterFlagCompletionFunc("node", to.completeNodes)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if node != "" && to.socket != "" {
+			return usagef("--socket asks the agent of this machine and --node the coordinator: give one")
+		}
+		local, err := to.local()
+		if err != nil {
+			return err
+		}
+		if !local && to.coordinator == "" && node == "" { // a coordinator by environment alone: an agent on the spot is nearer
+			info, err := os.Stat(to.socketPath())
+			local = err == nil && info.Mode().Type() == os.ModeSocket
+		}
+		ask, l, err := to.askDisks(local && node == "", node)
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			found, err := ask(ctx)
+			if err != nil {
+				return err
+			}
+			return printDisks(w, out, found)
+		})
+	}
+	return cmd
+}
+
+// diskOf is a disk and the node that it is of.
+type diskOf struct {
+	node string
+	*api.Disk
+}
+
+func (r *reach) askDisks(local bool, node string) (ask func(context.Context) ([]diskOf, error), _ *link, err error) {
+	if local {
+		agent, l, err := r.agent()
+		return func(ctx context.Context) ([]diskOf, error) {
+			s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+			if err != nil {
+				return nil, l.rpcError("list disks", err)
+			}
+			return disksOf(nil, s.GetNode(), s.GetStatus()), nil
+		}, l, err
+	}
+	operator, l, err := r.operator()
+	return func(ctx context.Context) (all []diskOf, err error) {
+		if node != "" {
+			n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: node})
+			if err != nil {
+				return nil, l.rpcError("list the disks of "+node, err)
+			}
+			return disksOf(nil, node, n.GetStatus()), nil
+		}
+		reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
+		if err != nil {
+			return nil, l.rpcError("list disks", err)
+		}
+		for _, n := range reply.GetNodes() {
+			all = disksOf(all, n.GetName(), n.GetStatus())
+		}
+		return all, nil
+	}, l, err
+}
+
+func disksOf(all []diskOf, node string, s *api.Status) []diskOf {
+	for _, d := range s.GetDisks() {
+		all = append(all, diskOf{node, d})
+	}
+	return all
+}
+
+type diskJSON struct {
+	Node string `json:"node"`
+	api.DiskJSON
+}
+
+func printDisks(w io.Writer, out format, all []diskOf) error {
+	if out == formatJSON {
+		found := make([]diskJSON, 0, len(all)) // none is [], not null
+		for _, d := range all {
+			found = append(found, diskJSON{d.node, api.DisksToJSON([]*api.Disk{d.Disk})[0]})
+		}
+		return writeJSON(w, found)
+	}
+	several := false
+	for _, d := range all {
+		several = several || d.node != all[0].node
+	}
+	name := func(d diskOf) string {
+		if several {
+			return d.node + ":" + d.GetPath()
+		}
+		return d.GetPath()
+	}
+	t, why, longest := table{narrow: true}, table{}, 0
+	for _, d := range all {
+		longest = max(longest, min(utf8.RuneCountInString(name(d)), whyPath))
+	}
+	t.row("PATH", "HEALTH", "SINCE", "USABLE/TOTAL", "FLUSH", "FETCH", "SLOTS")
+	why.row("PATH", "WHY")
+	for _, d := range all {
+		since, room, slots := "-", "-", "-"
+		if d.GetSince() != nil {
+			since = age(d.GetSince())
+		}
+		if d.Slots != nil {
+			room = size(d.GetUsableBytes()) + "/" + size(d.GetTotalBytes())
+			slots = fmt.Sprintf("%d/%d", d.GetFreeSlots(), d.GetSlots())
+		}
+		t.row(name(d), dash(d.GetHealth()), since, room, rate(d.FlushBytesPerSecond), rate(d.FetchBytesPerSecond), slots)
+		if reason := whyNot(d.Disk); reason != "" {
+			why.row(cut(name(d), longest), cut(reason, tableWidth-longest-2))
+		}
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	return printSection(w, &why)
+}
+
+// whyPath is the most that a path may take of a line that says why.
+const whyPath = 30
+
+func whyNot(d *api.Disk) string {
+	var reasons []string
+	if d.GetClosed() {
+		reasons = append(reasons, "evacuated: takes no blocks")
+	}
+	if d.GetWhy() != "" {
+		reasons = append(reasons, strings.ReplaceAll(d.GetWhy(), " at "+d.GetPath(), "")) // the line begins with it
+	}
+	return strings.Join(reasons, "; ")
+}
+
+func rate(bytesPerSecond *int64) string {
+	if bytesPerSecond == nil {
+		return "-"
+	}
+	return size(*bytesPerSecond) + "/s"
+}
+
+func diskCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "disk",
+		Short:   "See to one disk of this machine",
+		Example: `  lifeboat disk evacuate /mnt/d1 --wait`,
+		Args:    cobra.ArbitraryArgs,
+		RunE:    needsVerb,
+	}
+	cmd.AddCommand(evacuateCommand())
+	return cmd
+}
+
+func evacuateCommand() *cobra.Command {
+	var e evacuate
+	cmd := &cobra.Command{
+		Use:   "evacuate PATH",
+		Short: "Carry the blocks off a disk while the node stays",
+		Long: `Carries what lies in the agent's directories at or below PATH to other nodes, as gently as copying ahead, and puts nothing
+there any more until --cancel. Files that the agent did not put there stay where they are: their blocks are elsewhere as well
+from then on. It goes on after a restart, and waits while the whole node leaves.
+
+Disks that are dying (READ_ONLY, READ_WRITE_FAILURE, CRITICAL) are evacuated without being asked, unless disks.evacuate is
+false.`,
+		Example: `  lifeboat disk evacuate /mnt/d1 --wait
+  lifeboat disk evacuate /mnt/d1 --cancel`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if e.cancel && e.wait {
+				return usagef("disk evacuate: --cancel takes it back at once: there is nothing to wait for")
+			}
+			return e.run(cmd, args[0])
+		},
+	}
+	e.to.socketFlags(cmd)
+	e.out.flag(cmd)
+	cmd.Flags().BoolVar(&e.wait, "wait", false, "stay until the blocks are elsewhere; exit 4 when some could not be carried")
+	cmd.Flags().BoolVar(&e.cancel, "cancel", false, "take it back: stop, and put blocks there again")
+	return cmd
+}
+
+type evacuate struct {
+	to           reach
+	out          format
+	wait, cancel bool
+}
+
+func (e *evacuate) run(cmd *cobra.Command, path string) error {
+	agent, l, err := e.to.agent()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ask, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+	defer cancel()
+	reply, err := agent.EvacuateDisk(ask, &api.EvacuateDiskRequest{Path: path, Cancel: e.cancel})
+	if err != nil {
+		return l.rpcError("evacuate "+path, err)
+	}
+	all := reply.GetEvacuations()
+	if e.cancel && len(all) == 0 {
+		return notFoundf("evacuate %s: no evacuation to take back", path)
+	}
+	if e.wait {
+		if all, err = awaitEvacuations(cmd.Context(), agent, l, all); err != nil {
+			return err
+		}
+	}
+	if err := printEvacuations(cmd.OutOrStdout(), e.out, all); err != nil || !e.wait {
+		return err
+	}
+	var left int64
+	for _, v := range all {
+		left += v.GetProgress().GetBlocksLost()
+	}
+	if left > 0 {
+		return incompletef("evacuate %s: %s could not be carried", path, count(left, "block"))
+	}
+	return nil
+}
+
+// awaitEvacuations looks each second until all that were asked for are over.
+func awaitEvacuations(ctx context.Context, agent api.LocalClient, l *link, asked []*api.Evacuation) ([]*api.Evacuation, error) {
+	wanted := map[string]bool{}
+	for _, v := range asked {
+		wanted[v.GetPath()] = true
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+		if err != nil {
+			return nil, l.rpcError("look at the evacuation", err)
+		}
+		var found []*api.Evacuation
+		over := 0
+		for _, v := range s.GetEvacuations() {
+			if wanted[v.GetPath()] {
+				found = append(found, v)
+				if v.GetState() == "done" {
+					over++
+				}
+			}
+		}
+		if len(found) < len(wanted) {
+			return nil, fmt.Errorf("the evacuation was taken back meanwhile")
+		}
+		if over == len(found) {
+			return found, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the evacuation goes on; lifeboat status shows it: %w", ctx.Err())
+		}
+	}
+}
+
+type evacuationJSON struct {
+	Path  string         `json:"path"`
+	State string         `json:"state"`
+	By    string         `json:"by"`
+	Age   *float64       `json:"age_seconds"`
+	Drain *api.DrainJSON `json:"drain"`
+}
+
+func evacuationsToJSON(all []*api.Evacuation) []evacuationJSON {
+	out := make([]evacuationJSON, 0, len(all))
+	for _, v := range all {
+		out = append(out, evacuationJSON{v.GetPath(), v.GetState(), v.GetBy(), api.Seconds(v.GetAge()), api.DrainToJSON(v.GetProgress())})
+	}
+	return out
+}
+
+func printEvacuations(w io.Writer, out format, all []*api.Evacuation) error {
+	if out == formatJSON {
+		return writeJSON(w, evacuationsToJSON(all))
+	}
+	return evacuationTable(all).print(w)
+}
+
+func evacuationTable(all []*api.Evacuation) *table {
+	t := &table{narrow: true}
+	t.row("EVACUATION", "STATE", "BY", "ASKED", "BLOCKS", "BYTES", "LEFT")
+	for _, v := range all {
+		blocks, bytes, left := "-", "-", "-"
+		if p := v.GetProgress(); p != nil {
+			blocks, bytes = fmt.Sprintf("%d/%d", p.GetBlocksMoved(), p.GetBlocksTotal()), size(p.GetBytesMoved())
+			left = fmt.Sprint(p.GetBlocksLost())
+		}
+		t.row(v.GetPath(), v.GetState(), v.GetBy(), age(v.GetAge())+" ago", blocks, bytes, left)
+	}
+	return t
+}

@@ -1,0 +1,299 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// probeEvery is how often the agents of these stories probe, and noticed is two of those and what a busy machine costs.
+const (
+	probeEvery = "disks: {every: 1s}"
+	noticed    = 2*time.Second + 3*time.Second
+)
+
+type diskView struct {
+	Node, Path, Health, Why string
+	Total                   int64  `json:"total_bytes"`
+	Usable                  int64  `json:"usable_bytes"`
+	Slots                   *int64 `json:"slots"`
+	Flush                   *int64 `json:"flush_bytes_per_second"`
+	Closed                  bool
+}
+
+// disk is nil once `lifeboat disks` says on the node that the directory's disk is in that state.
+func (n *node) disk(path, health string) func() error {
+	return func() error {
+		s := n.verb("disks", "-o", "json")
+		if s.code != 0 {
+			return fmt.Errorf("%s: %s", s.line, s.stderr)
+		}
+		for _, d := range decode[[]diskView](s) {
+			if d.Path == path && d.Health == health {
+				return nil
+			} else if d.Path == path {
+				return fmt.Errorf("%s is %s on %s, want %s: %s", path, d.Health, n.host, health, d.Why)
+			}
+		}
+		return fmt.Errorf("%s does not tell of %s", n.host, path)
+	}
+}
+
+// A full disk is told as full and takes nothing, until there is room again.
+func TestFullDiskTakesNothing(t *testing.T) {
+	disk := mountImage(t) // before the fleet, which is gone when it is unmounted
+	f := newFleet(t)
+	a := f.agent("host-a", probeEvery)
+	b := f.agent("host-b", probeEvery, "data_dir: "+disk.dir+"/data", "receive: {reserve_bytes: 1MiB}",
+		"stores: [{name: cache, kind: cache, layout: files, paths: ["+disk.dir+"/cache]}]")
+	f.up()
+	cache := disk.dir + "/cache"
+	f.until(noticed, b.disk(cache, "HEALTHY"))
+
+	ballast := filepath.Join(disk.dir, "ballast")
+	fillUp(t, ballast)
+	f.until(noticed, b.disk(cache, "HIGH_USAGE"))
+	narrow(t, b.verb("disks").exits(0).tells("HIGH_USAGE", "are free"))
+	f.until(noticed, a.knows(0))
+	if v := b.seen(); v.State != "ACTIVE" || v.Excluded {
+		t.Errorf("a full disk is well: got %+v", v)
+	}
+	narrow(t, f.verb("disks").exits(0).tells("host-a:", "host-b:"))
+	for _, d := range decode[[]diskView](f.verb("disks", "--node", "host-b", "-o", "json").exits(0)) {
+		if d.Node != "host-b" || d.Usable != 0 || d.Total == 0 || d.Slots == nil || d.Flush != nil {
+			t.Errorf("the coordinator tells of %+v, want its size, nothing usable, and a speed that nobody knows", d)
+		}
+	}
+	f.until(2*noticed, func() error { // a sample is written by the second probe
+		for _, d := range decode[[]diskView](f.verb("disks", "--node", "host-a", "-o", "json").exits(0)) {
+			if d.Usable == 0 || d.Flush == nil {
+				return fmt.Errorf("the coordinator tells of %+v, want room and a speed", d)
+			}
+		}
+		return nil
+	})
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	f.until(3*noticed, b.disk(cache, "HEALTHY"))
+	f.until(noticed, a.knows(1))
+}
+
+// A file system that is frozen hangs whoever writes to it. The agent says so, beats on, and leaves in time: what lies on
+// the other disk is carried, and what lies on the frozen one is named as lost, as a whole: nobody has read its names.
+func TestFrozenDiskDelaysNobody(t *testing.T) {
+	disk := mountImage(t) // before the fleet, which is gone when it is unmounted
+	f := newFleet(t)
+	frozen := disk.dir + "/cache"
+	a, b := f.agent("host-a"), f.agent("host-b", probeEvery)
+	a.reconfigure(probeEvery, fmt.Sprintf("stores: [{name: cache, kind: cache, layout: files, paths: [%s, %s]}]", a.cache(), frozen))
+	a.fill(10, 256<<10)
+	if err := os.MkdirAll(frozen+"/sick", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		name := fmt.Sprint(i)
+		if err := os.WriteFile(filepath.Join(frozen, "sick", name), []byte(strings.Repeat(name, 100<<10)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.up()
+	f.until(noticed, a.disk(frozen, "HEALTHY"))
+
+	disk.freeze()
+	f.until(noticed, a.disk(frozen, "IO_HANG"))
+	narrow(t, a.verb("disks").exits(0).tells("IO_HANG", "does not come back"))
+	f.until(noticed, func() error {
+		for _, d := range a.seen().Disks {
+			if d.Path == frozen && d.Health == "IO_HANG" {
+				return nil
+			}
+		}
+		return errors.New("the coordinator has not heard that the disk hangs")
+	})
+	for range 10 { // ten beats
+		if v := a.seen(); v.State != "ACTIVE" || v.Excluded || v.LastHeartbeat == nil || *v.LastHeartbeat > 1 {
+			t.Errorf("while a disk hangs: got %+v, want a node that beats and is not excluded", v)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+
+	began := time.Now()
+	const lead = 12 * time.Second
+	a.verb("decommission", "--self", "--timeout", lead.String(), "--reason", "a frozen disk").exits(0)
+	m := *a.drained().Manifest
+	if took := time.Since(began); took > lead {
+		t.Errorf("the node was done after %s, its deadline was %s", took, lead)
+	}
+	f.until(noticed, a.is("DECOMMISSIONED"))
+	m = a.manifest()
+	told := map[string]string{}
+	for _, e := range m.Entries {
+		told[e.ID] = e.Outcome
+	}
+	for id := range a.wholes() {
+		if told[id] != "moved" {
+			t.Errorf("%s on the good disk: %s, want moved", id, told[id])
+		}
+	}
+	var lost []string
+	for id, why := range m.lost() {
+		lost = append(lost, id+": "+why)
+	}
+	if len(lost) != 1 || !strings.Contains(lost[0], frozen) || !strings.Contains(lost[0], "does not answer") {
+		t.Errorf("got %q lost, want what lies in %s", lost, frozen)
+	}
+	b.onSocket().serves(t, a.blocks)
+
+	if err := disk.thaw(); err != nil {
+		t.Fatal(err)
+	}
+	f.until(4*noticed, a.disk(frozen, "HEALTHY"))
+}
+
+// An operator has one disk emptied while its node stays: also one that the agent was restarted over.
+func TestOperatorEvacuatesADisk(t *testing.T) {
+	f := newFleet(t)
+	a := f.agent("host-a", probeEvery)
+	f.agent("host-b", probeEvery)
+	a.fill(10, 64<<10)
+	a.shuffle(2, 64<<10)
+	f.up()
+
+	a.verb("disk", "evacuate", "/elsewhere").exits(3)
+	a.verb("disk", "evacuate", a.cache(), "--wait").exits(0).tells("done", "10/10")
+	f.until(noticed, func() error {
+		if held := f.held(); len(held) != 10 {
+			return fmt.Errorf("peers hold %d blocks, want the 10 of that disk", len(held))
+		}
+		return nil
+	})
+	if v := a.seen(); v.State != "ACTIVE" || !v.Schedulable || v.Notice != nil {
+		t.Errorf("the node should stay: got %+v", v)
+	}
+	a.kill()
+	a.start()
+	f.until(10*time.Second, func() error {
+		s := a.verb("disks", "-o", "json")
+		if s.code != 0 {
+			return errors.New(s.stderr)
+		}
+		for _, d := range decode[[]diskView](s) {
+			if d.Closed != (d.Path == a.cache()) {
+				return fmt.Errorf("after a restart: got %+v", d)
+			}
+		}
+		return nil
+	})
+	a.verb("status").exits(0).tells("EVACUATION", "operator")
+	a.verb("disk", "evacuate", a.cache(), "--cancel").exits(0)
+	a.verb("disk", "evacuate", a.cache(), "--cancel").exits(3)
+}
+
+// image is a small ext4 on a loop device.
+type image struct {
+	t           *testing.T
+	dir, device string
+}
+
+// mountImage makes one, and takes all of it back when the test ends.
+func mountImage(t *testing.T) *image {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root mounts file systems")
+	}
+	for _, tool := range []string{"mkfs.ext4", "losetup"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
+	i := &image{t: t, dir: t.TempDir()}
+	file := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", file).CombinedOutput(); err != nil {
+		t.Skipf("mkfs.ext4: %v: %s", err, out)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
+	if err != nil {
+		t.Skipf("no loop device: %v: %s", err, out)
+	}
+	i.device = strings.TrimSpace(string(out))
+	t.Cleanup(func() { i.bounded("detach", exec.Command("losetup", "-d", i.device).Run) })
+	if err := unix.Mount(i.device, i.dir, "ext4", 0, ""); err != nil {
+		t.Skipf("mount ext4: %v", err)
+	}
+	t.Cleanup(func() { i.bounded("unmount", func() error { return unix.Unmount(i.dir, unix.MNT_DETACH) }) })
+	return i
+}
+
+// bounded gives up on work that a disk holds: no test may hang the machine.
+func (i *image) bounded(what string, work func() error) {
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			i.t.Errorf("%s %s: %v", what, i.device, err)
+		}
+	case <-time.After(10 * time.Second):
+		i.t.Errorf("%s %s: gave up after 10s", what, i.device)
+	}
+}
+
+// FIFREEZE and FITHAW of linux/fs.h.
+const (
+	fiFreeze = 0xC0045877
+	fiThaw   = 0xC0045878
+)
+
+func (i *image) freeze() {
+	i.t.Helper()
+	if err := i.ioctl(fiFreeze); err != nil {
+		i.t.Skipf("freeze %s: %v", i.dir, err)
+	}
+	i.t.Cleanup(func() { // first of all: nothing that hangs on it can be killed
+		i.bounded("thaw", func() error {
+			_ = i.thaw() // the test may have done so
+			return nil
+		})
+	})
+}
+
+func (i *image) thaw() error { return i.ioctl(fiThaw) }
+
+func (i *image) ioctl(what uint) error {
+	f, err := os.Open(i.dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.IoctlSetInt(int(f.Fd()), what, 0)
+}
+
+// fillUp writes until the disk is full.
+func fillUp(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for b := make([]byte, 1<<20); err == nil; {
+		_, err = f.Write(b)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("fill %s: %v", path, err)
+	}
+}

@@ -1,0 +1,131 @@
+package migration
+
+import "errors"
+
+// land finds a block the disk that it lands on.
+func (in *inbound) land(f frame, o opening) error {
+	if err := in.r.turnAway(in.node, o.bytes()); err != nil {
+		return err
+	}
+	if s := in.r.stores[BlockID(o.ID).Store()]; s != nil && s.Land == LandPlace && s.Layout == o.Layout {
+		err := in.landInStore(s, o)
+		if err == nil {
+			return nil
+		}
+		// What is there is not ours to replace, or its disk takes no more: the vault may.
+		if _, full := errors.AsType[*FullError](err); !full && !silent(err) && !errors.Is(err, errOccupied) {
+			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)
+		}
+	}
+	return in.landInVault(f, o)
+}
+
+func (in *inbound) landInStore(s *Store, o opening) error {
+	if err := in.r.sound(s); err != nil {
+		return err
+	}
+	roots, release, err := in.r.homes(s, o)
+	if err != nil {
+		return err
+	}
+	var l *placeLanding
+	dir := s.Paths[roots[0]]
+	err = in.on(dir, func() error {
+		l, err = landInPlace(s, o, roots, in.r.cfg.Vault.catalog)
+		return err
+	})
+	if err != nil {
+		in.r.fault(dir, err)
+		release()
+		return err
+	}
+	in.landing, in.release, in.dirs = l, release, l.dirs()
+	return nil
+}
+
+// landInVault appends to the segment that this stream has, as long as its disk takes the block, else to one on the disk
+// that is best now.
+func (in *inbound) landInVault(f frame, o opening) error {
+	v := in.r.cfg.Vault
+	var release func()
+	if in.seg != nil {
+		_, free, err := in.r.take(o.bytes(), []string{in.seg.dir})
+		switch {
+		case err == nil && !in.broken && in.seg.end < segmentBytes && !v.failed(in.seg):
+			release = free
+		case err == nil:
+			free()
+			fallthrough
+		default:
+			in.part()
+		}
+	}
+	if in.seg == nil {
+		dir, free, err := in.r.take(o.bytes(), v.places())
+		if err != nil {
+			return err
+		}
+		release = free
+		err = in.on(dir, func() (err error) {
+			in.seg, err = v.acquire(dir)
+			return err
+		})
+		if err != nil {
+			in.seg = nil
+			in.r.fault(dir, err)
+			release()
+			return err
+		}
+	}
+	err := in.on(in.seg.dir, func() error {
+		l, err := landInVault(in.seg, f)
+		in.landing = l
+		return err
+	})
+	if err != nil {
+		in.r.fault(in.seg.dir, err)
+		in.broken = true // its buffer has lost bytes: nothing more is appended
+		in.landing = nil
+		release()
+		return err
+	}
+	in.release, in.dirs = release, []string{in.seg.dir}
+	return nil
+}
+
+// part gives the segment back.
+func (in *inbound) part() {
+	if in.seg == nil {
+		return
+	}
+	in.flush()
+	seg := in.seg
+	_ = in.on(seg.dir, func() error {
+		in.r.cfg.Vault.release(seg, in.broken)
+		return nil
+	})
+	in.seg, in.broken = nil, false
+}
+
+// on does what may take as long as a disk likes, where others see it.
+func (in *inbound) on(dir string, do func() error) error {
+	in.work.begin(&dir)
+	defer in.work.end()
+	return do()
+}
+
+// turned returns an error if a disk under the block has turned bad since it was last asked.
+func (in *inbound) turned() error {
+	select {
+	case <-in.changed:
+	default:
+		return nil
+	}
+	in.changed = in.r.disks.Changed()
+	for _, dir := range in.dirs {
+		if !in.r.disks.Writable(dir) {
+			return &unwellError{dir}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// carrying is a node with files in a store of two disks and a block on each of two disks of its vault.
+func carrying(t testing.TB) (*node, *fakeDisks, map[string][]byte) {
+	n, f := onDisks(t, "a", []StoreConfig{with(filesStore, "c0", "c1")}, "v0", "v1")
+	want := map[string][]byte{}
+	for i := range 20 {
+		name := fmt.Sprint("f-", i)
+		want["cache/-/"+name] = contentOf(name, 1000)
+		write(t, filepath.Join(n.dir, fmt.Sprint("c", i%2), name), want["cache/-/"+name])
+	}
+	for i, d := range n.more {
+		id := fmt.Sprint("other/-/v-", i)
+		want[id] = contentOf(id, 1000)
+		f.give(d, 1<<40)
+		wantDurable(t, landAll(t, n, blockFrames(1, id, want[id])))
+		f.give(d, 0)
+	}
+	return n, f, want
+}
+
+func on(want map[string][]byte, disk string) map[string][]byte {
+	here := maps.Clone(want)
+	maps.DeleteFunc(here, func(id string, _ []byte) bool {
+		i := int(id[len(id)-1] - '0')
+		return fmt.Sprint(i%2) != disk
+	})
+	return here
+}
+
+func TestDrainDoesNotWaitForADiskThatDoesNotAnswer(t *testing.T) {
+	a, f, want := carrying(t)
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.changed = make(chan struct{})
+		f.set(f.bad, a.stores[0].Paths[1], true)
+		f.set(f.bad, a.more[1], true)
+		began := time.Now()
+		sum, entries := newTrip(t, a, b).run(within(t, time.Minute))
+		if took := time.Since(began); took > thaw+5*time.Second {
+			t.Errorf("took %v", took)
+		}
+		moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+		if len(moved) != 11 || sum.Moved.Blocks != 11 {
+			t.Errorf("%d moved, want the 11 on disks that answer", len(moved))
+		}
+		for id := range on(want, "0") {
+			if _, ok := moved[id]; !ok {
+				t.Errorf("%s was not moved", id)
+			}
+		}
+		for id, dir := range map[string]string{"other/-/v-1": a.more[1], "(what lies in " + a.stores[0].Paths[1] + ")": a.stores[0].Paths[1]} {
+			if e := lost[id]; e.Reason != "disk "+dir+" does not answer" {
+				t.Errorf("%s: %+v", id, e)
+			}
+		}
+		if len(lost) != 2 {
+			t.Errorf("lost %v", lost)
+		}
+	})
+}
+
+func TestDrainTakesADiskThatComesBack(t *testing.T) {
+	a, f, want := carrying(t)
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.changed = make(chan struct{})
+		f.set(f.bad, a.more[1], true)
+		time.AfterFunc(thaw/2, func() { f.set(f.bad, a.more[1], false) })
+		_, entries := newTrip(t, a, b).run(within(t, time.Minute))
+		wantThere(t, want, entries, b)
+	})
+}
+
+// A lane that reads from a disk that hangs is left to it; the other disks' blocks get another.
+func TestHungReadDoesNotHoldTheOtherDisks(t *testing.T) {
+	a, f, want := carrying(t)
+	b := newNode(t, "b")
+	r, err := a.vault.catalog.get("other/-/v-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
+	p := a.vault.segmentPath(r.Segment)
+	if err := os.Rename(p, p+"-whole"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(p, 0o600); err != nil {
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	t.Cleanup(func() {
+		if w, err := os.OpenFile(p, os.O_RDWR, 0); err == nil {
+			w.Close()
+		}
+	})
+	tr := newTrip(t, a, b)
+	tr.cfg.Connections = 1
+	time.AfterFunc(500*time.Millisecond, func() { f.set(f.bad, a.more[1], true) })
+	ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+	defer cancel()
+	_, entries := tr.run(ctx)
+	delete(want, "other/-/v-1")
+	moved := outcome(t, entries, Moved)
+	for id := range want {
+		if _, ok := moved[id]; !ok {
+			t.Errorf("%s was not moved", id)
+		}
+	}
+	if e := outcome(t, entries, Lost)["other/-/v-1"]; e.Reason != "disk "+a.more[1]+" does not answer" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+func TestDrainOfOneDiskOnly(t *testing.T) {
+	a, f, want := carrying(t)
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.changed = make(chan struct{})
+		tr := newTrip(t, a, b)
+		tr.cfg.Only = []string{filepath.Join(a.dir, "c1"), filepath.Join(a.dir, "v1") + "/"}
+		sum, entries := tr.run(within(t, time.Minute))
+		wantThere(t, on(want, "1"), entries, b)
+		if sum.Total().Blocks != 11 || len(b.landedBlocks()) != 11 {
+			t.Errorf("%d blocks in the account and %d at the peer, want the 11 of that disk", sum.Total().Blocks, len(b.landedBlocks()))
+		}
+		if f.fetched[a.more[1]] == 0 || f.fetched[a.stores[0].Paths[1]] == 0 || f.fetched[a.stores[0].Paths[0]] != 0 {
+			t.Errorf("told of %v fetched", f.fetched)
+		}
+	})
+}
+
+func TestReaderDoesNotAskADiskThatDoesNotAnswer(t *testing.T) {
+	a, f, _ := carrying(t)
+	a.reopen(t) // nobody but the reader has told the vault whom to ask
+	for _, dir := range []string{a.more[1], a.stores[0].Paths[1]} {
+		f.set(f.bad, dir, true)
+	}
+	for id, want := range map[string]int{"cache/-/f-0": 200, "cache/-/f-1": 503, "other/-/v-0": 200, "other/-/v-1": 503} {
+		if status, body, _ := a.get(t, id, ""); status != want {
+			t.Errorf("%s: status %d %s, want %d", id, status, body, want)
+		}
+	}
+	if f.fetched[a.more[0]] < 1000 {
+		t.Errorf("told of %v fetched", f.fetched)
+	}
+}
+
+// A map output that is spread over disks of which one does not answer is lost by its name.
+func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
+	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	var managers, names []string
+	for i := range 3 {
+		managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("s%d/blockmgr-%d", i, i)))
+	}
+	for i := range 20 {
+		writeMapOutput(t, managers, 0, i, 100, 200)
+		base := fmt.Sprintf("shuffle_0_%d_0", i)
+		index, _ := SparkPlace(base+".index", 3)
+		data, _ := SparkPlace(base+".data", 3)
+		if index != 1 && data == 1 {
+			names = append(names, fmt.Sprintf("spark/blockmgr-%d/%s", index, base))
+		}
+	}
+	if len(names) == 0 {
+		t.Fatal("no map output is spread like that")
+	}
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.changed = make(chan struct{})
+		f.set(f.bad, n.stores[0].Paths[1], true)
+		_, entries := newTrip(t, n, b).run(within(t, time.Minute))
+		lost := outcome(t, entries, Lost)
+		for _, id := range names {
+			if !strings.Contains(lost[id].Reason, "does not answer") {
+				t.Errorf("%s: %+v", id, lost[id])
+			}
+		}
+	})
+}

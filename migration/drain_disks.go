@@ -1,0 +1,182 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// where returns the directories that a block lies in.
+func (d *Drain) where(b Block) (dirs []string) {
+	for _, m := range b.Members {
+		dir := m.path
+		if m.root != inVault {
+			dir = d.stores[b.ID.Store()].Paths[m.root]
+		}
+		if !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// concerns reports whether the drain is about a block.
+func (d *Drain) concerns(b Block) bool { return len(d.cfg.Only) == 0 || d.concernsAny(d.where(b)) }
+
+func (d *Drain) concernsAny(dirs []string) bool {
+	if len(d.cfg.Only) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(dirs, func(dir string) bool {
+		return slices.ContainsFunc(d.cfg.Only, func(only string) bool { return below(dir, only) })
+	})
+}
+
+// oversee keeps what lies on a disk that does not answer from holding up the rest.
+func (d *Drain) oversee(ctx context.Context) {
+	tick := time.NewTicker(lookAfter)
+	defer tick.Stop()
+	for {
+		changed := d.disks.Changed()
+		d.look(time.Now())
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look has the plan keep what lies on disks that do not answer, and gives up the lanes that read from them.
+func (d *Drain) look(now time.Time) {
+	barred := map[string]string{}
+	for dir, why := range d.cfg.Vault.Away() {
+		barred[dir] = why.Error()
+	}
+	for _, dir := range d.dirs() {
+		if !d.disks.Readable(dir) {
+			barred[dir] = (&silentError{dir}).Error()
+		}
+	}
+	d.mu.Lock()
+	lanes := slices.Collect(maps.Keys(d.lanes))
+	d.mu.Unlock()
+	for _, l := range lanes {
+		dir, took, ok := l.work.on(now)
+		if !ok || took < suspect || took < overdue && barred[dir] == "" {
+			continue
+		}
+		if barred[dir] == "" {
+			d.disks.Fault(dir, &silentError{dir})
+		}
+		barred[dir] = (&silentError{dir}).Error()
+		l.giveUp(dir)
+	}
+	d.plan.bar(barred)
+}
+
+// dirs are all that the drain reads from.
+func (d *Drain) dirs() []string {
+	dirs := d.cfg.Vault.all()
+	for _, s := range d.cfg.Stores {
+		dirs = append(dirs, s.Paths...)
+	}
+	return dirs
+}
+
+// scanPart reads a part of a store for as long as its disks answer. One that hangs is left behind with what it holds up.
+func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) {
+	dirs := s.partDirs(part)
+	began := time.Now()
+	var beat atomic.Int64
+	var over atomic.Bool
+	ended := make(chan bool, 1)
+	go func() {
+		whole := true
+		for it, err := range s.scanPart(ctx, part) {
+			beat.Add(1)
+			if over.Load() || !take(it, err) {
+				whole = false
+				break
+			}
+		}
+		ended <- whole && ctx.Err() == nil
+	}()
+	owes := func() bool { return slices.ContainsFunc(dirs, func(dir string) bool { return !d.disks.Readable(dir) }) }
+	hung := make(chan struct{})
+	defer watch(overdue, &beat, owes, func() { close(hung) })()
+	select {
+	case whole := <-ended:
+		if whole {
+			d.scanned(dirs, began)
+		}
+	case <-hung:
+		over.Store(true)
+		d.abandoned(s, dirs, began)
+	}
+}
+
+// scanned notes which directories a scan has read since it began, and which it could not.
+func (d *Drain) scanned(dirs []string, began time.Time) {
+	for _, dir := range dirs {
+		if d.disks.Readable(dir) {
+			d.read([]string{dir}, began)
+		} else {
+			d.missed(dir, (&silentError{dir}).Error())
+		}
+	}
+}
+
+// abandoned notes a scan that hangs. What it has planned is not looked for again, what it had not met by then is lost.
+func (d *Drain) abandoned(s *Store, dirs []string, began time.Time) {
+	for _, dir := range dirs {
+		why := (&silentError{dir}).Error()
+		if d.disks.Readable(dir) {
+			why = fmt.Sprintf("not all of it was read: another disk of store %s does not answer", s.Name)
+		}
+		d.missed(dir, why)
+		if d.disks.Readable(dir) {
+			d.mu.Lock()
+			d.since[dir] = began
+			d.mu.Unlock()
+		}
+	}
+}
+
+// read notes that all of these directories was read since then.
+func (d *Drain) read(dirs []string, began time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, dir := range dirs {
+		if _, known := d.since[dir]; !known {
+			delete(d.unread, dir)
+		}
+		d.since[dir] = began
+	}
+}
+
+// missed notes that a directory cannot be read, if it never was.
+func (d *Drain) missed(dir, why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.since[dir]; known || d.unread[dir] != "" {
+		return
+	}
+	d.unread[dir] = why
+	d.cfg.Log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", why)
+}
+
+// accountForDisks books what no scan could read: nobody knows its name.
+func (d *Drain) accountForDisks() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, dir := range slices.Sorted(maps.Keys(d.unread)) {
+		if d.concernsAny([]string{dir}) {
+			d.ledger.add(Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: Lost, Reason: d.unread[dir]})
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// oversee keeps what hangs on one disk from holding up anything else. It looks when the health of a disk changes, and
+// else as often as matters to who waits.
+func (r *Receiver) oversee(ctx context.Context) {
+	tick := time.NewTicker(lookAfter)
+	defer tick.Stop()
+	said := map[string]bool{}
+	for {
+		changed := r.disks.Changed()
+		r.look(time.Now())
+		r.revive(ctx, said)
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// look answers for blocks that a disk holds up, and gives up the streams that wait for it.
+func (r *Receiver) look(now time.Time) {
+	stuck := r.commit.look(now)
+	var given []*inbound
+	r.mu.Lock()
+	for in, lost := range r.live {
+		dir, took, ok := in.work.on(now)
+		if !ok || took < suspect || took < overdue && r.disks.Writable(dir) {
+			continue
+		}
+		stuck = append(stuck, dir)
+		if !lost {
+			r.live[in] = true
+			in.why = &silentError{dir}
+			given = append(given, in)
+		}
+	}
+	r.stuck = stuck
+	r.mu.Unlock()
+	for _, in := range given {
+		r.disks.Fault(in.why.dir, in.why)
+		r.commit.disown(in.unanswered(), in.why)
+		close(in.lost)
+	}
+}
+
+// revive uses the vault's directories that are back.
+func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
+	away := r.cfg.Vault.Away()
+	for dir, why := range away {
+		if !said[dir] {
+			said[dir] = true
+			r.cfg.Log.Error("a directory of the vault cannot be used: what lies there is not held until it is back", "dir", dir, "err", why)
+		}
+	}
+	if len(said) == 0 {
+		return
+	}
+	moment, cancel := context.WithTimeout(ctx, suspect)
+	defer cancel()
+	r.cfg.Vault.Revive(moment)
+	still := r.cfg.Vault.Away()
+	for dir := range said {
+		if still[dir] == nil {
+			delete(said, dir)
+			r.cfg.Log.Info("a directory of the vault is back", "dir", dir)
+			r.tell(dir)
+		}
+	}
+}
+
+// tell speaks of the blocks that are held again.
+func (r *Receiver) tell(dir string) {
+	if r.cfg.Landed == nil {
+		return
+	}
+	var all []Held
+	for h, err := range r.cfg.Vault.heldIn(dir) {
+		if err == nil {
+			all = append(all, h)
+		}
+		if len(all) == listBatch {
+			r.cfg.Landed(all)
+			all = nil
+		}
+	}
+	if len(all) > 0 {
+		r.cfg.Landed(all)
+	}
+}
+
+func (r *Receiver) come(in *inbound) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.live[in] = false
+}
+
+func (r *Receiver) gone(in *inbound) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, in)
+}
+
+// open returns those of the directories that new blocks may be put in: their disks are well, and nothing hangs there.
+func (r *Receiver) open(dirs []string) []string {
+	r.mu.Lock()
+	stuck := r.stuck
+	r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		return slices.Contains(stuck, dir) || !r.disks.Writable(dir)
+	})
+}
+
+// answers returns a silentError if what landed earlier lies where a read may never come back.
+func (r *Receiver) answers(old record) error {
+	if old.Segment != 0 {
+		dir, err := r.cfg.Vault.home(old.Segment)
+		if err != nil {
+			return err
+		}
+		return r.hangs(dir)
+	}
+	s := r.stores[BlockID(old.ID).Store()]
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	for _, p := range old.Placed {
+		if p.Root < len(s.Paths) {
+			errs = append(errs, r.hangs(s.Paths[p.Root]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hangs returns a silentError for a directory that a read may not come back from.
+func (r *Receiver) hangs(dir string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.disks.Readable(dir) || slices.Contains(r.stuck, dir) {
+		return &silentError{dir}
+	}
+	return nil
+}
+
+// sound returns a silentError unless every disk of the store answers: a block is put in its place only where it is sure
+// that nothing else has its name.
+func (r *Receiver) sound(s *Store) error {
+	for _, p := range s.Paths {
+		if err := r.hangs(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fault tells of what a disk refused.
+func (r *Receiver) fault(dir string, err error) {
+	if diskFault(err) {
+		r.disks.Fault(dir, err)
+	}
+}

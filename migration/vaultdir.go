@@ -1,0 +1,193 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// vaultDir is one of a vault's directories.
+type vaultDir struct {
+	path    string
+	away    error      // why nothing in it is used; nil: it is
+	looking bool       // somebody opens it, which may take as long as its disk hangs
+	free    []*segment // open for appending, no writer now
+}
+
+// home is the directory of a segment; seen there, or named by the catalog alone.
+type home struct {
+	dir  string
+	seen bool
+}
+
+// Away says of each directory that is not used why that is.
+func (v *Vault) Away() map[string]error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	away := map[string]error{}
+	for _, d := range v.dirs {
+		if d.away != nil {
+			away[d.path] = d.away
+		}
+	}
+	return away
+}
+
+// Revive opens the directories that are not used, and returns those that are from now on. It waits for their disks while
+// ctx lasts.
+func (v *Vault) Revive(ctx context.Context) (back []string) {
+	type answer struct {
+		dir *vaultDir
+		err error
+	}
+	v.mu.Lock()
+	var ask []*vaultDir
+	for _, d := range v.dirs {
+		if d.away != nil && !d.looking && v.readable(d.path) == nil {
+			d.looking = true
+			ask = append(ask, d)
+		}
+	}
+	v.mu.Unlock()
+	answers := make(chan answer, len(ask)) // whoever comes late finds room, and goes
+	for _, d := range ask {
+		go func() { answers <- answer{d, v.open(d)} }()
+	}
+	for range ask {
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				back = append(back, a.dir.path)
+			}
+		case <-ctx.Done():
+			return back
+		}
+	}
+	return back
+}
+
+// places are the directories that may be used now.
+func (v *Vault) places() (paths []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, d := range v.dirs {
+		if d.away == nil {
+			paths = append(paths, d.path)
+		}
+	}
+	return paths
+}
+
+// all are the vault's directories.
+func (v *Vault) all() (paths []string) {
+	for _, d := range v.dirs {
+		paths = append(paths, d.path)
+	}
+	return paths
+}
+
+func (v *Vault) placeOf(dir string) *vaultDir {
+	for _, d := range v.dirs {
+		if d.path == dir {
+			return d
+		}
+	}
+	return nil
+}
+
+// home returns the directory of a segment, and why it cannot be used if it cannot.
+func (v *Vault) home(no uint32) (dir string, err error) {
+	v.mu.Lock()
+	dir = cmp.Or(v.homes[no].dir, v.dir)
+	d := v.placeOf(dir)
+	if d != nil {
+		err = d.away
+	}
+	v.mu.Unlock()
+	if d == nil {
+		err = fmt.Errorf("segment %d lies in %s, which is none of the vault's directories now", no, dir)
+	}
+	return dir, err
+}
+
+// open makes a directory ready for use.
+func (v *Vault) open(d *vaultDir) error {
+	err := v.recover(d.path)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	d.away, d.looking = err, false
+	return err
+}
+
+// recover learns which segments lie in a directory, and brings them to where the catalog knows of them.
+func (v *Vault) recover(dir string) error {
+	ends, err := v.catalog.segmentEnds()
+	if err != nil {
+		return err
+	}
+	entries, err := v.list(dir, ends)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		var no uint32
+		if n, err := fmt.Sscanf(e.Name(), "seg-%08d", &no); n != 1 || err != nil {
+			continue
+		}
+		end := ends[no]
+		if !v.claim(no, dir, end) {
+			if err := removeIfThere(segmentFile(dir, no)); err != nil {
+				return err
+			}
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		// A shorter one: the catalog is synced after the segment, so this is a disk that lost what it had promised. The
+		// blocks are found to be corrupt when they are read; the rest of the segment still serves.
+		if info.Size() > end.at {
+			if err := os.Truncate(segmentFile(dir, no), end.at); err != nil {
+				return err
+			}
+		}
+	}
+	return syncDir(dir)
+}
+
+// list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone: its disk is
+// not there, and what would be written under its name would land on another.
+func (v *Vault) list(dir string, ends map[uint32]segmentEnd) ([]os.DirEntry, error) {
+	segments := filepath.Join(dir, "segments")
+	entries, err := os.ReadDir(segments)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return entries, err
+	}
+	for _, end := range ends {
+		if end.dir == dir {
+			return nil, err
+		}
+	}
+	return nil, os.MkdirAll(segments, 0o700)
+}
+
+// claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under
+// a number that has since been given to a segment elsewhere, while this directory was away.
+func (v *Vault) claim(no uint32, dir string, end segmentEnd) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last = max(v.last, no)
+	if end.at == 0 {
+		return false
+	}
+	if at := cmp.Or(end.dir, v.dir); at != dir && v.homes[no].seen {
+		return false
+	}
+	v.homes[no] = home{dir, true} // should the disk have been mounted elsewhere, that is where its segments are
+	return true
+}
