@@ -183,9 +183,12 @@ func (x *RegisterReply) GetPace() *Pace {
 
 // Pace is how often the coordinator wants to hear from this node.
 type Pace struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Interval      *durationpb.Duration   `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
-	Lease         *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Interval *durationpb.Duration   `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	Lease    *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// Within which a full report of blocks may begin, at a moment that each node draws: a coordinator that has just taken
+	// over hears everybody, and not all at once. Absent: at once.
+	ReportWithin  *durationpb.Duration `protobuf:"bytes,3,opt,name=report_within,json=reportWithin,proto3" json:"report_within,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +233,13 @@ func (x *Pace) GetInterval() *durationpb.Duration {
 func (x *Pace) GetLease() *durationpb.Duration {
 	if x != nil {
 		return x.Lease
+	}
+	return nil
+}
+
+func (x *Pace) GetReportWithin() *durationpb.Duration {
+	if x != nil {
+		return x.ReportWithin
 	}
 	return nil
 }
@@ -3250,6 +3260,7 @@ func (x *Event) GetData() map[string]string {
 
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	OfLeader      bool                   `protobuf:"varint,1,opt,name=of_leader,json=ofLeader,proto3" json:"of_leader,omitempty"` // ask the leader, rather than whoever is asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3284,6 +3295,13 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
+func (x *GetStatusRequest) GetOfLeader() bool {
+	if x != nil {
+		return x.OfLeader
+	}
+	return false
+}
+
 type CoordinatorStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3294,7 +3312,11 @@ type CoordinatorStatus struct {
 	BlocksLocated int64                  `protobuf:"varint,6,opt,name=blocks_located,json=blocksLocated,proto3" json:"blocks_located,omitempty"`
 	BlocksLost    int64                  `protobuf:"varint,7,opt,name=blocks_lost,json=blocksLost,proto3" json:"blocks_lost,omitempty"`
 	LastIndex     uint64                 `protobuf:"varint,8,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
-	Hosts         *HostLists             `protobuf:"bytes,9,opt,name=hosts,proto3" json:"hosts,omitempty"` // absent: no host files
+	Hosts         *HostLists             `protobuf:"bytes,9,opt,name=hosts,proto3" json:"hosts,omitempty"`                              // absent: no host files
+	LeaderName    string                 `protobuf:"bytes,10,opt,name=leader_name,json=leaderName,proto3" json:"leader_name,omitempty"` // empty: there is no leader now
+	LeaderAddress string                 `protobuf:"bytes,11,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
+	Term          uint64                 `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`
+	Members       []*Member              `protobuf:"bytes,13,rep,name=members,proto3" json:"members,omitempty"` // empty: there is one coordinator only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3392,6 +3414,725 @@ func (x *CoordinatorStatus) GetHosts() *HostLists {
 	return nil
 }
 
+func (x *CoordinatorStatus) GetLeaderName() string {
+	if x != nil {
+		return x.LeaderName
+	}
+	return ""
+}
+
+func (x *CoordinatorStatus) GetLeaderAddress() string {
+	if x != nil {
+		return x.LeaderAddress
+	}
+	return ""
+}
+
+func (x *CoordinatorStatus) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *CoordinatorStatus) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// Member is one coordinator of several.
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Leader        bool                   `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"`
+	Reached       bool                   `protobuf:"varint,4,opt,name=reached,proto3" json:"reached,omitempty"` // it answered just now; what follows is known of those that did
+	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries that the one who was asked has decided, and the member has not applied
+	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	Skew          *durationpb.Duration   `protobuf:"bytes,7,opt,name=skew,proto3" json:"skew,omitempty"` // how far its clock is ahead
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_lifeboat_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Member) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Member) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Member) GetLeader() bool {
+	if x != nil {
+		return x.Leader
+	}
+	return false
+}
+
+func (x *Member) GetReached() bool {
+	if x != nil {
+		return x.Reached
+	}
+	return false
+}
+
+func (x *Member) GetLag() uint64 {
+	if x != nil {
+		return x.Lag
+	}
+	return 0
+}
+
+func (x *Member) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Member) GetSkew() *durationpb.Duration {
+	if x != nil {
+		return x.Skew
+	}
+	return nil
+}
+
+// NotLeader goes with a refusal (UNAVAILABLE) of a coordinator that does not lead, as a detail of its status. Nothing
+// was done, or asking again does no harm: ask the leader.
+type NotLeader struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"` // empty: there is none now, or it is not known here
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotLeader) Reset() {
+	*x = NotLeader{}
+	mi := &file_lifeboat_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotLeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotLeader) ProtoMessage() {}
+
+func (x *NotLeader) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
+func (*NotLeader) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *NotLeader) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *NotLeader) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type ChangeMembersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Add           []*NewMember           `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
+	Remove        []string               `protobuf:"bytes,2,rep,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMembersRequest) Reset() {
+	*x = ChangeMembersRequest{}
+	mi := &file_lifeboat_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMembersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMembersRequest) ProtoMessage() {}
+
+func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
+func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ChangeMembersRequest) GetAdd() []*NewMember {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *ChangeMembersRequest) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+type NewMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // as in its certificate
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NewMember) Reset() {
+	*x = NewMember{}
+	mi := &file_lifeboat_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NewMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NewMember) ProtoMessage() {}
+
+func (x *NewMember) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
+func (*NewMember) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *NewMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NewMember) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type ChangeMembersReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Members       []*Member              `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMembersReply) Reset() {
+	*x = ChangeMembersReply{}
+	mi := &file_lifeboat_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMembersReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMembersReply) ProtoMessage() {}
+
+func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
+func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ChangeMembersReply) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type TransferLeadershipRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"` // empty: to the one that is furthest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipRequest) Reset() {
+	*x = TransferLeadershipRequest{}
+	mi := &file_lifeboat_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipRequest) ProtoMessage() {}
+
+func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *TransferLeadershipRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+type TransferLeadershipReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeadershipReply) Reset() {
+	*x = TransferLeadershipReply{}
+	mi := &file_lifeboat_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeadershipReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeadershipReply) ProtoMessage() {}
+
+func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *TransferLeadershipReply) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+type SaveSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotRequest) Reset() {
+	*x = SaveSnapshotRequest{}
+	mi := &file_lifeboat_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotRequest) ProtoMessage() {}
+
+func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+}
+
+type SaveSnapshotReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSnapshotReply) Reset() {
+	*x = SaveSnapshotReply{}
+	mi := &file_lifeboat_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSnapshotReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSnapshotReply) ProtoMessage() {}
+
+func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
+func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *SaveSnapshotReply) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type GetPositionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPositionRequest) Reset() {
+	*x = GetPositionRequest{}
+	mi := &file_lifeboat_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPositionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPositionRequest) ProtoMessage() {}
+
+func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
+func (*GetPositionRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+}
+
+type Position struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Applied       uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Position) Reset() {
+	*x = Position{}
+	mi := &file_lifeboat_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Position) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Position) ProtoMessage() {}
+
+func (x *Position) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Position.ProtoReflect.Descriptor instead.
+func (*Position) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *Position) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *Position) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Position) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
+type ManifestPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"` // on the first message only
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ManifestPart) Reset() {
+	*x = ManifestPart{}
+	mi := &file_lifeboat_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ManifestPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ManifestPart) ProtoMessage() {}
+
+func (x *ManifestPart) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
+func (*ManifestPart) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *ManifestPart) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *ManifestPart) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type KeepManifestReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepManifestReply) Reset() {
+	*x = KeepManifestReply{}
+	mi := &file_lifeboat_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepManifestReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepManifestReply) ProtoMessage() {}
+
+func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
+func (*KeepManifestReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+}
+
+type FetchManifestRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchManifestRequest) Reset() {
+	*x = FetchManifestRequest{}
+	mi := &file_lifeboat_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchManifestRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchManifestRequest) ProtoMessage() {}
+
+func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
+func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *FetchManifestRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
 type EvacuateDiskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`      // a directory of the configuration, or one that holds some
@@ -3402,7 +4143,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3414,7 +4155,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3427,7 +4168,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -3453,7 +4194,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +4206,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +4219,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -3498,7 +4239,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +4251,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +4264,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -3550,7 +4291,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3562,7 +4303,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3575,7 +4316,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -3600,7 +4341,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3612,7 +4353,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3625,7 +4366,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 type AgentStatus struct {
@@ -3653,7 +4394,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3665,7 +4406,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3678,7 +4419,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -3814,7 +4555,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +4567,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +4580,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -3890,7 +4631,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +4643,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +4656,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -3963,7 +4704,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4716,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4729,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -4061,7 +4802,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4814,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4827,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ActionState) GetName() string {
@@ -4136,7 +4877,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4148,7 +4889,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4161,7 +4902,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -4208,7 +4949,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4961,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4974,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -4301,7 +5042,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4313,7 +5054,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4326,7 +5067,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -4346,7 +5087,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +5099,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +5112,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -4404,10 +5145,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\bsequence\x18\b \x01(\x04R\bsequence\"O\n" +
 	"\rRegisterReply\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12%\n" +
-	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\"n\n" +
+	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\"\xae\x01\n" +
 	"\x04Pace\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
-	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\x9f\x02\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
+	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\"\x9f\x02\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -4655,8 +5397,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04data\x18\x05 \x03(\v2\x1c.lifeboat.v1.Event.DataEntryR\x04data\x1a7\n" +
 	"\tDataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x12\n" +
-	"\x10GetStatusRequest\"\xa4\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"/\n" +
+	"\x10GetStatusRequest\x12\x1b\n" +
+	"\tof_leader\x18\x01 \x01(\bR\bofLeader\"\xaf\x04\n" +
 	"\x11CoordinatorStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -4669,11 +5412,54 @@ const file_lifeboat_proto_rawDesc = "" +
 	"blocksLost\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\b \x01(\x04R\tlastIndex\x12,\n" +
-	"\x05hosts\x18\t \x01(\v2\x16.lifeboat.v1.HostListsR\x05hosts\x1a8\n" +
+	"\x05hosts\x18\t \x01(\v2\x16.lifeboat.v1.HostListsR\x05hosts\x12\x1f\n" +
+	"\vleader_name\x18\n" +
+	" \x01(\tR\n" +
+	"leaderName\x12%\n" +
+	"\x0eleader_address\x18\v \x01(\tR\rleaderAddress\x12\x12\n" +
+	"\x04term\x18\f \x01(\x04R\x04term\x12-\n" +
+	"\amembers\x18\r \x03(\v2\x13.lifeboat.v1.MemberR\amembers\x1a8\n" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"A\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc3\x01\n" +
+	"\x06Member\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\bR\x06leader\x12\x18\n" +
+	"\areached\x18\x04 \x01(\bR\areached\x12\x10\n" +
+	"\x03lag\x18\x05 \x01(\x04R\x03lag\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12-\n" +
+	"\x04skew\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04skew\"=\n" +
+	"\tNotLeader\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"X\n" +
+	"\x14ChangeMembersRequest\x12(\n" +
+	"\x03add\x18\x01 \x03(\v2\x16.lifeboat.v1.NewMemberR\x03add\x12\x16\n" +
+	"\x06remove\x18\x02 \x03(\tR\x06remove\"9\n" +
+	"\tNewMember\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"C\n" +
+	"\x12ChangeMembersReply\x12-\n" +
+	"\amembers\x18\x01 \x03(\v2\x13.lifeboat.v1.MemberR\amembers\"+\n" +
+	"\x19TransferLeadershipRequest\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\"1\n" +
+	"\x17TransferLeadershipReply\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\"\x15\n" +
+	"\x13SaveSnapshotRequest\"'\n" +
+	"\x11SaveSnapshotReply\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
+	"\x12GetPositionRequest\"l\n" +
+	"\bPosition\x12\x18\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12,\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"6\n" +
+	"\fManifestPart\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x13\n" +
+	"\x11KeepManifestReply\"*\n" +
+	"\x14FetchManifestRequest\x12\x12\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\"A\n" +
 	"\x13EvacuateDiskRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06cancel\x18\x02 \x01(\bR\x06cancel\"N\n" +
@@ -4761,7 +5547,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x11ReportUnavailable\x12%.lifeboat.v1.ReportUnavailableRequest\x1a#.lifeboat.v1.ReportUnavailableReply\x12R\n" +
 	"\fReportBlocks\x12 .lifeboat.v1.ReportBlocksRequest\x1a\x1e.lifeboat.v1.ReportBlocksReply(\x01\x12C\n" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
-	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply2\xe9\x05\n" +
+	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply2\xf6\a\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
@@ -4773,7 +5559,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12M\n" +
 	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12:\n" +
 	"\x06Events\x12\x1a.lifeboat.v1.EventsRequest\x1a\x12.lifeboat.v1.Event0\x01\x12J\n" +
-	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus2\xa5\x04\n" +
+	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus\x12S\n" +
+	"\rChangeMembers\x12!.lifeboat.v1.ChangeMembersRequest\x1a\x1f.lifeboat.v1.ChangeMembersReply\x12b\n" +
+	"\x12TransferLeadership\x12&.lifeboat.v1.TransferLeadershipRequest\x1a$.lifeboat.v1.TransferLeadershipReply\x12R\n" +
+	"\fSaveSnapshot\x12 .lifeboat.v1.SaveSnapshotRequest\x1a\x1e.lifeboat.v1.SaveSnapshotReply0\x012\xf3\x01\n" +
+	"\fCoordination\x12E\n" +
+	"\vGetPosition\x12\x1f.lifeboat.v1.GetPositionRequest\x1a\x15.lifeboat.v1.Position\x12K\n" +
+	"\fKeepManifest\x12\x19.lifeboat.v1.ManifestPart\x1a\x1e.lifeboat.v1.KeepManifestReply(\x01\x12O\n" +
+	"\rFetchManifest\x12!.lifeboat.v1.FetchManifestRequest\x1a\x19.lifeboat.v1.ManifestPart0\x012\xa5\x04\n" +
 	"\x05Local\x12\\\n" +
 	"\x10DecommissionSelf\x12$.lifeboat.v1.DecommissionSelfRequest\x1a\".lifeboat.v1.DecommissionSelfReply\x12I\n" +
 	"\tGetStatus\x12\".lifeboat.v1.GetAgentStatusRequest\x1a\x18.lifeboat.v1.AgentStatus\x12>\n" +
@@ -4796,7 +5589,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_lifeboat_proto_goTypes = []any{
 	(*RegisterRequest)(nil),             // 0: lifeboat.v1.RegisterRequest
 	(*RegisterReply)(nil),               // 1: lifeboat.v1.RegisterReply
@@ -4848,154 +5641,186 @@ var file_lifeboat_proto_goTypes = []any{
 	(*Event)(nil),                       // 47: lifeboat.v1.Event
 	(*GetStatusRequest)(nil),            // 48: lifeboat.v1.GetStatusRequest
 	(*CoordinatorStatus)(nil),           // 49: lifeboat.v1.CoordinatorStatus
-	(*EvacuateDiskRequest)(nil),         // 50: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 51: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 52: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 53: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 54: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 55: lifeboat.v1.AgentStatus
-	(*Evacuation)(nil),                  // 56: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 57: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 58: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 59: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 60: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 61: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 62: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 63: lifeboat.v1.CancelReply
-	nil,                                 // 64: lifeboat.v1.Event.DataEntry
-	nil,                                 // 65: lifeboat.v1.CoordinatorStatus.NodesEntry
-	(*durationpb.Duration)(nil),         // 66: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 67: google.protobuf.Timestamp
+	(*Member)(nil),                      // 50: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 51: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 52: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 53: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 54: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 55: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 56: lifeboat.v1.TransferLeadershipReply
+	(*SaveSnapshotRequest)(nil),         // 57: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 58: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 59: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 60: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 61: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 62: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 63: lifeboat.v1.FetchManifestRequest
+	(*EvacuateDiskRequest)(nil),         // 64: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 65: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 66: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 67: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 68: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 69: lifeboat.v1.AgentStatus
+	(*Evacuation)(nil),                  // 70: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 71: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 72: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 73: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 74: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 75: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 76: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 77: lifeboat.v1.CancelReply
+	nil,                                 // 78: lifeboat.v1.Event.DataEntry
+	nil,                                 // 79: lifeboat.v1.CoordinatorStatus.NodesEntry
+	(*durationpb.Duration)(nil),         // 80: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 81: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	3,  // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
-	2,  // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	66, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	66, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	4,  // 4: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
-	5,  // 5: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
-	7,  // 6: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
-	8,  // 7: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	66, // 8: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
-	6,  // 9: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	66, // 10: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
-	3,  // 11: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	2,  // 12: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	11, // 13: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	12, // 14: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	66, // 15: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	4,  // 16: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	21, // 17: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	24, // 18: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	26, // 19: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	67, // 20: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	67, // 21: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	67, // 22: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	67, // 23: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	25, // 24: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	25, // 25: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	25, // 26: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	25, // 27: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	29, // 28: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	29, // 29: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	33, // 30: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	67, // 31: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	66, // 32: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	66, // 33: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	3,  // 34: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	24, // 35: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	66, // 36: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	33, // 37: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	33, // 38: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	66, // 39: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	41, // 40: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	40, // 41: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	66, // 42: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	33, // 43: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	67, // 44: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	44, // 45: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	67, // 46: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	64, // 47: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	67, // 48: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	65, // 49: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	41, // 50: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	56, // 51: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	66, // 52: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	66, // 53: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	67, // 54: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	3,  // 55: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	66, // 56: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	12, // 57: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	24, // 58: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	57, // 59: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	58, // 60: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	66, // 61: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	59, // 62: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	56, // 63: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	66, // 64: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	5,  // 65: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	66, // 66: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	66, // 67: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	66, // 68: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	66, // 69: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	66, // 70: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	66, // 71: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	66, // 72: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	0,  // 73: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	9,  // 74: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	13, // 75: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	15, // 76: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	17, // 77: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	19, // 78: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	22, // 79: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	27, // 80: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	30, // 81: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	32, // 82: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	34, // 83: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	36, // 84: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	38, // 85: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	42, // 86: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	27, // 87: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	45, // 88: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	46, // 89: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	48, // 90: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	52, // 91: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	54, // 92: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	62, // 93: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	42, // 94: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	45, // 95: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	60, // 96: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	50, // 97: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	1,  // 98: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	10, // 99: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	14, // 100: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	16, // 101: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	18, // 102: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	20, // 103: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	23, // 104: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	28, // 105: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	31, // 106: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	33, // 107: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	35, // 108: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	37, // 109: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	39, // 110: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	43, // 111: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	28, // 112: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	22, // 113: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	47, // 114: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	49, // 115: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	53, // 116: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	55, // 117: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	63, // 118: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	43, // 119: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	22, // 120: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	61, // 121: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	51, // 122: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	98, // [98:123] is the sub-list for method output_type
-	73, // [73:98] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	3,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
+	2,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
+	80,  // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	80,  // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	80,  // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	4,   // 5: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
+	5,   // 6: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
+	7,   // 7: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
+	8,   // 8: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
+	80,  // 9: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	6,   // 10: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
+	80,  // 11: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	3,   // 12: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	2,   // 13: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	11,  // 14: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	12,  // 15: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	80,  // 16: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	4,   // 17: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	21,  // 18: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	24,  // 19: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	26,  // 20: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	81,  // 21: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	81,  // 22: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	81,  // 23: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	81,  // 24: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	25,  // 25: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	25,  // 26: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	25,  // 27: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	25,  // 28: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	29,  // 29: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	29,  // 30: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	33,  // 31: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	81,  // 32: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	80,  // 33: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	80,  // 34: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	3,   // 35: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	24,  // 36: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	80,  // 37: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	33,  // 38: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	33,  // 39: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	80,  // 40: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	41,  // 41: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	40,  // 42: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	80,  // 43: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	33,  // 44: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	81,  // 45: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	44,  // 46: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	81,  // 47: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	78,  // 48: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	81,  // 49: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	79,  // 50: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	41,  // 51: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	50,  // 52: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	80,  // 53: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	53,  // 54: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	50,  // 55: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	81,  // 56: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	70,  // 57: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	80,  // 58: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	80,  // 59: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	81,  // 60: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	3,   // 61: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	80,  // 62: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	12,  // 63: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	24,  // 64: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	71,  // 65: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	72,  // 66: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	80,  // 67: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	73,  // 68: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	70,  // 69: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	80,  // 70: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	5,   // 71: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	80,  // 72: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	80,  // 73: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	80,  // 74: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	80,  // 75: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	80,  // 76: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	80,  // 77: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	80,  // 78: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	0,   // 79: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	9,   // 80: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	13,  // 81: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	15,  // 82: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	17,  // 83: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	19,  // 84: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	22,  // 85: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	27,  // 86: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	30,  // 87: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	32,  // 88: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	34,  // 89: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	36,  // 90: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	38,  // 91: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	42,  // 92: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	27,  // 93: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	45,  // 94: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	46,  // 95: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	48,  // 96: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	52,  // 97: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	55,  // 98: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	57,  // 99: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	59,  // 100: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	61,  // 101: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	63,  // 102: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	66,  // 103: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	68,  // 104: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	76,  // 105: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	42,  // 106: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	45,  // 107: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	74,  // 108: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	64,  // 109: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	1,   // 110: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	10,  // 111: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	14,  // 112: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	16,  // 113: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	18,  // 114: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	20,  // 115: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	23,  // 116: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	28,  // 117: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	31,  // 118: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	33,  // 119: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	35,  // 120: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	37,  // 121: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	39,  // 122: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	43,  // 123: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	28,  // 124: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	22,  // 125: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	47,  // 126: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	49,  // 127: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	54,  // 128: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	56,  // 129: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	58,  // 130: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	60,  // 131: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	62,  // 132: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	61,  // 133: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	67,  // 134: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	69,  // 135: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	77,  // 136: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	43,  // 137: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	22,  // 138: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	75,  // 139: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	65,  // 140: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	110, // [110:141] is the sub-list for method output_type
+	79,  // [79:110] is the sub-list for method input_type
+	79,  // [79:79] is the sub-list for extension type_name
+	79,  // [79:79] is the sub-list for extension extendee
+	0,   // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -5010,9 +5835,9 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   66,
+			NumMessages:   80,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_lifeboat_proto_goTypes,
 		DependencyIndexes: file_lifeboat_proto_depIdxs,

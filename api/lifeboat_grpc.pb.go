@@ -402,16 +402,19 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Operator_ListNodes_FullMethodName    = "/lifeboat.v1.Operator/ListNodes"
-	Operator_GetNode_FullMethodName      = "/lifeboat.v1.Operator/GetNode"
-	Operator_Decommission_FullMethodName = "/lifeboat.v1.Operator/Decommission"
-	Operator_Recommission_FullMethodName = "/lifeboat.v1.Operator/Recommission"
-	Operator_RefreshNodes_FullMethodName = "/lifeboat.v1.Operator/RefreshNodes"
-	Operator_ListBlocks_FullMethodName   = "/lifeboat.v1.Operator/ListBlocks"
-	Operator_Locate_FullMethodName       = "/lifeboat.v1.Operator/Locate"
-	Operator_GetManifest_FullMethodName  = "/lifeboat.v1.Operator/GetManifest"
-	Operator_Events_FullMethodName       = "/lifeboat.v1.Operator/Events"
-	Operator_GetStatus_FullMethodName    = "/lifeboat.v1.Operator/GetStatus"
+	Operator_ListNodes_FullMethodName          = "/lifeboat.v1.Operator/ListNodes"
+	Operator_GetNode_FullMethodName            = "/lifeboat.v1.Operator/GetNode"
+	Operator_Decommission_FullMethodName       = "/lifeboat.v1.Operator/Decommission"
+	Operator_Recommission_FullMethodName       = "/lifeboat.v1.Operator/Recommission"
+	Operator_RefreshNodes_FullMethodName       = "/lifeboat.v1.Operator/RefreshNodes"
+	Operator_ListBlocks_FullMethodName         = "/lifeboat.v1.Operator/ListBlocks"
+	Operator_Locate_FullMethodName             = "/lifeboat.v1.Operator/Locate"
+	Operator_GetManifest_FullMethodName        = "/lifeboat.v1.Operator/GetManifest"
+	Operator_Events_FullMethodName             = "/lifeboat.v1.Operator/Events"
+	Operator_GetStatus_FullMethodName          = "/lifeboat.v1.Operator/GetStatus"
+	Operator_ChangeMembers_FullMethodName      = "/lifeboat.v1.Operator/ChangeMembers"
+	Operator_TransferLeadership_FullMethodName = "/lifeboat.v1.Operator/TransferLeadership"
+	Operator_SaveSnapshot_FullMethodName       = "/lifeboat.v1.Operator/SaveSnapshot"
 )
 
 // OperatorClient is the client API for Operator service.
@@ -433,6 +436,12 @@ type OperatorClient interface {
 	GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GoodbyeRequest], error)
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*CoordinatorStatus, error)
+	// ChangeMembers adds and removes coordinators, one after the other: those that go, first. What is left must be an odd number.
+	ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersReply, error)
+	// TransferLeadership hands the lead to another coordinator before this one goes.
+	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipReply, error)
+	// SaveSnapshot sends all that the coordinators know durably, as `lifeboat raft restore` reads it.
+	SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error)
 }
 
 type operatorClient struct {
@@ -570,6 +579,45 @@ func (c *operatorClient) GetStatus(ctx context.Context, in *GetStatusRequest, op
 	return out, nil
 }
 
+func (c *operatorClient) ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeMembersReply)
+	err := c.cc.Invoke(ctx, Operator_ChangeMembers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferLeadershipReply)
+	err := c.cc.Invoke(ctx, Operator_TransferLeadership_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[3], Operator_SaveSnapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SaveSnapshotRequest, SaveSnapshotReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Operator_SaveSnapshotClient = grpc.ServerStreamingClient[SaveSnapshotReply]
+
 // OperatorServer is the server API for Operator service.
 // All implementations must embed UnimplementedOperatorServer
 // for forward compatibility.
@@ -589,6 +637,12 @@ type OperatorServer interface {
 	GetManifest(*GetManifestRequest, grpc.ServerStreamingServer[GoodbyeRequest]) error
 	Events(*EventsRequest, grpc.ServerStreamingServer[Event]) error
 	GetStatus(context.Context, *GetStatusRequest) (*CoordinatorStatus, error)
+	// ChangeMembers adds and removes coordinators, one after the other: those that go, first. What is left must be an odd number.
+	ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersReply, error)
+	// TransferLeadership hands the lead to another coordinator before this one goes.
+	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipReply, error)
+	// SaveSnapshot sends all that the coordinators know durably, as `lifeboat raft restore` reads it.
+	SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotReply]) error
 	mustEmbedUnimplementedOperatorServer()
 }
 
@@ -628,6 +682,15 @@ func (UnimplementedOperatorServer) Events(*EventsRequest, grpc.ServerStreamingSe
 }
 func (UnimplementedOperatorServer) GetStatus(context.Context, *GetStatusRequest) (*CoordinatorStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedOperatorServer) ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeMembers not implemented")
+}
+func (UnimplementedOperatorServer) TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferLeadership not implemented")
+}
+func (UnimplementedOperatorServer) SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotReply]) error {
+	return status.Error(codes.Unimplemented, "method SaveSnapshot not implemented")
 }
 func (UnimplementedOperatorServer) mustEmbedUnimplementedOperatorServer() {}
 func (UnimplementedOperatorServer) testEmbeddedByValue()                  {}
@@ -809,6 +872,53 @@ func _Operator_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operator_ChangeMembers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeMembersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).ChangeMembers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_ChangeMembers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).ChangeMembers(ctx, req.(*ChangeMembersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_TransferLeadership_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferLeadershipRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).TransferLeadership(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_TransferLeadership_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).TransferLeadership(ctx, req.(*TransferLeadershipRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_SaveSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SaveSnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(OperatorServer).SaveSnapshot(m, &grpc.GenericServerStream[SaveSnapshotRequest, SaveSnapshotReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Operator_SaveSnapshotServer = grpc.ServerStreamingServer[SaveSnapshotReply]
+
 // Operator_ServiceDesc is the grpc.ServiceDesc for Operator service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -844,6 +954,14 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetStatus",
 			Handler:    _Operator_GetStatus_Handler,
 		},
+		{
+			MethodName: "ChangeMembers",
+			Handler:    _Operator_ChangeMembers_Handler,
+		},
+		{
+			MethodName: "TransferLeadership",
+			Handler:    _Operator_TransferLeadership_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -859,6 +977,196 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Events",
 			Handler:       _Operator_Events_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "SaveSnapshot",
+			Handler:       _Operator_SaveSnapshot_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "lifeboat.proto",
+}
+
+const (
+	Coordination_GetPosition_FullMethodName   = "/lifeboat.v1.Coordination/GetPosition"
+	Coordination_KeepManifest_FullMethodName  = "/lifeboat.v1.Coordination/KeepManifest"
+	Coordination_FetchManifest_FullMethodName = "/lifeboat.v1.Coordination/FetchManifest"
+)
+
+// CoordinationClient is the client API for Coordination service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Coordination is what coordinators ask of each other beside raft. It needs a coordinator's certificate.
+type CoordinationClient interface {
+	// GetPosition says how far a coordinator is.
+	GetPosition(ctx context.Context, in *GetPositionRequest, opts ...grpc.CallOption) (*Position, error)
+	// KeepManifest hands over the entries of a manifest. They are on the disk when the reply comes.
+	KeepManifest(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ManifestPart, KeepManifestReply], error)
+	// FetchManifest asks for a file that was missed.
+	FetchManifest(ctx context.Context, in *FetchManifestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ManifestPart], error)
+}
+
+type coordinationClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewCoordinationClient(cc grpc.ClientConnInterface) CoordinationClient {
+	return &coordinationClient{cc}
+}
+
+func (c *coordinationClient) GetPosition(ctx context.Context, in *GetPositionRequest, opts ...grpc.CallOption) (*Position, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Position)
+	err := c.cc.Invoke(ctx, Coordination_GetPosition_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *coordinationClient) KeepManifest(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ManifestPart, KeepManifestReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Coordination_ServiceDesc.Streams[0], Coordination_KeepManifest_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ManifestPart, KeepManifestReply]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Coordination_KeepManifestClient = grpc.ClientStreamingClient[ManifestPart, KeepManifestReply]
+
+func (c *coordinationClient) FetchManifest(ctx context.Context, in *FetchManifestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ManifestPart], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Coordination_ServiceDesc.Streams[1], Coordination_FetchManifest_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FetchManifestRequest, ManifestPart]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Coordination_FetchManifestClient = grpc.ServerStreamingClient[ManifestPart]
+
+// CoordinationServer is the server API for Coordination service.
+// All implementations must embed UnimplementedCoordinationServer
+// for forward compatibility.
+//
+// Coordination is what coordinators ask of each other beside raft. It needs a coordinator's certificate.
+type CoordinationServer interface {
+	// GetPosition says how far a coordinator is.
+	GetPosition(context.Context, *GetPositionRequest) (*Position, error)
+	// KeepManifest hands over the entries of a manifest. They are on the disk when the reply comes.
+	KeepManifest(grpc.ClientStreamingServer[ManifestPart, KeepManifestReply]) error
+	// FetchManifest asks for a file that was missed.
+	FetchManifest(*FetchManifestRequest, grpc.ServerStreamingServer[ManifestPart]) error
+	mustEmbedUnimplementedCoordinationServer()
+}
+
+// UnimplementedCoordinationServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedCoordinationServer struct{}
+
+func (UnimplementedCoordinationServer) GetPosition(context.Context, *GetPositionRequest) (*Position, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetPosition not implemented")
+}
+func (UnimplementedCoordinationServer) KeepManifest(grpc.ClientStreamingServer[ManifestPart, KeepManifestReply]) error {
+	return status.Error(codes.Unimplemented, "method KeepManifest not implemented")
+}
+func (UnimplementedCoordinationServer) FetchManifest(*FetchManifestRequest, grpc.ServerStreamingServer[ManifestPart]) error {
+	return status.Error(codes.Unimplemented, "method FetchManifest not implemented")
+}
+func (UnimplementedCoordinationServer) mustEmbedUnimplementedCoordinationServer() {}
+func (UnimplementedCoordinationServer) testEmbeddedByValue()                      {}
+
+// UnsafeCoordinationServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to CoordinationServer will
+// result in compilation errors.
+type UnsafeCoordinationServer interface {
+	mustEmbedUnimplementedCoordinationServer()
+}
+
+func RegisterCoordinationServer(s grpc.ServiceRegistrar, srv CoordinationServer) {
+	// If the following call panics, it indicates UnimplementedCoordinationServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Coordination_ServiceDesc, srv)
+}
+
+func _Coordination_GetPosition_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetPositionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CoordinationServer).GetPosition(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Coordination_GetPosition_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CoordinationServer).GetPosition(ctx, req.(*GetPositionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Coordination_KeepManifest_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(CoordinationServer).KeepManifest(&grpc.GenericServerStream[ManifestPart, KeepManifestReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Coordination_KeepManifestServer = grpc.ClientStreamingServer[ManifestPart, KeepManifestReply]
+
+func _Coordination_FetchManifest_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FetchManifestRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(CoordinationServer).FetchManifest(m, &grpc.GenericServerStream[FetchManifestRequest, ManifestPart]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Coordination_FetchManifestServer = grpc.ServerStreamingServer[ManifestPart]
+
+// Coordination_ServiceDesc is the grpc.ServiceDesc for Coordination service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Coordination_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "lifeboat.v1.Coordination",
+	HandlerType: (*CoordinationServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetPosition",
+			Handler:    _Coordination_GetPosition_Handler,
+		},
+	},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "KeepManifest",
+			Handler:       _Coordination_KeepManifest_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "FetchManifest",
+			Handler:       _Coordination_FetchManifest_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -13,7 +13,7 @@
 //	})
 //
 // It pretends nothing inside of a process. What it cannot show is the kernel's part: real sockets, power cuts, disks that
-// hang. Virtual time is not determinism: assert what must hold in every order.
+// hang (their health is what the test says: SetDisk). Virtual time is not determinism: assert what must hold in every order.
 //
 // The methods are called by the test's own goroutine, in the bubble, and fail the test themselves. Everything is stopped
 // when the test ends, and whatever then still runs fails it.
@@ -36,7 +36,8 @@ import (
 
 // Config is what a test wants of its cluster.
 type Config struct {
-	Agents int // 0: three
+	Agents       int // 0: three
+	Coordinators int // 0: one
 	// BytesPerSecond slows drains down, so that there is a middle to do something in. 0: no cap.
 	BytesPerSecond int64
 	// Agent and Coordinator change a configuration before its process starts, each time.
@@ -44,7 +45,7 @@ type Config struct {
 	Coordinator func(cfg *coordinator.Config)
 }
 
-// Cluster is a coordinator and its agents. Nodes are told by their number, from 0.
+// Cluster is its coordinators and agents. Nodes are told by their number, from 0.
 type Cluster struct {
 	t       *testing.T
 	cfg     Config
@@ -52,13 +53,13 @@ type Cluster struct {
 	log     *slog.Logger
 	network *network
 
-	nodes       []*node
-	coordinator *coordinatorNode
-	operator    *operator
-	written     []*Block
+	nodes        []*node
+	coordinators []*coordinatorNode
+	operator     *operator
+	written      []*Block
 }
 
-// Coordinator is the name of the coordinator's machine.
+// Coordinator is the name of the machine of the coordinator, or of the first of several.
 const Coordinator = "coordinator"
 
 // New starts a cluster and returns once every agent is registered and knows all others as its peers.
@@ -71,12 +72,16 @@ func New(t *testing.T, cfg Config) *Cluster {
 		t.Fatal(err)
 	}
 	c.operator = newOperator(c)
-	c.coordinator = newCoordinator(c)
+	for i := range max(cfg.Coordinators, 1) {
+		c.coordinators = append(c.coordinators, newCoordinator(c, i))
+	}
 	for i := range cfg.Agents {
 		c.nodes = append(c.nodes, newNode(c, i))
 	}
 	t.Cleanup(c.stop)
-	c.coordinator.start()
+	for _, n := range c.coordinators {
+		n.start()
+	}
 	for _, n := range c.nodes {
 		n.start()
 	}
@@ -96,7 +101,9 @@ func (c *Cluster) stop() {
 		n.shutDown()
 	}
 	c.operator.hangUp()
-	c.coordinator.shutDown()
+	for _, n := range c.coordinators {
+		n.shutDown()
+	}
 }
 
 func (c *Cluster) path(elem ...string) string {
@@ -141,7 +148,9 @@ func (c *Cluster) Name(i int) string { return c.nodes[i].name }
 // Partition cuts a node off from others, from all when none are named. Its metadata service stays in reach.
 func (c *Cluster) Partition(i int, from ...string) {
 	if len(from) == 0 {
-		from = append(from, Coordinator)
+		for _, n := range c.coordinators {
+			from = append(from, n.name)
+		}
 		for _, n := range c.nodes {
 			from = append(from, n.name)
 		}

@@ -3,41 +3,76 @@ package clustertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/client"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
-// coordinatorNode is the machine with the coordinator.
+// coordinatorNode is a machine with a coordinator.
 type coordinatorNode struct {
 	process
+	number    int
+	address   string
 	cert, key string
+	desk      *client.Conn // to this one alone
 }
 
-func newCoordinator(c *Cluster) *coordinatorNode {
-	n := &coordinatorNode{process: process{c: c, name: Coordinator, dir: c.path(Coordinator)}}
-	n.cert, n.key = c.issue(certs.Name{Role: certs.RoleCoordinator, Name: Coordinator})
+// CoordinatorName is the name of a coordinator's machine.
+func CoordinatorName(i int) string {
+	if i == 0 {
+		return Coordinator
+	}
+	return fmt.Sprintf("%s-%d", Coordinator, i+1)
+}
+
+func newCoordinator(c *Cluster, i int) *coordinatorNode {
+	n := &coordinatorNode{process: process{c: c, name: CoordinatorName(i), dir: c.path(CoordinatorName(i))}, number: i, address: fmt.Sprintf("10.0.0.%d", i+1)}
+	n.cert, n.key = c.issue(certs.Name{Role: certs.RoleCoordinator, Name: n.name})
+	n.desk = c.operator.conn(n.grpc())
 	return n
 }
+
+func (n *coordinatorNode) grpc() string { return n.address + ":7411" }
+func (n *coordinatorNode) http() string { return n.address + ":7410" }
+
+// coordinatorAddresses are what agents and operators are configured with.
+func (c *Cluster) coordinatorAddresses() (all []string) {
+	for _, n := range c.coordinators {
+		all = append(all, n.grpc())
+	}
+	return all
+}
+
+// election is long for coordinators that share two processors with everything else in the bubble.
+const election = 500 * time.Millisecond
 
 func (n *coordinatorNode) start() {
 	n.c.t.Helper()
 	if n.running() {
-		n.c.t.Fatal("start the coordinator: it is running")
+		n.c.t.Fatalf("start %s: it is running", n.name)
 	}
 	cfg := coordinator.Default()
-	cfg.Name, cfg.DataDir = Coordinator, n.dir
-	cfg.Listen = coordinator.Listen{GRPC: coordinatorGRPC, HTTP: coordinatorHTTP}
+	cfg.Name, cfg.DataDir, cfg.Election = n.name, n.dir, election
+	cfg.Listen = coordinator.Listen{GRPC: n.grpc(), HTTP: n.http()}
 	cfg.TLS = config.TLS{CA: n.c.path("tls", "ca.pem"), Cert: n.cert, Key: n.key}
+	if len(n.c.coordinators) > 1 {
+		for _, p := range n.c.coordinators {
+			cfg.Peers = append(cfg.Peers, coordinator.Peer{Name: p.name, Address: p.grpc()})
+		}
+	}
 	if n.c.cfg.Coordinator != nil {
 		n.c.cfg.Coordinator(&cfg)
 	}
@@ -45,9 +80,9 @@ func (n *coordinatorNode) start() {
 	if err != nil {
 		n.c.t.Fatal(err)
 	}
-	n.host = n.c.network.attach(Coordinator, coordinatorAddress)
-	deps := coordinator.Deps{Log: n.c.log.With("at", Coordinator), Identity: id, Version: "test"}
-	for address, l := range map[string]*net.Listener{coordinatorGRPC: &deps.GRPC, coordinatorHTTP: &deps.HTTP} {
+	n.host = n.c.network.attach(n.name, n.address)
+	deps := coordinator.Deps{Log: n.c.log.With("at", n.name), Identity: id, Version: "test", Dial: n.host.Dial}
+	for address, l := range map[string]*net.Listener{n.grpc(): &deps.GRPC, n.http(): &deps.HTTP} {
 		if *l, err = n.host.Listen("tcp", address); err != nil {
 			n.c.t.Fatal(err)
 		}
@@ -64,22 +99,85 @@ func (n *coordinatorNode) start() {
 	})
 }
 
-// KillCoordinator ends the coordinator as SIGKILL does. RestartCoordinator starts it anew.
-func (c *Cluster) KillCoordinator() {
-	c.t.Helper()
-	c.operator.hangUp()
-	c.coordinator.kill()
+// KillCoordinator ends a coordinator as SIGKILL does, StopCoordinator as SIGTERM does; the first when none is named.
+// RestartCoordinator starts it anew.
+func (c *Cluster) KillCoordinator(i ...int) { c.t.Helper(); c.coordinatorAt(i).kill() }
+
+// StopCoordinator ends a coordinator as SIGTERM does.
+func (c *Cluster) StopCoordinator(i ...int) { c.t.Helper(); c.coordinatorAt(i).shutDown() }
+
+// RestartCoordinator starts a coordinator that was killed or stopped.
+func (c *Cluster) RestartCoordinator(i ...int) { c.t.Helper(); c.coordinatorAt(i).start() }
+
+func (c *Cluster) coordinatorAt(i []int) *coordinatorNode {
+	if len(i) == 0 {
+		return c.coordinators[0]
+	}
+	return c.coordinators[i[0]]
 }
 
-// RestartCoordinator starts the coordinator that was killed.
-func (c *Cluster) RestartCoordinator() { c.t.Helper(); c.coordinator.start() }
+// CoordinatorStatus is what one coordinator says of itself; nil when it does not answer.
+func (c *Cluster) CoordinatorStatus(i int) *api.CoordinatorStatus {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, err := api.NewOperatorClient(c.coordinators[i].desk).GetStatus(ctx, &api.GetStatusRequest{})
+	if err != nil {
+		return nil
+	}
+	return s
+}
 
-// operator is a person at a desk, with a certificate and one connection to the coordinator.
+// Answers says whether a coordinator itself answers what only the leader may.
+func (c *Cluster) Answers(i int) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn := c.operator.conn(c.coordinators[i].grpc()) // it will remember where it was sent
+	defer conn.Close()
+	s, err := api.NewOperatorClient(conn).GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
+	return err == nil && s.GetName() == c.coordinators[i].name
+}
+
+// Leader waits for a coordinator that leads, other than those that are no longer asked.
+func (c *Cluster) Leader(not ...int) (leader int) {
+	c.t.Helper()
+	c.Until("a coordinator leads", 20*time.Second, func() bool {
+		leader = -1
+		var term uint64
+		for i, n := range c.coordinators {
+			if slices.Contains(not, i) || !n.running() {
+				continue
+			}
+			if s := c.CoordinatorStatus(i); s.GetLeader() && s.GetTerm() > term {
+				leader, term = i, s.GetTerm()
+			}
+		}
+		return leader >= 0
+	})
+	return leader
+}
+
+// CutCoordinator cuts a coordinator off from the others, and from the nodes as well if all is true. The desk still reaches it.
+func (c *Cluster) CutCoordinator(i int, all bool) {
+	var links []link
+	for _, other := range c.coordinators {
+		if other.number != i {
+			links = append(links, linkOf(c.coordinators[i].name, other.name))
+		}
+	}
+	for _, n := range c.nodes {
+		if all {
+			links = append(links, linkOf(c.coordinators[i].name, n.name))
+		}
+	}
+	c.network.set(true, links...)
+}
+
+// operator is a person at a desk, with a certificate.
 type operator struct {
 	c    *Cluster
 	host *host
 	id   *certs.Identity
-	conn *grpc.ClientConn // nil: none
+	asks *client.Conn // nil: has not asked yet
 }
 
 func newOperator(c *Cluster) *operator {
@@ -90,33 +188,43 @@ func newOperator(c *Cluster) *operator {
 	return &operator{c: c, host: c.network.attach("desk"), id: id}
 }
 
+func (o *operator) conn(addresses ...string) *client.Conn {
+	return client.New(client.Config{
+		Addresses:   addresses,
+		Credentials: credentials.NewTLS(o.id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
+		Dial:        o.host.Dial,
+	})
+}
+
 func (o *operator) hangUp() {
-	if o.conn != nil {
-		o.conn.Close()
-		o.conn = nil
+	if o.asks != nil {
+		o.asks.Close()
+	}
+	for _, n := range o.c.coordinators {
+		n.desk.Close()
 	}
 }
 
 // patience is how long the desk waits for an answer.
 const patience = 10 * time.Second
 
-// ask makes a call, which must succeed.
+// ask makes a call, which must succeed. It may be made more than once.
 func (o *operator) ask(call func(context.Context, api.OperatorClient) error) {
 	o.c.t.Helper()
-	if o.conn == nil {
-		conn, err := grpc.NewClient("passthrough:///"+coordinatorGRPC,
-			grpc.WithTransportCredentials(credentials.NewTLS(o.id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}))),
-			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return o.host.Dial(ctx, "tcp", address) }),
-			grpc.WithDisableServiceConfig(), grpc.WithNoProxy(), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
-		if err != nil {
-			o.c.t.Fatal(err)
-		}
-		o.conn = conn
+	if o.asks == nil {
+		o.asks = o.conn(o.c.coordinatorAddresses()...)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := call(ctx, api.NewOperatorClient(o.conn)); err != nil {
-		o.c.t.Fatal(err)
+	for {
+		err := call(ctx, api.NewOperatorClient(o.asks))
+		if err == nil {
+			return
+		}
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			o.c.t.Fatal(err)
+		}
+		time.Sleep(step)
 	}
 }
 
@@ -180,6 +288,7 @@ func (c *Cluster) Locate(id string) (r *api.LocateReply) {
 func (c *Cluster) Events(i int) (events []*api.Event) {
 	c.t.Helper()
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
+		events = nil
 		stream, err := o.Events(ctx, &api.EventsRequest{})
 		if err != nil {
 			return err
@@ -203,8 +312,8 @@ func (c *Cluster) Events(i int) (events []*api.Event) {
 // Manifest is the account of a node's drain as the coordinator has it, by block.
 func (c *Cluster) Manifest(i int) (summary *api.ManifestSummary, entries map[string]*api.ManifestEntry) {
 	c.t.Helper()
-	entries = map[string]*api.ManifestEntry{}
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
+		entries = map[string]*api.ManifestEntry{}
 		stream, err := o.GetManifest(ctx, &api.GetManifestRequest{Node: c.Name(i)})
 		if err != nil {
 			return err

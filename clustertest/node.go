@@ -35,12 +35,7 @@ type node struct {
 // epoch is when every bubble begins (testing/synctest).
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-const (
-	coordinatorAddress = "10.0.0.1"
-	coordinatorGRPC    = coordinatorAddress + ":7411"
-	coordinatorHTTP    = coordinatorAddress + ":7410"
-	metadataAddress    = "169.254.169.254"
-)
+const metadataAddress = "169.254.169.254"
 
 func newNode(c *Cluster, i int) *node {
 	n := &node{process: process{c: c, name: nodeName(i)}, number: i, system: newOperating(), disks: newFakeDisks(), address: "10.0.1." + string(rune('1'+i))}
@@ -73,7 +68,7 @@ func serve(c *Cluster, at *host, address string, handler http.Handler) {
 func (n *node) config() agent.Config {
 	cfg := agent.Default()
 	cfg.Node = agent.Node{Name: n.name}
-	cfg.Coordinators = []string{coordinatorGRPC}
+	cfg.Coordinators = n.c.coordinatorAddresses()
 	cfg.Listen = agent.Listen{Peer: n.address + ":7412", HTTP: "127.0.0.1:7413", Socket: filepath.Join(n.dir, "run", "agent.sock")}
 	cfg.DataDir = filepath.Join(n.dir, "data")
 	cfg.TLS = config.TLS{CA: n.c.path("tls", "ca.pem"), Cert: n.cert, Key: n.key}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -28,7 +27,10 @@ func mayCall(method string) []certs.Role {
 		return []certs.Role{certs.RoleNode}
 	case api.Operator_Decommission_FullMethodName,
 		api.Operator_Recommission_FullMethodName,
-		api.Operator_RefreshNodes_FullMethodName:
+		api.Operator_RefreshNodes_FullMethodName,
+		api.Operator_ChangeMembers_FullMethodName,
+		api.Operator_TransferLeadership_FullMethodName,
+		api.Operator_SaveSnapshot_FullMethodName:
 		return []certs.Role{certs.RoleOperator}
 	case api.Operator_ListNodes_FullMethodName,
 		api.Operator_GetNode_FullMethodName,
@@ -38,6 +40,10 @@ func mayCall(method string) []certs.Role {
 		api.Operator_Events_FullMethodName,
 		api.Operator_GetStatus_FullMethodName:
 		return []certs.Role{certs.RoleNode, certs.RoleOperator}
+	case api.Coordination_GetPosition_FullMethodName,
+		api.Coordination_KeepManifest_FullMethodName,
+		api.Coordination_FetchManifest_FullMethodName:
+		return []certs.Role{certs.RoleCoordinator}
 	}
 	return nil
 }
@@ -72,20 +78,6 @@ func authorise(ctx context.Context, method string) error {
 		return status.Errorf(codes.PermissionDenied, "%s may not call %s: use an operator's certificate (--tls-dir)", name, method)
 	}
 	return status.Errorf(codes.PermissionDenied, "%s may not call %s", name, method)
-}
-
-func authoriseUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if err := authorise(ctx, info.FullMethod); err != nil {
-		return nil, err
-	}
-	return next(ctx, req)
-}
-
-func authoriseStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if err := authorise(stream.Context(), info.FullMethod); err != nil {
-		return err
-	}
-	return next(srv, stream)
 }
 
 // speaker is the node that calls. It may speak for itself alone, whatever the message says.

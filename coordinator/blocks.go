@@ -50,13 +50,19 @@ type word struct {
 }
 
 func newBlocks() *blocks {
-	return &blocks{
-		seed:   maphash.MakeSeed(),
-		held:   map[string]map[blockKey]landed{},
-		first:  map[uint64]unique.Handle[string]{},
-		others: map[uint64][]unique.Handle[string]{},
-		full:   map[string]bool{},
-	}
+	b := &blocks{seed: maphash.MakeSeed()}
+	b.clear()
+	return b
+}
+
+// clear forgets all, as a new process would.
+func (b *blocks) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held = map[string]map[blockKey]landed{}
+	b.first = map[uint64]unique.Handle[string]{}
+	b.others = map[uint64][]unique.Handle[string]{}
+	b.full, b.count = map[string]bool{}, 0
 }
 
 func keyOf(id string) blockKey {

@@ -17,12 +17,13 @@ type Config struct {
 	Listen  Listen     `yaml:"listen"`
 	DataDir string     `yaml:"data_dir"`
 	TLS     config.TLS `yaml:"tls"`
-	Peers   []string   `yaml:"peers"`
+	Peers   []Peer     `yaml:"peers"`
 	Hosts   Hosts      `yaml:"hosts"`
 
 	Heartbeat           time.Duration `yaml:"heartbeat"`
 	Lease               time.Duration `yaml:"lease"`
 	DecommissionTimeout time.Duration `yaml:"decommission_timeout"`
+	Election            time.Duration `yaml:"election"`
 }
 
 // Listen is where agents and operators (GRPC) and readers (HTTP) find the coordinator.
@@ -56,6 +57,7 @@ func Default() Config {
 		Heartbeat:           time.Second,
 		Lease:               30 * time.Second,
 		DecommissionTimeout: time.Hour,
+		Election:            defaultElection,
 	}
 }
 
@@ -89,9 +91,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	config.CheckApart(report, "listen.grpc", c.Listen.GRPC, "listen.http", c.Listen.HTTP)
 	config.CheckDir(report, "data_dir", c.DataDir)
 	c.TLS.Validate(report, map[string]string{"listen.grpc": c.Listen.GRPC, "listen.http": c.Listen.HTTP})
-	if len(c.Peers) > 0 {
-		report("peers", fmt.Sprint(c.Peers), "must be empty: one coordinator only in this version", "remove the peers")
-	}
+	c.checkPeers(report)
 	if h := c.Hosts; h.Exclude != "" && filepath.Clean(h.Exclude) == filepath.Clean(h.Include) && !strings.EqualFold(filepath.Ext(h.Exclude), ".json") {
 		report("hosts.exclude", h.Exclude, "must differ from hosts.include, or everybody who may join must leave", "name another file, or HDFS's .json, which says both")
 	}
@@ -100,6 +100,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 		report("lease", c.Lease, fmt.Sprintf("must cover three heartbeats of %s", c.Heartbeat), fmt.Sprintf("raise it to %s", 3*c.Heartbeat))
 	}
 	config.CheckBetween(report, "decommission_timeout", c.DecommissionTimeout, time.Second, maxTimeout)
+	config.CheckBetween(report, "election", c.Election, minElection, maxElection)
 }
 
 func (c Config) identity() certs.Name { return certs.Name{Role: certs.RoleCoordinator, Name: c.Name} }

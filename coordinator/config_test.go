@@ -32,10 +32,11 @@ func TestConfigMinimal(t *testing.T) {
 		Listen:              Listen{GRPC: "0.0.0.0:7411", HTTP: "0.0.0.0:7410"},
 		DataDir:             "/var/lib/lifeboat",
 		TLS:                 config.TLS{CA: dir + "/ca.pem", Cert: dir + "/coordinator.pem", Key: dir + "/coordinator.key"},
-		Peers:               []string{},
+		Peers:               []Peer{},
 		Heartbeat:           time.Second,
 		Lease:               30 * time.Second,
 		DecommissionTimeout: time.Hour,
+		Election:            200 * time.Millisecond,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -54,11 +54,13 @@ type Deps struct {
 	Identity *certs.Identity
 	GRPC     net.Listener // nil: listen on the configured address
 	HTTP     net.Listener // nil: listen on the configured address
-	Version  string       // of this build, for status
-	Ready    func()       // called once calls are answered; may be nil
+	// Dial reaches the other coordinators. Nil: a plain net.Dialer.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Version string // of this build, for status
+	Ready   func() // called once calls are answered; may be nil
 }
 
-// Coordinator is one member, which in this version is the whole.
+// Coordinator is one member of several, or the whole.
 type Coordinator struct {
 	cfg  Config
 	deps Deps
@@ -74,6 +76,12 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	}
 	if cfg.Heartbeat <= 0 || cfg.Lease < 3*cfg.Heartbeat {
 		return nil, fmt.Errorf("heartbeat %s, lease %s: a lease must cover three heartbeats; raise lease to %s", cfg.Heartbeat, cfg.Lease, 3*cfg.Heartbeat)
+	}
+	if _, ok := cfg.own(); !ok && len(cfg.Peers) > 0 {
+		return nil, fmt.Errorf("peers %v without %s itself: give every coordinator the same list", namesOf(cfg.Peers), cfg.Name)
+	}
+	if name := deps.Identity.Name().Name; len(cfg.Peers) > 0 && name != cfg.Name {
+		return nil, fmt.Errorf("the certificate is of coordinator %s, and the settings' name is %s: the others would not know it", name, cfg.Name)
 	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
@@ -94,18 +102,33 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	}
 	defer httpListener.Close()
 
-	f, err := openFleet(ctx, c.cfg, c.deps.Log)
+	var st *streams
+	if own, ok := c.cfg.own(); ok {
+		st = newStreams(c.deps.Identity, own.Address, c.deps.Dial)
+	}
+	f, err := openFleet(c.cfg, st, c.deps.Log)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
 		return fmt.Errorf("coordinator: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if f.ledger.alone() {
+		if err := f.ledger.awaitLead(ctx); err != nil && ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("coordinator: %w", err)
+		}
+		if err := f.takeOver(ctx); err != nil {
+			return fmt.Errorf("coordinator: %w", err)
+		}
+	}
 
 	g, ctx := errgroup.WithContext(ctx)
 	calls, pages := c.callServer(ctx, f), c.pageServer(ctx, f)
 	g.Go(func() error { return f.reap(ctx) })
+	if !f.ledger.alone() {
+		g.Go(func() error { return f.govern(ctx) })
+		g.Go(func() error { return f.keepManifests(ctx) })
+	}
 	g.Go(func() error {
 		if err := calls.Serve(grpcListener); !errors.Is(err, grpc.ErrServerStopped) {
 			return err
@@ -120,6 +143,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	})
 	g.Go(func() error {
 		<-ctx.Done()
+		f.resign()
 		return stop(calls, pages)
 	})
 	c.deps.Log.Info("coordinator serves", "grpc", grpcListener.Addr().String(), "http", httpListener.Addr().String(), "nodes", len(f.nodes()))
@@ -142,11 +166,15 @@ func listen(given net.Listener, what, address string) (net.Listener, error) {
 
 // callServer answers agents and operators.
 func (c *Coordinator) callServer(ctx context.Context, f *fleet) *grpc.Server {
-	tls := c.deps.Identity.Server([]string{"h2"}, certs.RoleNode, certs.RoleOperator)
+	protos, roles := []string{"h2"}, []certs.Role{certs.RoleNode, certs.RoleOperator}
+	if !f.ledger.alone() {
+		protos, roles = append(protos, raftProtocol), append(roles, certs.RoleCoordinator)
+	}
+	guard := gate{f}
 	s := grpc.NewServer(
-		grpc.Creds(credentials.NewTLS(tls)),
-		grpc.UnaryInterceptor(authoriseUnary),
-		grpc.StreamInterceptor(authoriseStream),
+		grpc.Creds(doors{credentials.NewTLS(c.deps.Identity.Server(protos, roles...)), f.ledger.streams}),
+		grpc.UnaryInterceptor(guard.unary),
+		grpc.StreamInterceptor(guard.stream),
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakePatience),
@@ -156,6 +184,9 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 	)
 	api.RegisterMembershipServer(s, &membership{fleet: f})
+	if !f.ledger.alone() {
+		api.RegisterCoordinationServer(s, &coordination{fleet: f, version: c.deps.Version})
+	}
 	api.RegisterOperatorServer(s, &operator{fleet: f, version: c.deps.Version, closing: ctx})
 	return s
 }

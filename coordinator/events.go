@@ -32,6 +32,13 @@ func (r *replica) since(after uint64) (events []event, news <-chan struct{}) {
 	return append(events, all[skip:min(skip+eventBatch, len(all))]...), r.news
 }
 
+// coming is closed when there is a newer event than now.
+func (r *replica) coming() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.news
+}
+
 // follow gives every event after an index to send, in order. It returns when ctx ends, when send fails, or, unless stay,
 // after the newest event.
 func (f *fleet) follow(ctx context.Context, after uint64, stay bool, send func(event) error) error {

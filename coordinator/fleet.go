@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -41,56 +43,53 @@ const (
 
 // fleet is all that a running coordinator knows: the durable ledger and the soft rest.
 type fleet struct {
-	cfg       Config
-	log       *slog.Logger
-	ledger    *ledger
-	leases    *leases
-	roster    *roster
-	blocks    *blocks
-	manifests *manifests
-	metrics   *metrics
-	hosts     *hostFiles
-	started   time.Time
+	cfg        Config
+	log        *slog.Logger
+	ledger     *ledger
+	leases     *leases
+	roster     *roster
+	blocks     *blocks
+	manifests  *manifests
+	metrics    *metrics
+	hosts      *hostFiles
+	colleagues *colleagues
+	started    time.Time
+	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
 
 	goodbyes sync.Mutex // held while a manifest enters the log, and files that left it are removed
 }
 
-func openFleet(ctx context.Context, cfg Config, log *slog.Logger) (_ *fleet, err error) {
+// openFleet reads what is under data_dir. It answers for nothing before takeOver.
+func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
 	if err := makeDir(cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	l, err := openLedger(ctx, cfg.DataDir, log)
+	l, err := openLedger(ledgerConfig{dir: cfg.DataDir, own: cfg.Name, peers: cfg.Peers, election: cfg.Election, streams: st, log: log})
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	var refs []*manifestRef
-	l.view(func(m *machine) {
-		for name, n := range m.Nodes {
-			if n.State == Active || n.leaving() {
-				names = append(names, name)
-			}
-		}
-		refs = m.Manifests
-	})
-	kept, err := openManifests(filepath.Join(cfg.DataDir, "manifests"), refs, log)
+	kept, err := openManifests(filepath.Join(cfg.DataDir, "manifests"), log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("manifests: %w", err), l.Close())
 	}
 	now := time.Now()
 	f := &fleet{
 		cfg: cfg, log: log, ledger: l, manifests: kept, started: now,
-		leases: newLeases(names, now), // nobody is lost before a full lease has passed under our eyes
-		roster: newRoster(), blocks: newBlocks(), hosts: newHostFiles(cfg.Hosts),
+		leases: newLeases(nil, now), roster: newRoster(), blocks: newBlocks(), hosts: newHostFiles(cfg.Hosts),
 	}
+	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}
+	if st != nil {
+		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
+	}
+	f.tookOver.Store(&now)
 	f.metrics = newMetrics(f)
-	if err := f.startHosts(); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
 	return f, nil
 }
 
-func (f *fleet) Close() error { return errors.Join(f.ledger.Close(), f.manifests.Close()) }
+func (f *fleet) Close() error {
+	f.ledger.office.quit()
+	return errors.Join(f.colleagues.Close(), f.ledger.Close(), f.manifests.Close())
+}
 
 // do decides a command and follows it through the soft state.
 func (f *fleet) do(c command) ([]event, error) {
@@ -160,7 +159,7 @@ func (f *fleet) pace() (interval, lease time.Duration) {
 // settled says whether everybody who should be here has been heard, or had the time. Before that a list of peers would
 // leave out nodes that are well, and agents keep the list that they have.
 func (f *fleet) settled(now time.Time) bool {
-	return !f.leases.waiting() || now.Sub(f.started) >= min(settle, f.cfg.Lease)
+	return !f.leases.waiting() || now.Sub(*f.tookOver.Load()) >= min(settle, f.cfg.Lease)
 }
 
 // peersOf is what asker is told. Version 0 with no peers leaves its list as it is.
@@ -201,6 +200,10 @@ func (f *fleet) reap(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		if _, err := f.ledger.lead(); err != nil {
+			last = time.Now()
+			continue
+		}
 		now := time.Now()
 		if gap := now.Sub(last); gap > f.cfg.Lease/3 {
 			// A stopped process or machine has heard nobody: that is no news about them.
@@ -235,7 +238,9 @@ func (f *fleet) reapOnce(now time.Time) {
 	})
 	for do, names := range map[verb][]string{doLose: silent, doTimeout: late, doForget: gone} {
 		for batch := range slices.Chunk(names, reapBatch) {
-			if _, err := f.do(command{Do: do, Nodes: batch}); err != nil {
+			if _, err := f.do(command{Do: do, Nodes: batch}); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
+				return // it is the next leader's business
+			} else if err != nil {
 				f.log.Error("the clock's decision was not written down and is tried again", "event", string(do), "err", err)
 			}
 		}
@@ -342,6 +347,8 @@ func asStatus(err error) error {
 		return status.Errorf(codes.FailedPrecondition, "%v: change the file, then lifeboat refresh-nodes", err)
 	case errors.Is(err, errOwnNotice):
 		return status.Errorf(codes.FailedPrecondition, "%v: an order cannot take that back: cancel it on the node, or wait for the end and recommission then", err)
+	case errors.Is(err, errDeposed), errors.Is(err, errFollows):
+		return overtaken{err}
 	case errors.Is(err, errNoLog):
 		return status.Error(codes.Unavailable, err.Error())
 	}

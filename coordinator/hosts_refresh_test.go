@@ -189,9 +189,13 @@ func TestRestartIsNoOrder(t *testing.T) {
 func TestFirstStartNeedsGoodFiles(t *testing.T) {
 	cfg := Default()
 	cfg.DataDir, cfg.Hosts = t.TempDir(), Hosts{Include: filepath.Join(t.TempDir(), "none")}
-	f, err := openFleet(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	if err == nil {
-		f.Close()
+	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err = f.ledger.awaitLead(t.Context()); err == nil {
+		err = f.takeOver(t.Context())
 	}
 	if err == nil || !strings.Contains(err.Error(), "none: no such file") {
 		t.Errorf("got %v: who may join?", err)

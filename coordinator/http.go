@@ -50,16 +50,32 @@ func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 			refuseHTTP(w, http.StatusForbidden, fmt.Sprintf("%s may not read this: show a certificate of a node, an operator or an app", name))
 			return
 		}
+		if _, err := s.ledger.lead(); err != nil {
+			refuseHTTP(w, http.StatusServiceUnavailable, s.whoLeads())
+			return
+		}
 		next(w, r)
 	}
 }
 
+// ready says whether it is of use to ask: here, or the leader that is known here.
 func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
-	if !s.ledger.leads() {
+	leader, _ := s.ledger.leader()
+	switch {
+	case s.ledger.alone() && !s.ledger.leads():
 		refuseHTTP(w, http.StatusServiceUnavailable, "the log cannot be written now: look at the disk of data_dir")
-		return
+	case leader == "":
+		refuseHTTP(w, http.StatusServiceUnavailable, "there is no leader: are more than half of the coordinators up, and do they reach each other?")
+	default:
+		io.WriteString(w, "ok\n")
 	}
-	io.WriteString(w, "ok\n")
+}
+
+func (s *web) whoLeads() string {
+	if name, address := s.ledger.leader(); name != "" && name != s.cfg.Name {
+		return fmt.Sprintf("%s does not lead: %s (%s) does", s.cfg.Name, name, address)
+	}
+	return "there is no leader now: ask again in a second"
 }
 
 func (s *web) listNodes(w http.ResponseWriter, _ *http.Request) {
@@ -90,6 +106,12 @@ func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
+	term, err := s.ledger.lead()
+	if err != nil {
+		refuseHTTP(w, http.StatusServiceUnavailable, s.whoLeads())
+		return
+	}
+	defer context.AfterFunc(term, cancel)() // the next leader goes on after the last index
 
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")

@@ -29,12 +29,20 @@ type pulse struct {
 
 // newLeases grants everybody in names a lease from now on, without having heard of them.
 func newLeases(names []string, now time.Time) *leases {
-	l := &leases{nodes: map[string]*pulse{}, awaited: map[string]bool{}}
+	l := &leases{}
+	l.begin(names, now)
+	return l
+}
+
+// begin forgets all, as a new process would.
+func (l *leases) begin(names []string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nodes, l.awaited = map[string]*pulse{}, map[string]bool{}
 	for _, name := range names {
 		l.pulse(name).seen = now
 		l.awaited[name] = true
 	}
-	return l
 }
 
 // waiting says whether some node of the log has yet to be heard.
@@ -42,6 +50,12 @@ func (l *leases) waiting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.awaited) > 0
+}
+
+func (l *leases) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.nodes)
 }
 
 // regrant gives everybody a new lease: it was we who were not there.

@@ -28,7 +28,8 @@ type manifests struct {
 
 	mu    sync.Mutex              // guards all below
 	lost  map[uint64]*manifestRef // hash of a block's id: the newest manifest that names it as lost
-	files map[string]bool
+	files map[string]bool         // that there are
+	read  map[string]bool         // that lost was filled from
 }
 
 // entry is one line of a file.
@@ -43,8 +44,8 @@ type entry struct {
 // maxLine is above the longest entry: an id and a reason at their bounds, every byte escaped as \u00XX.
 const maxLine = 64 << 10
 
-// openManifests reads what dir has of refs. A file that cannot be read makes its blocks unknown, not the fleet.
-func openManifests(dir string, refs []*manifestRef, log *slog.Logger) (*manifests, error) {
+// openManifests looks at what there is in dir.
+func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
@@ -52,7 +53,7 @@ func openManifests(dir string, refs []*manifestRef, log *slog.Logger) (*manifest
 	if err != nil {
 		return nil, err
 	}
-	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), lost: map[uint64]*manifestRef{}, files: map[string]bool{}}
+	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), lost: map[uint64]*manifestRef{}, files: map[string]bool{}, read: map[string]bool{}}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
@@ -60,22 +61,38 @@ func openManifests(dir string, refs []*manifestRef, log *slog.Logger) (*manifest
 	for _, e := range entries {
 		m.files[e.Name()] = true
 	}
-	m.prune(refs)
+	return m, nil
+}
+
+// load reads what refs name as lost, of those that were not read before. A file that cannot be read makes its blocks
+// unknown, not the fleet. It reports the refs whose file is not there.
+func (m *manifests) load(refs []*manifestRef) (missing []*manifestRef) {
 	for _, ref := range refs {
-		if ref.Lost == 0 {
+		m.mu.Lock()
+		has, known := m.files[ref.File], m.read[ref.File]
+		m.mu.Unlock()
+		if known {
 			continue
 		}
-		for e, err := range m.read(ref) {
-			if err != nil {
-				log.Warn("a manifest cannot be read: the blocks that it names as lost are answered as unknown", "node", ref.Node, "err", err)
-				break
-			}
-			if e.Outcome == "lost" {
-				m.lost[m.hash(e.ID)] = ref
+		if _, err := m.root.Stat(ref.File); !has && err != nil {
+			missing = append(missing, ref)
+			continue
+		}
+		var lost []uint64
+		if ref.Lost > 0 {
+			for e, err := range m.entries(ref) {
+				if err != nil {
+					m.log.Warn("a manifest cannot be read: the blocks that it names as lost are answered as unknown", "node", ref.Node, "err", err)
+					break
+				}
+				if e.Outcome == "lost" {
+					lost = append(lost, m.hash(e.ID))
+				}
 			}
 		}
+		m.keep(ref, lost)
 	}
-	return m, nil
+	return missing
 }
 
 func (m *manifests) Close() error { return m.root.Close() }
@@ -93,9 +110,11 @@ func (m *manifests) namedLost(id string) *manifestRef {
 func (m *manifests) keep(ref *manifestRef, lost []uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.files[ref.File] = true
+	m.files[ref.File], m.read[ref.File] = true, true
 	for _, h := range lost {
-		m.lost[h] = ref
+		if was := m.lost[h]; was == nil || was.At.Before(ref.At) {
+			m.lost[h] = ref
+		}
 	}
 }
 
@@ -112,6 +131,7 @@ func (m *manifests) prune(refs []*manifestRef) {
 		if !named[file] {
 			m.remove(file)
 			delete(m.files, file)
+			delete(m.read, file)
 			pruned = true
 		}
 	}
@@ -131,8 +151,8 @@ func (m *manifests) remove(file string) {
 	}
 }
 
-// read yields the entries of a manifest. It ends after the first error.
-func (m *manifests) read(ref *manifestRef) iter.Seq2[entry, error] {
+// entries yields those of a manifest. It ends after the first error.
+func (m *manifests) entries(ref *manifestRef) iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		f, err := m.root.Open(ref.File)
 		if err != nil {

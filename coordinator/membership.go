@@ -15,6 +15,10 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
+// reportSpread is the time that a full report has to itself after a take-over: some thousand blocks are parsed and indexed in
+// that, on one of two cores.
+const reportSpread = 2 * time.Millisecond
+
 // membership is what agents call. Who calls is read from the certificate.
 type membership struct {
 	api.UnimplementedMembershipServer
@@ -31,7 +35,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	}
 	now := time.Now()
 	// A drained node that registers has come back to stay, unless it is we who came back: then it only repeats itself.
-	reattach := !s.leases.knows(name) && (now.Sub(s.started) <= s.cfg.Lease || s.leases.read(name).heard)
+	reattach := !s.leases.knows(name) && (now.Sub(*s.tookOver.Load()) <= s.cfg.Lease || s.leases.read(name).heard)
 	c := command{
 		Do: doRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
 		Facts: &facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},
@@ -50,7 +54,12 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 
 func (s *membership) paceTo() *api.Pace {
 	interval, lease := s.pace()
-	return &api.Pace{Interval: durationpb.New(interval), Lease: durationpb.New(lease)}
+	pace := &api.Pace{Interval: durationpb.New(interval), Lease: durationpb.New(lease)}
+	// One that has just taken over hears of everybody's blocks. Until it has, readers are sent to ask the nodes.
+	if now := time.Now(); now.Sub(*s.tookOver.Load()) < lease {
+		pace.ReportWithin = durationpb.New(min(time.Duration(s.leases.count())*reportSpread, lease/3))
+	}
+	return pace
 }
 
 func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*api.HeartbeatReply, error) {
@@ -300,6 +309,9 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 	if err := w.commit(); err != nil {
 		return s.unwritten(name, err)
 	}
+	if err := s.share(stream.Context(), w.name); err != nil {
+		return s.unwritten(name, err)
+	}
 	if err := s.end(name, summary, w); err != nil {
 		return err
 	}
@@ -321,17 +333,19 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	s.goodbyes.Lock()
 	defer s.goodbyes.Unlock()
 	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
-	if errors.Is(err, errNoLog) {
-		return asStatus(err) // it may have been written all the same: the next start finds out whether the file counts
+	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
+		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts
 	}
 	if err != nil || len(events) == 0 { // refused, or overtaken: the file stands for nothing
 		s.manifests.remove(w.name)
 		return asStatus(err)
 	}
 	s.manifests.keep(ref, w.lost)
-	var refs []*manifestRef
-	s.ledger.view(func(m *machine) { refs = m.Manifests })
-	s.manifests.prune(refs)
+	if s.ledger.alone() {
+		var refs []*manifestRef
+		s.ledger.view(func(m *machine) { refs = m.Manifests })
+		s.manifests.prune(refs)
+	}
 	return nil
 }
 

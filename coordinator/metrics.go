@@ -16,7 +16,7 @@ type metrics struct {
 	events   *prometheus.CounterVec
 	refused  prometheus.Counter
 
-	nodes, located, lost, leader, lastEvent, stale *prometheus.Desc
+	nodes, located, lost, leader, term, lastEvent, stale *prometheus.Desc
 }
 
 func newMetrics(f *fleet) *metrics {
@@ -39,6 +39,7 @@ func newMetrics(f *fleet) *metrics {
 		located:   prometheus.NewDesc("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", nil, nil),
 		lost:      prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost.", nil, nil),
 		leader:    prometheus.NewDesc("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", nil, nil),
+		term:      prometheus.NewDesc("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", nil, nil),
 		stale:     prometheus.NewDesc("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", nil, nil),
 		lastEvent: prometheus.NewDesc("lifeboat_coordinator_last_event", "Index of the newest event.", nil, nil),
 	}
@@ -55,7 +56,7 @@ func (m *metrics) handler() http.Handler {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.lastEvent, m.stale} {
+	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.term, m.lastEvent, m.stale} {
 		to <- d
 	}
 }
@@ -82,4 +83,5 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 		leader = 1
 	}
 	gauge(m.leader, leader)
+	gauge(m.term, float64(m.fleet.ledger.raft.CurrentTerm()))
 }

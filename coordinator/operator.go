@@ -164,7 +164,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 		}
 	})
 	for _, ref := range refs {
-		for e, err := range s.manifests.read(ref) {
+		for e, err := range s.manifests.entries(ref) {
 			if err != nil {
 				return status.Error(codes.DataLoss, err.Error())
 			}
@@ -194,7 +194,7 @@ func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStre
 		return err
 	}
 	var batch []*api.ManifestEntry
-	for e, err := range s.manifests.read(n.Manifest) {
+	for e, err := range s.manifests.entries(n.Manifest) {
 		if err != nil {
 			return status.Error(codes.DataLoss, err.Error())
 		}
@@ -217,16 +217,28 @@ func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServe
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
 	err := s.follow(ctx, r.GetAfter(), r.GetFollow(), func(e event) error { return stream.Send(eventTo(e)) })
+	if err == nil && context.Cause(stream.Context()) == errDeposed {
+		return overtaken{errDeposed}
+	}
 	if err == nil && s.closing.Err() != nil {
 		return status.Error(codes.Unavailable, "the coordinator stops: follow again after the last index")
 	}
 	return err
 }
 
-func (s *operator) GetStatus(context.Context, *api.GetStatusRequest) (*api.CoordinatorStatus, error) {
+func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api.CoordinatorStatus, error) {
+	if r.GetOfLeader() {
+		if _, err := s.ledger.lead(); err != nil {
+			return nil, err // the gate says who does
+		}
+	}
 	reply := &api.CoordinatorStatus{
 		Name: s.cfg.Name, Version: s.version, Leader: s.ledger.leads(), StartedAt: timestamppb.New(s.started.Round(0)), Hosts: s.hostsTo(),
-		Nodes: map[string]int64{}, BlocksLocated: int64(s.blocks.located()),
+		Nodes: map[string]int64{}, BlocksLocated: int64(s.blocks.located()), Term: s.ledger.raft.CurrentTerm(),
+	}
+	if !s.ledger.alone() {
+		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()
+		reply.Members = s.membersTo(ctx, s.version)
 	}
 	c := s.count()
 	for state, n := range c.nodes {

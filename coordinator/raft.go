@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,13 +21,16 @@ const (
 	// restored on another machine, must still elect it.
 	voter = "coordinator"
 
-	// election is the shortest silence after which a voter stands for election. With one voter and no network between voters
-	// it decides nothing but the time from start to first write: one to two of these.
-	election = 50 * time.Millisecond
+	// alone is the election of a single voter. It decides nothing but the time from start to first write: one to two of these.
+	alone = 50 * time.Millisecond
 
 	// applyPatience bounds the wait for a place in raft's queue, so that a stuck disk is answered with an error instead of
 	// with ever more waiting calls.
 	applyPatience = 5 * time.Second
+
+	// wirePatience bounds one message between coordinators. A link that is cut must not hold up for long what goes on once
+	// it is whole again.
+	wirePatience = 2 * time.Second
 
 	// Snapshots keep the log short, and with it the walk at the start. State changes are rare: tens a second in a bad hour.
 	snapshotEvery  = 1024 // entries
@@ -41,62 +45,156 @@ var errNoLog = errors.New("the coordinator cannot write its log now: try again i
 
 // ledger is the durable state behind raft: commands go through do, readers look through view.
 type ledger struct {
-	raft  *raft.Raft
-	store *raftStore
-	fsm   *replica
+	raft    *raft.Raft
+	store   *raftStore
+	fsm     *replica
+	log     *raftLog
+	streams *streams // nil: this coordinator is alone
+	wires   io.Closer
+	started atomic.Pointer[raft.Raft] // raft, for what raft itself calls
+	own     raft.ServerID
+	peers   []Peer
+	dir     string
+	office  office
 }
 
-// openLedger opens or makes the ledger under dir and returns once this voter leads and has applied all that was decided
-// before.
-func openLedger(ctx context.Context, dir string, log *slog.Logger) (_ *ledger, err error) {
-	store, err := openRaftStore(filepath.Join(dir, "raft.db"), log)
+// ledgerConfig says where a ledger is and who shares it.
+type ledgerConfig struct {
+	dir      string
+	own      string // among peers
+	peers    []Peer // empty: nobody
+	election time.Duration
+	streams  *streams
+	log      *slog.Logger
+}
+
+// openLedger opens or makes the ledger under dir, and begins to take part in elections.
+func openLedger(c ledgerConfig) (_ *ledger, err error) {
+	store, err := openRaftStore(filepath.Join(c.dir, "raft.db"), c.log)
 	if err != nil {
 		return nil, err
 	}
-	l := &ledger{store: store, fsm: newReplica()}
+	l := &ledger{store: store, fsm: newReplica(), log: newRaftLog(c.log), streams: c.streams, own: voter, peers: c.peers, dir: c.dir}
+	l.office.lease, l.office.asking = c.election/2, make(chan struct{}, 1)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
 		}
 	}()
 
-	rlog := newRaftLog(log)
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, snapshotsKept, rlog)
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(c.dir, snapshotsKept, l.log)
 	if err != nil {
 		return nil, err
 	}
-	conf := raft.DefaultConfig()
-	conf.LocalID = voter
-	conf.Logger = rlog
-	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = election, election, election
-	conf.SnapshotInterval, conf.SnapshotThreshold, conf.TrailingLogs = snapshotCheck, snapshotEvery, entriesBehind
-	conf.MaxAppendEntries, conf.BatchApplyCh = batchedEntries, true
-	conf.NoLegacyTelemetry = true
-
-	address, transport := raft.NewInmemTransport(voter)
-	begun, err := raft.HasExistingState(store, store, snapshots)
-	if err != nil {
-		return nil, fmt.Errorf("read the log under %s: %w", dir, err)
+	conf := raftConfig(l.log)
+	var transport raft.Transport
+	if l.alone() {
+		_, wires := raft.NewInmemTransport(voter)
+		transport, l.wires = wires, wires
+	} else {
+		l.own, conf.LocalID = raft.ServerID(c.own), raft.ServerID(c.own)
+		conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = c.election, c.election, c.election
+		c.streams.nameAt = l.nameAt
+		wires := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+			ServerAddressProvider: l, Logger: l.log, Stream: c.streams, MaxPool: 2, Timeout: wirePatience, MsgpackUseNewTimeFormat: true,
+		})
+		transport, l.wires = wires, wires
 	}
-	if !begun {
-		first := raft.Configuration{Servers: []raft.Server{{ID: voter, Address: address}}}
-		if err := raft.BootstrapCluster(conf, store, store, snapshots, transport, first); err != nil {
-			return nil, fmt.Errorf("begin a log under %s: %w", dir, err)
-		}
+	if err := l.begin(conf, snapshots, transport); err != nil {
+		return nil, err
 	}
 	if l.raft, err = raft.NewRaft(conf, l.fsm, store, store, snapshots, transport); err != nil {
-		return nil, fmt.Errorf("read the log under %s: %w", dir, err)
+		return nil, fmt.Errorf("read the log under %s: %w", c.dir, err)
 	}
+	l.started.Store(l.raft)
+	return l, nil
+}
+
+func raftConfig(log *raftLog) *raft.Config {
+	conf := raft.DefaultConfig()
+	conf.LocalID = voter
+	conf.Logger = log
+	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout = alone, alone, alone
+	conf.SnapshotInterval, conf.SnapshotThreshold, conf.TrailingLogs = snapshotCheck, snapshotEvery, entriesBehind
+	conf.MaxAppendEntries, conf.BatchApplyCh = batchedEntries, true
+	conf.ShutdownOnRemove = false // one that was removed says so, until somebody stops it
+	conf.NoLegacyTelemetry = true
+	return conf
+}
+
+// members is the configuration that a new log begins with.
+func (l *ledger) members() raft.Configuration {
+	if l.alone() {
+		return raft.Configuration{Servers: []raft.Server{{ID: voter, Address: voter}}}
+	}
+	return configurationOf(l.peers)
+}
+
+func configurationOf(peers []Peer) (all raft.Configuration) {
+	for _, p := range peers {
+		all.Servers = append(all.Servers, raft.Server{ID: raft.ServerID(p.Name), Address: raft.ServerAddress(p.Address)})
+	}
+	return all
+}
+
+// begin makes a log where there is none, and brings one along that was made by a coordinator on its own. Of several
+// coordinators only the first of the list begins: the others join it, so that no two of them that came up empty, beside
+// one with a fleet in its log, agree on having none.
+func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transport raft.Transport) error {
+	begun, err := raft.HasExistingState(l.store, l.store, snapshots)
+	if err != nil {
+		return fmt.Errorf("read the log under %s: %w", l.dir, err)
+	}
+	first := l.alone() || l.peers[0].Name == string(l.own)
+	switch {
+	case !begun && !first:
+		return nil
+	case !begun:
+		if err := raft.BootstrapCluster(conf, l.store, l.store, snapshots, transport, l.members()); err != nil {
+			return fmt.Errorf("begin a log under %s: %w", l.dir, err)
+		}
+		return nil
+	}
+	look := *conf
+	_, nowhere := raft.NewInmemTransport(transport.LocalAddr())
+	was, err := raft.GetConfiguration(&look, newReplica(), l.store, l.store, snapshots, nowhere)
+	if err != nil {
+		return fmt.Errorf("read the log under %s: %w", l.dir, err)
+	}
+	wasAlone := len(was.Servers) == 1 && was.Servers[0].ID == voter
+	switch {
+	case len(was.Servers) == 0 || wasAlone == l.alone():
+		return nil
+	case l.alone():
+		return fmt.Errorf("%s has the log of %d coordinators, and peers is empty: bring peers back, or save a snapshot and begin anew with lifeboat raft restore", l.dir, len(was.Servers))
+	case !first:
+		return fmt.Errorf("%s has a fleet of its own: put this coordinator first in peers, in every file, or empty data_dir to have it join %s", l.dir, l.peers[0].Name)
+	}
+	if err := raft.RecoverCluster(conf, newReplica(), l.store, l.store, snapshots, transport, l.members()); err != nil {
+		return fmt.Errorf("bring the log under %s to %d coordinators: %w", l.dir, len(l.peers), err)
+	}
+	return nil
+}
+
+func (l *ledger) alone() bool { return l.streams == nil }
+
+// awaitLead returns once this voter, which is the only one, leads and has applied all that was decided before.
+func (l *ledger) awaitLead(ctx context.Context) error {
 	select {
 	case <-l.raft.LeaderCh():
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	rlog.began.Store(true)
+	return l.catchUp()
+}
+
+// catchUp returns once all that was decided under any leader is applied here.
+func (l *ledger) catchUp() error {
+	l.log.began.Store(true)
 	if err := l.raft.Barrier(0).Error(); err != nil {
-		return nil, fmt.Errorf("apply the log under %s: %w", dir, err)
+		return fmt.Errorf("apply the log under %s: %w", l.dir, err)
 	}
-	return l, l.fsm.trouble()
+	return l.fsm.trouble()
 }
 
 // Close stops raft and closes its files.
@@ -105,6 +203,9 @@ func (l *ledger) Close() error {
 	l.store.giveUp()
 	if l.raft != nil {
 		err = l.raft.Shutdown().Error()
+	}
+	if l.wires != nil {
+		err = errors.Join(err, l.wires.Close())
 	}
 	return errors.Join(err, l.store.Close())
 }
@@ -118,7 +219,7 @@ func (l *ledger) do(c command) ([]event, error) {
 	idle := false
 	l.fsm.view(func(m *machine) { idle = m.idle(c) })
 	if idle {
-		return nil, nil
+		return nil, l.verify() // what was looked at is the newest only while nobody else leads
 	}
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -126,7 +227,7 @@ func (l *ledger) do(c command) ([]event, error) {
 	}
 	f := l.raft.Apply(data, applyPatience)
 	if err := f.Error(); err != nil {
-		return nil, fmt.Errorf("%w (%w)", errNoLog, err)
+		return nil, l.undecided(err)
 	}
 	v := f.Response().(verdict)
 	return v.events, v.err

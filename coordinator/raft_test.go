@@ -20,11 +20,22 @@ import (
 
 func openTestLedger(t *testing.T, dir string, log *slog.Logger) *ledger {
 	t.Helper()
-	l, err := openLedger(t.Context(), dir, log)
+	l, err := tryLedger(t, dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+func tryLedger(t *testing.T, dir string, log *slog.Logger) (*ledger, error) {
+	l, err := openLedger(ledgerConfig{dir: dir, log: log})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.awaitLead(t.Context()); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 func registration(name string) command {
@@ -38,8 +49,8 @@ func TestLedgerComesBackWhole(t *testing.T) {
 		log := slog.New(slog.NewTextHandler(&said, nil))
 		began := time.Now()
 		l := openTestLedger(t, dir, log)
-		if took := time.Since(began); took > 4*election {
-			t.Errorf("got %s to the first leader, want about %s", took, election)
+		if took := time.Since(began); took > 4*alone {
+			t.Errorf("got %s to the first leader, want about %s", took, alone)
 		}
 		var want string
 		for i := range 300 {
@@ -83,7 +94,7 @@ func TestLedgerRefusesNewerLog(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		_, err := openLedger(t.Context(), dir, slog.New(slog.DiscardHandler))
+		_, err := tryLedger(t, dir, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), "or a newer one") {
 			t.Errorf("got %v, want to be told to run the lifeboat that wrote it", err)
 		}
@@ -140,7 +151,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestSecondCoordinatorIsRefused(t *testing.T) {
 	inTown(t, func(v *town) {
-		_, err := openLedger(v.Context(), v.cfg.DataDir, slog.New(slog.DiscardHandler))
+		_, err := tryLedger(v.T, v.cfg.DataDir, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), "another process has it open") {
 			v.Errorf("got %v, want a word about the other process", err)
 		}

@@ -88,9 +88,11 @@ func refuseDamage(err *error) {
 	}
 }
 
+var errInUse = errors.New("another process has it open: stop the other coordinator or give this one its own data_dir")
+
 func inUse(err error) error {
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return errors.New("another process has it open: stop the other coordinator or give this one its own data_dir")
+		return errInUse
 	}
 	return err
 }

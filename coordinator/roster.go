@@ -37,6 +37,13 @@ type rosterEntry struct {
 
 func newRoster() *roster { return &roster{stale: true} }
 
+// clear forgets the list, as a new process would.
+func (r *roster) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries, r.made, r.stale = nil, time.Time{}, true
+}
+
 func (r *roster) change() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -3,19 +3,35 @@ package heartbeat
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// Each of these asks the coordinator in use once, and returns its error: whether to ask again is the caller's business.
-// One that is away is an error at once, or after connectLimit when nothing refuses the connection; one that is there and
-// does not answer costs as long as the context allows.
+// electionPatience is how long a call looks for a leader where there are several coordinators: twice what the slowest
+// election that a coordinator's settings allow takes.
+const electionPatience = 8 * time.Second
+
+// Each of these asks the coordinator in use, and returns its error: whether to ask again is the caller's business. One that
+// is away is an error at once, or after connectLimit when nothing refuses the connection; one that is there and does not
+// answer costs as long as the context allows. Where there are several, one that does not lead or is away is left for the
+// others, until one leads or electionPatience is over.
 
 // WorkerDecommission says that the node is leaving.
 func (c *Client) WorkerDecommission(ctx context.Context, notice *api.Notice) error {
-	sequence := c.sequence.next()
-	return c.call("say that the node is leaving", func(m api.MembershipClient) error {
-		_, err := m.WorkerDecommission(ctx, &api.WorkerDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Notice: notice, Sequence: sequence})
+	sequence, asked := c.sequence.next(), time.Now()
+	return c.call(ctx, "say that the node is leaving", func(m api.MembershipClient) error {
+		r := &api.WorkerDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Notice: notice, Sequence: sequence}
+		if left := notice.GetRemaining(); left != nil { // an election may have passed meanwhile
+			r.Notice = proto.CloneOf(notice)
+			r.Notice.Remaining = durationpb.New(left.AsDuration() - time.Since(asked))
+		}
+		_, err := m.WorkerDecommission(ctx, r)
 		return err
 	})
 }
@@ -23,7 +39,7 @@ func (c *Client) WorkerDecommission(ctx context.Context, notice *api.Notice) err
 // Withdraw says that the notice behind an incident was taken back: the node stays.
 func (c *Client) Withdraw(ctx context.Context, incident string) error {
 	sequence := c.sequence.next()
-	return c.call("withdraw "+incident, func(m api.MembershipClient) error {
+	return c.call(ctx, "withdraw "+incident, func(m api.MembershipClient) error {
 		_, err := m.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Incident: incident, Sequence: sequence})
 		return err
 	})
@@ -31,7 +47,7 @@ func (c *Client) Withdraw(ctx context.Context, incident string) error {
 
 // Unavailable announces a restart: the node will be silent, and come back.
 func (c *Client) Unavailable(ctx context.Context) error {
-	return c.call("announce a restart", func(m api.MembershipClient) error {
+	return c.call(ctx, "announce a restart", func(m api.MembershipClient) error {
 		_, err := m.ReportUnavailable(ctx, &api.ReportUnavailableRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation})
 		return err
 	})
@@ -40,21 +56,32 @@ func (c *Client) Unavailable(ctx context.Context) error {
 // Locate asks where a block may be read.
 func (c *Client) Locate(ctx context.Context, id string) (*api.LocateReply, error) {
 	var reply *api.LocateReply
-	err := c.call("locate "+id, func(m api.MembershipClient) (err error) {
+	err := c.call(ctx, "locate "+id, func(m api.MembershipClient) (err error) {
 		reply, err = m.Locate(ctx, &api.LocateRequest{Id: id})
 		return err
 	})
 	return reply, err
 }
 
-func (c *Client) call(what string, ask func(api.MembershipClient) error) error {
-	k, err := c.links.use()
-	if err != nil {
-		return err
+func (c *Client) call(ctx context.Context, what string, ask func(api.MembershipClient) error) error {
+	until := time.Now().Add(electionPatience)
+	for {
+		k, err := c.links.use()
+		if err != nil {
+			return err
+		}
+		if err = ask(k); err != nil {
+			err = fmt.Errorf("%s: coordinator %s: %w", what, k.address, err)
+		}
+		_, follows := api.LeaderOf(err)
+		away := follows || len(c.cfg.Coordinators) > 1 && status.Code(err) == codes.Unavailable
+		told := away && c.links.leave(k, err)
+		c.links.done(k)
+		if !away || ctx.Err() != nil || time.Now().After(until) {
+			return err
+		}
+		if !told {
+			sleep(ctx, jittered(turnPause), nil)
+		}
 	}
-	defer c.links.done(k)
-	if err := ask(k); err != nil {
-		return fmt.Errorf("%s: coordinator %s: %w", what, k.address, err)
-	}
-	return nil
 }

@@ -37,7 +37,7 @@ type Config struct {
 	Pool        string
 	Version     string
 
-	Coordinators []string    // host:port each, tried in this order
+	Coordinators []string    // host:port each, tried in this order until one leads
 	TLS          *tls.Config // nil: no TLS, for tests only
 	// Dial reaches a coordinator; it must give up when its context ends. Nil: a plain net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -88,6 +88,7 @@ type Client struct {
 	lastAnswered time.Time
 	beatTrouble  string
 	tellTrouble  string
+	reportWithin time.Duration // as the coordinator wished at the last registration
 }
 
 // New makes a client and loads the peers that were last heard. It dials nobody.
@@ -170,6 +171,12 @@ func (c *Client) Believe(decommission string) {
 // The remaining time is as of the return. Several callers share what is returned: each change goes to one of them.
 func (c *Client) NextDirective(ctx context.Context) (*api.Directive, error) {
 	return c.wishes.next(ctx)
+}
+
+func (c *Client) paceReports(within time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reportWithin = min(within, mostInterval)
 }
 
 func (c *Client) answered() {

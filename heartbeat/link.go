@@ -1,9 +1,11 @@
 package heartbeat
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -48,6 +50,7 @@ type links struct {
 
 	mu    sync.Mutex // guards what follows, and users of every link
 	at    int        // the address in use
+	led   string     // the leader's own address where that is none of ours; it is used once, then at again
 	inUse *link      // nil: none is open
 	kept  bool       // Run is running: an idle connection stays open
 }
@@ -80,7 +83,7 @@ func (l *links) use() (*link, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.inUse == nil {
-		address := l.addresses[l.at]
+		address := l.target()
 		// passthrough: the dialler alone looks names up, anew at every attempt. A target is a URL, so an IPv6 zone's % is escaped.
 		conn, err := grpc.NewClient("passthrough:///"+strings.ReplaceAll(address, "%", "%25"), l.options...)
 		if err != nil {
@@ -111,10 +114,33 @@ func (l *links) turn(k *link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if k == l.inUse {
-		l.inUse = nil
+		l.inUse, l.led = nil, ""
 		l.at = (l.at + 1) % len(l.addresses)
 	}
 }
+
+// leave is for after a failure on k, which its caller still uses. It goes where the coordinator said that the leader is, or
+// else to the next address in turn, and reports whether it was told.
+func (l *links) leave(k *link, err error) (told bool) {
+	hint, _ := api.LeaderOf(err)
+	address := hint.GetAddress()
+	if _, _, fault := net.SplitHostPort(address); fault != nil || address == k.address {
+		l.turn(k)
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k == l.inUse {
+		l.inUse, l.led = nil, address
+		if i := slices.Index(l.addresses, address); i >= 0 {
+			l.at, l.led = i, ""
+		}
+	}
+	return true
+}
+
+// target is the address in use.
+func (l *links) target() string { return cmp.Or(l.led, l.addresses[l.at]) }
 
 // keep makes an idle connection stay open until letGo.
 func (l *links) keep() {
@@ -142,5 +168,5 @@ func (l *links) letGo() {
 func (l *links) address() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.addresses[l.at]
+	return l.target()
 }

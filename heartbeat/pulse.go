@@ -63,10 +63,13 @@ func (p *pulse) run(ctx context.Context) {
 			p.pause(ctx, began, steady(p.interval))
 		default:
 			p.failures++
-			p.silence.goesOn(err)
+			if hint, _ := api.LeaderOf(err); hint.GetAddress() == "" { // else the leader is asked next: that is no silence yet
+				p.silence.goesOn(err)
+			}
 			p.beatFailed(err)
 			p.outbox.close()
 			p.peersVersion = 0 // one that was away may have begun to count anew
+			p.fresh = false    // the next one asked may be another
 			p.pause(ctx, began, p.backoff())
 		}
 	}
@@ -89,7 +92,7 @@ func (p *pulse) attempt(ctx context.Context) error {
 	}
 	if err != nil {
 		if ctx.Err() == nil { // else the coordinator did nothing wrong, and last words should still reach it
-			p.links.turn(k)
+			p.links.leave(k, err)
 		}
 		return fmt.Errorf("coordinator %s: %w", k.address, err)
 	}
@@ -113,6 +116,7 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 	p.registered, p.fresh = true, true
 	p.peersVersion = 0
 	p.keepPace(reply.GetPace())
+	p.paceReports(span(reply.GetPace().GetReportWithin()))
 	p.outbox.full() // the coordinator knows nothing of what rests here
 	p.log.Info("registered with the coordinator", "peer", k.address, "id", reply.GetNodeId())
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
@@ -39,6 +40,9 @@ func (c *Client) tell(ctx context.Context) {
 		if !full && len(last) == 0 {
 			continue
 		}
+		if full {
+			sleep(ctx, c.draw(), nil)
+		}
 		err := c.report(ctx, full, last)
 		if ctx.Err() != nil {
 			return
@@ -50,10 +54,22 @@ func (c *Client) tell(ctx context.Context) {
 			continue
 		}
 		failures++
-		trouble.goesOn(err)
 		c.outbox.full()
+		if _, follows := api.LeaderOf(err); !follows { // else the next beat finds the leader
+			trouble.goesOn(err)
+		}
 		sleep(ctx, backoff(failures), nil)
 	}
+}
+
+// draw is how long to wait before a full report: the coordinator that asked for it asked everybody.
+func (c *Client) draw() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reportWithin <= 0 {
+		return 0
+	}
+	return rand.N(c.reportWithin)
 }
 
 // report sends one report: all that Held yields, or the last words on some blocks.
@@ -159,7 +175,7 @@ func inBatches[T proto.Message](what string, items iter.Seq2[T, error], send fun
 func (c *Client) Goodbye(ctx context.Context, summary *api.ManifestSummary, entries iter.Seq2[*api.ManifestEntry, error]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a manifest that cannot be read to its end must not look like a whole one
-	return c.call("say goodbye", func(m api.MembershipClient) error {
+	return c.call(ctx, "say goodbye", func(m api.MembershipClient) error {
 		stream, err := m.Goodbye(ctx)
 		if err != nil {
 			return err

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/client"
 	"github.com/lifeboat/lifeboat/config"
 )
 
@@ -40,7 +43,7 @@ type reach struct {
 func (r *reach) coordinatorFlags(cmd *cobra.Command) {
 	r.cmd = cmd
 	f := cmd.Flags()
-	f.StringVar(&r.coordinator, "coordinator", "", "the coordinator's `ADDR` (LIFEBOAT_COORDINATOR)")
+	f.StringVar(&r.coordinator, "coordinator", "", "the coordinator's `ADDR`, or those of several, with commas between (LIFEBOAT_COORDINATOR)")
 	f.StringVar(&r.tlsDir, "tls-dir", "", "`DIR` with ca.pem and operator.pem|.key, as tls init makes it (LIFEBOAT_TLS_DIR)")
 	f.BoolVar(&r.devInsecure, "dev-insecure", false, "for clusters that run with tls.dev_insecure; loopback only")
 }
@@ -51,12 +54,16 @@ func (r *reach) socketFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&r.socket, "socket", "", "`PATH` of the agent's socket, by default "+defaultSocket+" (LIFEBOAT_SOCKET)")
 }
 
-func (r *reach) coordinatorAddr() string {
-	addr := cmp.Or(r.coordinator, os.Getenv("LIFEBOAT_COORDINATOR"))
-	if _, _, err := net.SplitHostPort(addr); err != nil && addr != "" {
-		return net.JoinHostPort(addr, coordinatorPort)
+// coordinatorAddrs are where the coordinators are; none: nobody said.
+func (r *reach) coordinatorAddrs() (addrs []string) {
+	given := cmp.Or(r.coordinator, os.Getenv("LIFEBOAT_COORDINATOR"))
+	for addr := range strings.FieldsFuncSeq(given, func(c rune) bool { return c == ',' || c == ' ' }) {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			addr = net.JoinHostPort(addr, coordinatorPort)
+		}
+		addrs = append(addrs, addr)
 	}
-	return addr
+	return addrs
 }
 
 func (r *reach) socketPath() string {
@@ -71,7 +78,7 @@ func (r *reach) local() (bool, error) {
 	case r.socket != "":
 		return true, nil
 	default:
-		return r.coordinatorAddr() == "", nil
+		return len(r.coordinatorAddrs()) == 0, nil
 	}
 }
 
@@ -99,65 +106,76 @@ func (r *reach) permit(addr string) error {
 	return usagef("--dev-insecure is for loopback addresses, and %s is none: use --tls-dir", addr)
 }
 
-// operator dials the coordinator.
+// operator reaches the coordinator that leads.
 func (r *reach) operator() (api.OperatorClient, *link, error) {
-	addr := r.coordinatorAddr()
-	if addr == "" {
+	addrs := r.coordinatorAddrs()
+	if len(addrs) == 0 {
 		return nil, nil, usagef("%s asks the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR", r.cmd.Name())
 	}
-	if err := r.permit(addr); err != nil {
-		return nil, nil, err
+	for _, addr := range addrs {
+		if err := r.permit(addr); err != nil {
+			return nil, nil, err
+		}
 	}
 	id, err := r.identity()
 	if err != nil {
 		return nil, nil, err
 	}
-	tls := id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})
-	l, err := dial("coordinator "+addr, "tcp", addr, credentials.NewTLS(tls))
-	if err != nil {
-		return nil, nil, err
-	}
+	l := &link{whom: "coordinator " + strings.Join(addrs, ", ")}
+	l.conn = client.New(client.Config{
+		Addresses:   addrs,
+		Credentials: credentials.NewTLS(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
+		Dial:        l.dialler("", ""),
+	})
 	return api.NewOperatorClient(l.conn), l, nil
 }
 
 // agent dials the agent of this machine.
 func (r *reach) agent() (api.LocalClient, *link, error) {
 	path := r.socketPath()
-	l, err := dial("the agent on "+path, "unix", path, insecure.NewCredentials()) // the kernel tells it who calls
+	l, err := dialSocket("the agent on "+path, path)
 	if err != nil {
 		return nil, nil, err
 	}
 	return api.NewLocalClient(l.conn), l, nil
 }
 
-// link is one gRPC connection with a name for messages.
+// link is a gRPC connection with a name for messages.
 type link struct {
-	conn *grpc.ClientConn
+	conn interface {
+		grpc.ClientConnInterface
+		io.Closer
+	}
 	whom string
 
 	mu      sync.Mutex // guards lastErr
 	lastErr error
 }
 
-// dial connects lazily: the first call says whether anybody is there. It goes to addr itself, past any proxy that the
-// environment names for the web.
-func dial(whom, network, addr string, creds credentials.TransportCredentials) (*link, error) {
+// dialSocket connects lazily: the first call says whether anybody is there. It goes to the socket itself, past any proxy
+// that the environment names for the web.
+func dialSocket(whom, path string) (*link, error) {
 	l := &link{whom: whom}
-	conn, err := grpc.NewClient("passthrough:///"+network,
-		grpc.WithTransportCredentials(creds),
-		// gRPC's own 4 MiB hold a list of some thousand nodes; a fleet may have more.
+	conn, err := grpc.NewClient("passthrough:///unix",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel tells it who calls
+		// gRPC's own 4 MiB hold a list of some thousand blocks; a store may have more.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			d := net.Dialer{Timeout: dialTimeout}
-			c, err := d.DialContext(ctx, network, addr)
-			l.note(err)
-			return c, err
-		}))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.dialler("unix", path)(ctx, "", "") }))
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", whom, err)
 	}
 	l.conn = conn
 	return l, nil
+}
+
+// dialler dials what it is asked for, or always the same place, and keeps why it could not.
+func (l *link) dialler(network, address string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, askedNetwork, askedAddress string) (net.Conn, error) {
+		d := net.Dialer{Timeout: dialTimeout}
+		c, err := d.DialContext(ctx, cmp.Or(network, askedNetwork), cmp.Or(address, askedAddress))
+		l.note(err)
+		return c, err
+	}
 }
 
 func (l *link) note(err error) {

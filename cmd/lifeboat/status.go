@@ -239,7 +239,14 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	var t table
 	t.row("coordinator", s.GetName())
 	t.row("version", dash(s.GetVersion()))
-	t.row("leader", yesNo(s.GetLeader()))
+	leader := yesNo(s.GetLeader())
+	if len(s.GetMembers()) > 0 && !s.GetLeader() {
+		leader = cmp.Or(s.GetLeaderName(), "none known")
+	}
+	t.row("leader", leader)
+	if len(s.GetMembers()) > 0 {
+		t.row("term", fmt.Sprint(s.GetTerm()))
+	}
 	t.row("since", since(api.Instant(s.GetStartedAt())))
 	var nodes []string
 	for _, state := range slices.Sorted(maps.Keys(s.GetNodes())) {
@@ -249,7 +256,11 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	t.row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
 	t.row("last event", fmt.Sprint(s.GetLastIndex()))
 	hostRows(&t, s.GetHosts())
-	return t.print(w)
+	if err := t.print(w); err != nil || len(s.GetMembers()) == 0 {
+		return err
+	}
+	members := memberTable(s.GetMembers())
+	return printSection(w, &members)
 }
 
 func since(t *time.Time) string {
@@ -367,6 +378,10 @@ type coordinatorJSON struct {
 	BlocksLost    int64            `json:"blocks_lost"`
 	LastIndex     uint64           `json:"last_index"`
 	Hosts         *hostsJSON       `json:"hosts"` // null: no host files
+	LeaderName    string           `json:"leader_name"`
+	LeaderAddress string           `json:"leader_address"`
+	Term          uint64           `json:"term"`
+	Members       []memberJSON     `json:"members"` // empty: one coordinator only
 }
 
 func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
@@ -375,5 +390,6 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 		nodes = map[string]int64{}
 	}
 	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), api.Instant(s.GetStartedAt()), nodes,
-		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts())}
+		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts()),
+		s.GetLeaderName(), s.GetLeaderAddress(), s.GetTerm(), membersToJSON(s.GetMembers())}
 }

@@ -65,8 +65,9 @@ func TestWhichRoad(t *testing.T) {
 }
 
 func TestCoordinatorAddress(t *testing.T) {
-	for given, want := range map[string]string{"": "", "c1": "c1:7411", "c1:1": "c1:1", "10.0.0.1": "10.0.0.1:7411", "::1": "[::1]:7411", "[::1]:5": "[::1]:5"} {
-		if got := (&reach{coordinator: given}).coordinatorAddr(); got != want {
+	for given, want := range map[string]string{"": "", "c1": "c1:7411", "c1:1": "c1:1", "10.0.0.1": "10.0.0.1:7411", "::1": "[::1]:7411", "[::1]:5": "[::1]:5",
+		"c1,c2:8": "c1:7411 c2:8", "c1, c2": "c1:7411 c2:7411", ",c1,": "c1:7411"} {
+		if got := strings.Join((&reach{coordinator: given}).coordinatorAddrs(), " "); got != want {
 			t.Errorf("%q: got %q, want %q", given, got, want)
 		}
 	}

@@ -1,0 +1,182 @@
+// Package client is how programs that are no agent reach a fleet's coordinators: a connection that finds the one that
+// leads, follows when another takes the lead, and remembers it. The generated clients of package api are made on it:
+//
+//	conn := client.New(client.Config{Addresses: addresses, Credentials: credentials.NewTLS(tls)})
+//	defer conn.Close()
+//	nodes, err := api.NewOperatorClient(conn).ListNodes(ctx, &api.ListNodesRequest{})
+//
+// A call that meets a coordinator which does not lead was not done, and every call of the Operator service may be repeated
+// without harm: so a call is made again where the leader is, within its context and within reason. New dials nobody.
+package client
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+const (
+	// maxReplyBytes: gRPC's own 4 MiB hold a list of some thousand nodes, and a fleet may have more.
+	maxReplyBytes = 64 << 20
+
+	// electionPatience is how long there may be no leader: twice what the slowest election takes that a coordinator's
+	// settings allow.
+	electionPatience = 8 * time.Second
+
+	// lookPause is the pause between two looks for a leader: an election takes a few of them.
+	lookPause = 10 * time.Millisecond
+)
+
+// Config says where the coordinators are and how to reach them.
+type Config struct {
+	Addresses   []string // host:port each; one is enough where it always answers, for it knows the others
+	Credentials credentials.TransportCredentials
+	// Dial reaches an address; it must give up when its context ends. Nil: a plain net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Conn is a grpc.ClientConnInterface that ends at whichever coordinator leads. Its methods may be called by several
+// goroutines.
+type Conn struct {
+	cfg Config
+
+	mu    sync.Mutex // guards what follows
+	at    string     // the address in use
+	conns map[string]*grpc.ClientConn
+}
+
+// New makes a connection to the coordinators. It dials nobody.
+func New(cfg Config) *Conn {
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
+	}
+	c := &Conn{cfg: cfg, conns: map[string]*grpc.ClientConn{}}
+	if len(cfg.Addresses) > 0 {
+		c.at = cfg.Addresses[0]
+	}
+	return c
+}
+
+// Address is the coordinator in use: the one that last led.
+func (c *Conn) Address() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+// Close ends every call under way.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var first error
+	for _, address := range slices.Sorted(maps.Keys(c.conns)) {
+		if err := c.conns[address].Close(); err != nil && first == nil {
+			first = fmt.Errorf("coordinator %s: %w", address, err)
+		}
+	}
+	clear(c.conns)
+	return first
+}
+
+// use is the connection to the address in use.
+func (c *Conn) use() (address string, conn *grpc.ClientConn, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == "" {
+		return "", nil, status.Error(codes.InvalidArgument, "no coordinator's address is given")
+	}
+	if conn = c.conns[c.at]; conn != nil {
+		return c.at, conn, nil
+	}
+	// passthrough: the dialler alone looks names up, anew at every attempt. A target is a URL, so an IPv6 zone's % is escaped.
+	conn, err = grpc.NewClient("passthrough:///"+strings.ReplaceAll(c.at, "%", "%25"),
+		grpc.WithTransportCredentials(c.cfg.Credentials), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplyBytes)),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.cfg.Dial(ctx, "tcp", address) }))
+	if err != nil {
+		return "", nil, fmt.Errorf("coordinator %s: %w", c.at, err)
+	}
+	c.conns[c.at] = conn
+	return c.at, conn, nil
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	s := c.look(ctx)
+	for {
+		address, conn, err := c.use()
+		if err != nil {
+			return err
+		}
+		if err = conn.Invoke(ctx, method, args, reply, opts...); err == nil || !s.goOn(address, err) {
+			return err
+		}
+	}
+}
+
+// search is one call's way to the leader.
+type search struct {
+	*Conn
+	ctx   context.Context
+	until time.Time
+	away  int // coordinators in a row that did not answer
+}
+
+func (c *Conn) look(ctx context.Context) *search {
+	return &search{Conn: c, ctx: ctx, until: time.Now().Add(electionPatience)}
+}
+
+// goOn says whether to ask again, elsewhere, after err came from address. It gives up when nobody answers: coordinators
+// that are there say so, even when none leads.
+func (s *search) goOn(address string, err error) bool {
+	hint, follows := api.LeaderOf(err)
+	switch {
+	case s.ctx.Err() != nil || status.Code(err) != codes.Unavailable || time.Now().After(s.until):
+		return false
+	case follows && hint.GetAddress() != "" && hint.GetAddress() != address:
+		s.away = 0
+		s.turn(address, hint.GetAddress())
+		return true
+	case follows:
+		s.away = 0
+	default:
+		if s.away++; s.away >= len(s.cfg.Addresses) {
+			return false
+		}
+	}
+	s.turn(address, s.after(address))
+	pause := time.NewTimer(lookPause)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}
+
+// turn leaves one address for another, unless somebody else did so meanwhile.
+func (c *Conn) turn(from, to string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at == from {
+		c.at = to
+	}
+}
+
+// after is the next address in turn.
+func (c *Conn) after(address string) string {
+	return c.cfg.Addresses[(slices.Index(c.cfg.Addresses, address)+1)%len(c.cfg.Addresses)]
+}

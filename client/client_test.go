@@ -1,0 +1,192 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// city is some coordinators in a bubble.
+type city struct {
+	mu    sync.Mutex // guards what follows
+	there map[string]*coordinator
+	leads string // an address; "": nobody
+	hints bool   // the others say who
+}
+
+type coordinator struct {
+	api.UnimplementedOperatorServer
+	c       *city
+	address string
+	asked   int
+	conns   chan net.Conn
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func (o *coordinator) refused() error {
+	o.c.mu.Lock()
+	defer o.c.mu.Unlock()
+	o.asked++
+	if o.c.leads == o.address {
+		return nil
+	}
+	hint := &api.NotLeader{}
+	if o.c.hints {
+		hint.Address = o.c.leads
+	}
+	s, err := status.New(codes.Unavailable, "follows").WithDetails(hint)
+	if err != nil {
+		return err
+	}
+	return s.Err()
+}
+
+func (o *coordinator) GetNode(context.Context, *api.GetNodeRequest) (*api.Node, error) {
+	return &api.Node{Name: o.address}, o.refused()
+}
+
+func (o *coordinator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServer[api.Event]) error {
+	if err := o.refused(); err != nil {
+		return err
+	}
+	return stream.Send(&api.Event{Index: r.GetAfter() + 1, Node: o.address})
+}
+
+func (o *coordinator) Accept() (net.Conn, error) {
+	select {
+	case conn := <-o.conns:
+		return conn, nil
+	case <-o.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (o *coordinator) Close() error   { o.once.Do(func() { close(o.closed) }); return nil }
+func (o *coordinator) Addr() net.Addr { return &net.UnixAddr{Name: o.address} }
+
+func newCity(t *testing.T, addresses ...string) *city {
+	c := &city{there: map[string]*coordinator{}}
+	for _, a := range addresses {
+		o := &coordinator{c: c, address: a, conns: make(chan net.Conn), closed: make(chan struct{})}
+		c.there[a] = o
+		s := grpc.NewServer()
+		api.RegisterOperatorServer(s, o)
+		done := make(chan struct{})
+		go func() { defer close(done); s.Serve(o) }()
+		t.Cleanup(func() { s.Stop(); <-done })
+	}
+	return c
+}
+
+func (c *city) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	o := c.there[address]
+	if o == nil {
+		return nil, fmt.Errorf("dial %s: connection refused", address)
+	}
+	near, far := net.Pipe()
+	select {
+	case o.conns <- far:
+		return near, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *city) conn(t *testing.T, addresses ...string) (*Conn, api.OperatorClient) {
+	conn := New(Config{Addresses: addresses, Credentials: insecure.NewCredentials(), Dial: c.dial})
+	t.Cleanup(func() { conn.Close() })
+	return conn, api.NewOperatorClient(conn)
+}
+
+func (c *city) elect(address string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leads = address
+}
+
+func TestCallsFollowTheLeader(t *testing.T) {
+	for _, s := range []struct {
+		name  string
+		given []string
+		hints bool
+	}{
+		{"who is told", []string{"a:1", "b:1", "c:1"}, true},
+		{"who is not", []string{"a:1", "b:1", "c:1"}, false},
+		{"who knows one that follows", []string{"a:1"}, true},
+		{"who knows dead ones", []string{"x:1", "y:1", "c:1"}, false},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCity(t, "a:1", "b:1", "c:1")
+				c.hints, c.leads = s.hints, "c:1"
+				conn, operator := c.conn(t, s.given...)
+				for range 3 {
+					n, err := operator.GetNode(t.Context(), &api.GetNodeRequest{})
+					if err != nil || n.Name != "c:1" {
+						t.Fatalf("got an answer of %v (%v), want c:1's", n, err)
+					}
+				}
+				if c.there["a:1"].asked > 1 || conn.Address() != "c:1" {
+					t.Errorf("a follower was asked %d times, and %s is asked next: the leader is not remembered", c.there["a:1"].asked, conn.Address())
+				}
+			})
+		})
+	}
+}
+
+// A stream that breaks off before its first answer goes on elsewhere; after it, its end is told.
+func TestStreamsFollowTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "a:1", "b:1")
+		c.leads, c.hints = "b:1", true
+		_, operator := c.conn(t, "a:1", "b:1")
+		stream, err := operator.Events(t.Context(), &api.EventsRequest{After: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err := stream.Recv(); err != nil || e.Index != 8 || e.Node != "b:1" {
+			t.Errorf("got %v (%v), want event 8 of b:1", e, err)
+		}
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("got %v, want the end", err)
+		}
+	})
+}
+
+// While there is no leader a call waits for one, though not for ever; where nobody answers it ends at once.
+func TestCallsWaitForAnElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "a:1", "b:1")
+		_, operator := c.conn(t, "a:1", "b:1")
+		elected := time.AfterFunc(time.Second, func() { c.elect("b:1") })
+		defer elected.Stop()
+		began := time.Now()
+		if _, err := operator.GetNode(t.Context(), &api.GetNodeRequest{}); err != nil || time.Since(began) > 1200*time.Millisecond {
+			t.Errorf("got %v after %s, want an answer about a second later", err, time.Since(began))
+		}
+		c.elect("")
+		began = time.Now()
+		_, err := operator.GetNode(t.Context(), &api.GetNodeRequest{})
+		if _, follows := api.LeaderOf(err); !follows || time.Since(began) > electionPatience+time.Second {
+			t.Errorf("got %v after %s, want to be told that nobody leads", err, time.Since(began))
+		}
+		_, nobody := c.conn(t, "x:1", "y:1")
+		began = time.Now()
+		if _, err := nobody.GetNode(t.Context(), &api.GetNodeRequest{}); status.Code(err) != codes.Unavailable || time.Since(began) > time.Second {
+			t.Errorf("got %v after %s, want to be told at once", err, time.Since(began))
+		}
+	})
+}

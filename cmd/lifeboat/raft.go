@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator"
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+func raftCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "raft",
+		Short: "Look after several coordinators, and save and restore what they know",
+		Long: `Looks after the coordinators of a fleet that has three or five of them: who there is, who leads, who comes and goes; and saves
+and restores what they know durably. Give --coordinator the addresses of all of them: whichever leads answers.`,
+		Example: `  lifeboat raft members
+  lifeboat raft transfer --to c2
+  lifeboat raft snapshot fleet.snapshot`,
+		Args: cobra.ArbitraryArgs,
+		RunE: needsVerb,
+	}
+	cmd.AddCommand(raftMembersCommand(), raftAddCommand(), raftRemoveCommand(), raftTransferCommand(), raftSnapshotCommand(), raftRestoreCommand())
+	return cmd
+}
+
+// askLeader makes one call.
+func askLeader(cmd *cobra.Command, to *reach, patience time.Duration, call func(context.Context, api.OperatorClient) error) error {
+	operator, l, err := to.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
+	defer cancel()
+	if err := call(ctx, operator); err != nil {
+		return l.rpcError("raft "+cmd.Name(), err)
+	}
+	return nil
+}
+
+func raftMembersCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "members",
+		Short: "List the coordinators, who leads, and how far behind the others are",
+		Long: `Lists the coordinators as the leader knows them, or, while there is no leader, as any does that answers. LAG is how many
+decisions one has yet to apply, CLOCK how far its clock is ahead of the answering one's.`,
+		Example: `  lifeboat raft members
+  lifeboat raft members --watch`,
+		Args: cobra.NoArgs,
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(_ context.Context, w io.Writer) error {
+			return askLeader(cmd, &to, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				s, err := leaderStatus(ctx, operator)
+				if err != nil {
+					return err
+				}
+				if out == formatJSON {
+					return writeJSON(w, membersToJSON(s.GetMembers()))
+				}
+				if len(s.GetMembers()) == 0 {
+					_, err := fmt.Fprintf(w, "%s is the only coordinator\n", s.GetName())
+					return err
+				}
+				t := memberTable(s.GetMembers())
+				return t.print(w)
+			})
+		})
+	}
+	return cmd
+}
+
+// leaderStatus asks on until the leader answers: any coordinator says how it is itself.
+func leaderStatus(ctx context.Context, operator api.OperatorClient) (*api.CoordinatorStatus, error) {
+	s, err := operator.GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
+	if err == nil || ctx.Err() != nil {
+		return s, err
+	}
+	if _, follows := api.LeaderOf(err); follows {
+		return operator.GetStatus(ctx, &api.GetStatusRequest{})
+	}
+	return nil, err
+}
+
+func raftAddCommand() *cobra.Command {
+	var to reach
+	var replacing []string
+	cmd := &cobra.Command{
+		Use:   "add NAME=ADDRESS... [--replacing NAME]...",
+		Short: "Add coordinators, or put them in the place of others",
+		Long: `Adds coordinators. Each runs already, with an empty data_dir and with the new list of peers in its settings, in which it is not
+the first; give the others the new list, too, with their next restart. What there is afterwards must be an odd number: add two,
+or one in the place of another.`,
+		Example: `  lifeboat raft add c4=10.0.0.4:7411 c5=10.0.0.5:7411
+  lifeboat raft add c4=10.0.0.4:7411 --replacing c2`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := &api.ChangeMembersRequest{Remove: replacing}
+			for _, arg := range args {
+				name, address, ok := strings.Cut(arg, "=")
+				if !ok {
+					return usagef("raft add: %q: must be NAME=ADDRESS, as in c4=10.0.0.4:7411", arg)
+				}
+				r.Add = append(r.Add, &api.NewMember{Name: name, Address: address})
+			}
+			return changeMembers(cmd, &to, r)
+		},
+	}
+	to.coordinatorFlags(cmd)
+	cmd.Flags().StringSliceVar(&replacing, "replacing", nil, "remove the coordinator `NAME` before")
+	return cmd
+}
+
+func raftRemoveCommand() *cobra.Command {
+	var to reach
+	cmd := &cobra.Command{
+		Use:   "remove NAME...",
+		Short: "Remove coordinators for good",
+		Long: `Removes coordinators from the vote. Stop them first; one that runs on knows no leader and answers nobody. What is left must be
+an odd number: to replace one that is dead, use add with --replacing.`,
+		Example: `  lifeboat raft remove c4 c5`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeMembers(cmd, &to, &api.ChangeMembersRequest{Remove: args})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	return cmd
+}
+
+func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) error {
+	return askLeader(cmd, to, time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
+		reply, err := operator.ChangeMembers(ctx, r)
+		if err != nil {
+			return err
+		}
+		t := memberTable(reply.GetMembers())
+		return t.print(cmd.OutOrStdout())
+	})
+}
+
+func raftTransferCommand() *cobra.Command {
+	var to reach
+	var whom string
+	cmd := &cobra.Command{
+		Use:   "transfer [--to NAME]",
+		Short: "Have another coordinator lead",
+		Long: `Hands the lead over, to the coordinator that is furthest or to the one named. It takes milliseconds; a leader that dies costs the
+fleet an election. Do it before the leader's machine goes; one that is stopped does it by itself.`,
+		Example: `  lifeboat raft transfer
+  lifeboat raft transfer --to c2`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return askLeader(cmd, &to, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				reply, err := operator.TransferLeadership(ctx, &api.TransferLeadershipRequest{To: whom})
+				if err == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", dash(reply.GetLeader()))
+				}
+				return err
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	cmd.Flags().StringVar(&whom, "to", "", "the `NAME` of the coordinator that is to lead")
+	return cmd
+}
+
+func raftSnapshotCommand() *cobra.Command {
+	var to reach
+	cmd := &cobra.Command{
+		Use:   "snapshot FILE",
+		Short: "Save what the coordinators know durably into a file",
+		Long: `Saves nodes, orders with their deadlines, events and host lists, as decided up to now, into FILE, whole or not at all. The
+entries of manifests are files of their own, in manifests below data_dir, and are not in it.`,
+		Example: `  lifeboat raft snapshot fleet.snapshot`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return askLeader(cmd, &to, time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
+				stream, err := operator.SaveSnapshot(ctx, &api.SaveSnapshotRequest{})
+				if err != nil {
+					return err
+				}
+				var all []byte
+				for {
+					part, err := stream.Recv()
+					if errors.Is(err, io.EOF) {
+						break
+					}
+					if err != nil {
+						return err
+					}
+					all = append(all, part.GetData()...)
+				}
+				if err := durable.WriteFile(args[0], all); err != nil {
+					return fmt.Errorf("raft snapshot: %w", err)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "saved %s into %s\n", size(int64(len(all))), args[0])
+				return nil
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	return cmd
+}
+
+func raftRestoreCommand() *cobra.Command {
+	var f daemonFlags
+	cmd := &cobra.Command{
+		Use:   "restore FILE --config FILE",
+		Short: "Have a coordinator that does not run begin with what a snapshot says",
+		Long: `Makes the data_dir of the settings begin with what the snapshot FILE says, and puts aside what was there. The coordinator must not
+run. Of several, restore the first of peers, empty data_dir of the others, and start them all: they take everything from it.`,
+		Example: `  lifeboat raft restore fleet.snapshot --config /etc/lifeboat/coordinator.yaml`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			log, err := f.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			cfg, err := coordinator.Load(f.config)
+			if err != nil {
+				return badConfig(err)
+			}
+			from, err := os.Open(args[0])
+			if err != nil {
+				return fmt.Errorf("raft restore: %w", err)
+			}
+			defer from.Close()
+			done, err := coordinator.Restore(cfg, bufio.NewReader(from), log)
+			if err != nil {
+				return fmt.Errorf("raft restore: %s: %w", filepath.Base(args[0]), err)
+			}
+			w := cmd.OutOrStdout()
+			fmt.Fprintf(w, "restored %s, as of %s, into %s\n", count(int64(done.Nodes), "node"), done.SavedAt.Format(time.RFC3339), cfg.DataDir)
+			if done.Aside != "" {
+				fmt.Fprintf(w, "what was there is in %s\n", done.Aside)
+			}
+			if len(done.Members) > 0 {
+				fmt.Fprintf(w, "members: %s; start the others with an empty data_dir\n", strings.Join(done.Members, ", "))
+			}
+			return nil
+		},
+	}
+	f.register(cmd, "/etc/lifeboat/coordinator.yaml")
+	return cmd
+}
+
+func memberTable(members []*api.Member) table {
+	var t table
+	t.row("COORDINATOR", "ADDRESS", "ROLE", "LAG", "CLOCK", "VERSION")
+	for _, m := range members {
+		role, lag, clock := "follower", fmt.Sprint(m.GetLag()), "-"
+		if m.GetLeader() {
+			role = "leader"
+		}
+		if m.GetSkew() != nil {
+			clock = m.GetSkew().AsDuration().Round(time.Millisecond).String()
+		}
+		if !m.GetReached() {
+			role, lag = "away", "-"
+		}
+		t.row(m.GetName(), m.GetAddress(), role, lag, clock, dash(m.GetVersion()))
+	}
+	return t
+}
+
+type memberJSON struct {
+	Name    string   `json:"name"`
+	Address string   `json:"address"`
+	Leader  bool     `json:"leader"`
+	Reached bool     `json:"reached"`
+	Lag     uint64   `json:"lag"`
+	Skew    *float64 `json:"skew_seconds"`
+	Version string   `json:"version"`
+}
+
+func membersToJSON(members []*api.Member) []memberJSON {
+	all := make([]memberJSON, 0, len(members))
+	for _, m := range members {
+		all = append(all, memberJSON{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetReached(), m.GetLag(), api.Seconds(m.GetSkew()), m.GetVersion()})
+	}
+	return all
+}

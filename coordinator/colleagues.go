@@ -1,0 +1,100 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// colleagues are the other coordinators, for what goes beside raft: how far they are, and files that are too large for
+// its log.
+type colleagues struct {
+	identity *certs.Identity
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	ledger   *ledger
+
+	mu    sync.Mutex // guards conns
+	conns map[Peer]*grpc.ClientConn
+}
+
+// all are the members but this one, by raft's own account.
+func (c *colleagues) all() (others []Peer) {
+	for _, s := range c.ledger.servers() {
+		if s.ID == c.ledger.own {
+			continue
+		}
+		at := s.Address
+		if moved, err := c.ledger.ServerAddr(s.ID); err == nil {
+			at = moved
+		}
+		others = append(others, Peer{Name: string(s.ID), Address: string(at)})
+	}
+	return others
+}
+
+// ask is a client of one of them, and of nobody else at that address.
+func (c *colleagues) ask(p Peer) (api.CoordinationClient, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn := c.conns[p]
+	if conn == nil {
+		tls := c.identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator, Name: p.Name})
+		var err error
+		conn, err = grpc.NewClient("passthrough:///"+strings.ReplaceAll(p.Address, "%", "%25"),
+			grpc.WithTransportCredentials(credentials.NewTLS(tls)), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, "tcp", address) }))
+		if err != nil {
+			return nil, err
+		}
+		c.conns[p] = conn
+	}
+	return api.NewCoordinationClient(conn), nil
+}
+
+// Close hangs up.
+func (c *colleagues) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	clear(c.conns)
+	return errors.Join(errs...)
+}
+
+// positionPatience is how long the others may take to say how far they are: somebody looks at a screen meanwhile.
+const positionPatience = 500 * time.Millisecond
+
+// positions asks everybody at once. Who does not answer is not in it.
+func (c *colleagues) positions(ctx context.Context) map[string]*api.Position {
+	ctx, cancel := context.WithTimeout(ctx, positionPatience)
+	defer cancel()
+	var mu sync.Mutex
+	said := map[string]*api.Position{}
+	var wg sync.WaitGroup
+	for _, p := range c.all() {
+		wg.Go(func() {
+			client, err := c.ask(p)
+			if err != nil {
+				return
+			}
+			if at, err := client.GetPosition(ctx, &api.GetPositionRequest{}); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				said[p.Name] = at
+			}
+		})
+	}
+	wg.Wait()
+	return said
+}

@@ -1,0 +1,99 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// govern follows elections until ctx ends: whenever this coordinator is made the leader it takes over, and stops
+// answering for the fleet when it is no more.
+func (f *fleet) govern(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case leads := <-f.ledger.raft.LeaderCh():
+			f.ledger.office.quit() // raft tells the newest only: there may have been another leader meanwhile
+			if !leads {
+				f.log.Info("another coordinator is to lead")
+				continue
+			}
+			if err := f.ledger.catchUp(); err != nil {
+				if f.ledger.fsm.trouble() != nil {
+					return err
+				}
+				f.log.Info("the lead was lost before it was taken", "err", err)
+				continue
+			}
+			if err := f.takeOver(ctx); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
+				continue
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// takeOver begins to answer for the fleet, once all that was decided is applied. What only the last leader knew, from
+// heartbeats and reports, the nodes say again: nobody is lost before a full lease has passed under our eyes.
+func (f *fleet) takeOver(ctx context.Context) error {
+	now := time.Now()
+	var names []string
+	var refs []*manifestRef
+	f.ledger.view(func(m *machine) {
+		for name, n := range m.Nodes {
+			if n.State == Active || n.leaving() {
+				names = append(names, name)
+			}
+		}
+		refs = m.Manifests
+	})
+	f.tookOver.Store(&now)
+	f.leases.begin(names, now)
+	f.blocks.clear()
+	f.roster.clear()
+	if f.ledger.alone() {
+		f.manifests.prune(refs)
+		for _, ref := range f.manifests.load(refs) {
+			f.log.Warn("a manifest is missing: the blocks that it names as lost are answered as unknown", "node", ref.Node, "file", ref.File)
+		}
+	}
+	if err := f.startHosts(); err != nil {
+		return fmt.Errorf("take over: %w", err)
+	}
+	f.ledger.office.enter(context.WithoutCancel(ctx)) // resign ends it, and calls under way may end theirs
+	if !f.ledger.alone() {
+		f.log.Info("this coordinator leads", "term", f.ledger.raft.CurrentTerm(), "nodes", len(names))
+		f.compareMembers()
+	}
+	return nil
+}
+
+// resign lets another coordinator lead before this one stops: that takes milliseconds, and an election hundreds.
+func (f *fleet) resign() {
+	if f.ledger.alone() || !f.ledger.leads() {
+		return
+	}
+	if err := f.ledger.handOver(""); err != nil {
+		f.log.Warn("nobody took the lead from a coordinator that stops: the others hold an election", "err", err)
+	}
+}
+
+// compareMembers says when the list in the settings is not the list that votes: the next to read it would be misled.
+func (f *fleet) compareMembers() {
+	var members []string
+	for _, m := range f.ledger.servers() {
+		members = append(members, string(m.ID))
+	}
+	listed := namesOf(f.cfg.Peers)
+	slices.Sort(members)
+	slices.Sort(listed)
+	if !slices.Equal(members, listed) {
+		f.log.Warn("the members are not those in the settings: bring peers up to date, or use lifeboat raft add and remove",
+			"members", strings.Join(members, " "), "peers", strings.Join(listed, " "))
+	}
+}

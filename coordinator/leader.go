@@ -1,0 +1,211 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Why a coordinator that is one of several decides nothing.
+var (
+	// errFollows: nothing was done.
+	errFollows = errors.New("this coordinator does not lead")
+	// errDeposed: it may have been done all the same. Every command may be repeated: the second time changes nothing.
+	errDeposed = errors.New("another coordinator took the lead meanwhile")
+)
+
+// office is a coordinator's time as the leader, from when it has applied all that came before until it hears that it leads
+// no more.
+type office struct {
+	lease time.Duration // how long after a majority's word nobody else can have been elected
+
+	asking chan struct{} // holds one while the others are asked: who waits for it finds the answer
+
+	mu    sync.Mutex      // guards what follows
+	base  context.Context // of the term, and of one that is resumed
+	term  context.Context
+	leave context.CancelFunc
+	sure  time.Time // when a majority was last asked that then agreed
+}
+
+// enter begins a time as the leader.
+func (o *office) enter(ctx context.Context) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.base = ctx
+	o.term, o.leave = context.WithCancel(ctx)
+	o.sure = time.Time{}
+}
+
+// quit ends it, and with it all that is under way in its name. It returns what enter takes to resume it.
+func (o *office) quit() (base context.Context) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.leave == nil {
+		return nil
+	}
+	o.leave()
+	o.term, o.leave = nil, nil
+	return o.base
+}
+
+// now is the present time as the leader; nil: there is none.
+func (o *office) now() (term context.Context, sure bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.term == nil || o.term.Err() != nil {
+		return nil, false
+	}
+	return o.term, time.Since(o.sure) < o.lease
+}
+
+func (o *office) agreed(term context.Context, asked time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.term == term {
+		o.sure = asked
+	}
+}
+
+// lead returns the time as the leader in which a call may be answered: it ends when another may lead. A leader that was
+// cut off does not know that it was replaced, so it asks. Followers that heard from it let nobody else be elected for as
+// long as an election takes; for half of that their word need not be asked again.
+func (l *ledger) lead() (context.Context, error) {
+	term, sure := l.office.now()
+	if term == nil {
+		return nil, errFollows
+	}
+	if sure || l.alone() {
+		return term, nil
+	}
+	l.office.asking <- struct{}{}
+	defer func() { <-l.office.asking }()
+	switch now, sure := l.office.now(); {
+	case now != term:
+		return nil, errFollows
+	case sure:
+		return term, nil
+	}
+	asked := time.Now()
+	if err := l.raft.VerifyLeader().Error(); err != nil {
+		return nil, errFollows
+	}
+	l.office.agreed(term, asked)
+	if now, _ := l.office.now(); now != term {
+		return nil, errFollows
+	}
+	return term, nil
+}
+
+// verify says whether what is known here is the newest there is. A coordinator that is taking over has just made sure.
+func (l *ledger) verify() error {
+	if l.alone() {
+		return nil
+	}
+	if term, _ := l.office.now(); term == nil && l.leads() {
+		if err := l.raft.VerifyLeader().Error(); err != nil {
+			return errFollows
+		}
+		return nil
+	}
+	_, err := l.lead()
+	return err
+}
+
+// undecided says why a command was not decided.
+func (l *ledger) undecided(err error) error {
+	switch {
+	case l.alone():
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return errFollows
+	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown), errors.Is(err, raft.ErrAbortedByRestore):
+		return fmt.Errorf("%w (%w)", errDeposed, err)
+	}
+	return fmt.Errorf("%w (%w)", errNoLog, err)
+}
+
+// leader is who leads, as far as is known here.
+func (l *ledger) leader() (name, address string) {
+	at, id := l.raft.LeaderWithID()
+	if id == "" {
+		return "", ""
+	}
+	if known, err := l.ServerAddr(id); err == nil {
+		at = known
+	}
+	return string(id), string(at)
+}
+
+// handOver makes another coordinator the leader, the one named or the one that is furthest. It returns once somebody else
+// leads, or the time that an election takes has passed without.
+func (l *ledger) handOver(to string) error {
+	var at raft.ServerAddress
+	if to != "" {
+		var err error
+		if at, err = l.ServerAddr(raft.ServerID(to)); err != nil {
+			return err
+		}
+	}
+	base := l.office.quit() // from here on another may decide
+	var f raft.Future
+	if to == "" {
+		f = l.raft.LeadershipTransfer()
+	} else {
+		f = l.raft.LeadershipTransferToServer(raft.ServerID(to), at)
+	}
+	if err := f.Error(); err != nil {
+		if l.leads() && base != nil {
+			l.office.enter(base)
+		}
+		return fmt.Errorf("hand the lead over: %w", err)
+	}
+	return nil
+}
+
+// ServerAddr implements raft.ServerAddressProvider: what this coordinator's file says counts, so that one that moved is
+// found under its new address; for those that were added later, what they were added with.
+func (l *ledger) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	for _, p := range l.peers {
+		if p.Name == string(id) {
+			return raft.ServerAddress(p.Address), nil
+		}
+	}
+	for _, s := range l.servers() {
+		if s.ID == id {
+			return s.Address, nil
+		}
+	}
+	return "", fmt.Errorf("coordinator %s is no member", id)
+}
+
+// nameAt is who should be at an address.
+func (l *ledger) nameAt(address string) string {
+	for _, p := range l.peers {
+		if p.Address == address {
+			return p.Name
+		}
+	}
+	for _, s := range l.servers() {
+		if string(s.Address) == address {
+			return string(s.ID)
+		}
+	}
+	return ""
+}
+
+// servers are the members as raft has them.
+func (l *ledger) servers() []raft.Server {
+	r := l.started.Load()
+	if r == nil {
+		return nil
+	}
+	f := r.GetConfiguration()
+	if f.Error() != nil {
+		return nil
+	}
+	return f.Configuration().Servers
+}

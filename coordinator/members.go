@@ -1,0 +1,189 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// changePatience bounds one change of the members: the new one may have to be sent a snapshot first.
+const changePatience = 30 * time.Second
+
+// membersTo is every coordinator as people are told; nil where there is one alone.
+func (f *fleet) membersTo(ctx context.Context, version string) (members []*api.Member) {
+	if f.ledger.alone() {
+		return nil
+	}
+	leader, _ := f.ledger.leader()
+	applied, said := f.ledger.raft.AppliedIndex(), f.colleagues.positions(ctx)
+	for _, s := range f.ledger.servers() {
+		m := &api.Member{Name: string(s.ID), Address: string(s.Address), Leader: string(s.ID) == leader}
+		if at, err := f.ledger.ServerAddr(s.ID); err == nil {
+			m.Address = string(at)
+		}
+		switch at := said[m.Name]; {
+		case s.ID == f.ledger.own:
+			m.Reached, m.Version = true, version
+		case at != nil:
+			m.Reached, m.Version = true, at.Version
+			m.Lag = applied - min(applied, at.Applied)
+			m.Skew = durationpb.New(time.Until(at.Now.AsTime()))
+		}
+		members = append(members, m)
+	}
+	return members
+}
+
+// errAlone refuses what needs several coordinators.
+var errAlone = status.Error(codes.FailedPrecondition, "there is one coordinator only: set peers in its settings to have more")
+
+// TransferLeadership has another coordinator lead.
+func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeadershipRequest) (*api.TransferLeadershipReply, error) {
+	if s.ledger.alone() {
+		return nil, errAlone
+	}
+	if to := r.GetTo(); to != "" {
+		switch known := slices.ContainsFunc(s.ledger.servers(), func(m raft.Server) bool { return string(m.ID) == to }); {
+		case !known:
+			return nil, status.Errorf(codes.NotFound, "coordinator %q is no member: lifeboat raft members lists those that are", to)
+		case to == s.cfg.Name:
+			return &api.TransferLeadershipReply{Leader: to}, nil
+		}
+	}
+	if err := s.ledger.handOver(r.GetTo()); err != nil {
+		return nil, status.Errorf(codes.Aborted, "%v: %s leads still", err, s.cfg.Name)
+	}
+	leader := s.successor(ctx)
+	s.log.Info("the lead was handed over", "to", leader)
+	return &api.TransferLeadershipReply{Leader: leader}, nil
+}
+
+// successor waits for the new leader's first word; empty: it has not come in time.
+func (f *fleet) successor(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*f.cfg.Election)
+	defer cancel()
+	look := time.NewTicker(f.cfg.Election / 100)
+	defer look.Stop()
+	for {
+		if name, _ := f.ledger.leader(); name != "" && name != f.cfg.Name {
+			return name
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return ""
+		}
+	}
+}
+
+// ChangeMembers removes and adds coordinators one at a time, each agreed on by those there are at that moment: first those
+// that go, because a dead one makes every vote harder.
+func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersRequest) (*api.ChangeMembersReply, error) {
+	if s.ledger.alone() {
+		return nil, errAlone
+	}
+	were := s.ledger.servers()
+	will, err := membersAfter(were, r)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(will, func(m raft.Server) bool { return m.ID == s.ledger.own }) {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s leads now: lifeboat raft transfer, then remove it", s.cfg.Name)
+	}
+	for _, m := range were {
+		if !slices.ContainsFunc(will, func(w raft.Server) bool { return w.ID == m.ID }) {
+			if err := s.ledger.raft.RemoveServer(m.ID, 0, changePatience).Error(); err != nil {
+				return nil, unchanged("remove", m, err)
+			}
+			s.log.Warn("a coordinator was removed", "name", string(m.ID), "address", string(m.Address))
+		}
+	}
+	for _, m := range will {
+		if !slices.Contains(were, m) {
+			if err := s.ledger.raft.AddVoter(m.ID, m.Address, 0, changePatience).Error(); err != nil {
+				return nil, unchanged("add", m, err)
+			}
+			s.log.Warn("a coordinator was added", "name", string(m.ID), "address", string(m.Address))
+		}
+	}
+	return &api.ChangeMembersReply{Members: s.membersTo(ctx, s.version)}, nil
+}
+
+func unchanged(what string, m raft.Server, err error) error {
+	if errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) || errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		return overtaken{errDeposed}
+	}
+	return status.Errorf(codes.Aborted, "%s coordinator %s at %s: %v: lifeboat raft members shows what was done", what, m.ID, m.Address, err)
+}
+
+// membersAfter is what a change would come to, or why it is refused.
+func membersAfter(were []raft.Server, r *api.ChangeMembersRequest) ([]raft.Server, error) {
+	will := slices.Clone(were)
+	for _, name := range r.GetRemove() {
+		will = slices.DeleteFunc(will, func(m raft.Server) bool { return string(m.ID) == name })
+	}
+	for _, m := range r.GetAdd() {
+		if err := (certs.Name{Role: certs.RoleCoordinator, Name: m.GetName()}).Check(); err != nil {
+			return nil, fault("coordinator %q: %v", m.GetName(), err)
+		}
+		if host, port, ok := strings.Cut(m.GetAddress(), ":"); !ok || host == "" || port == "" {
+			return nil, fault("coordinator %s: address %q: must be host:port, as agents reach it", m.Name, m.GetAddress())
+		}
+		will = slices.DeleteFunc(will, func(w raft.Server) bool { return string(w.ID) == m.Name })
+		if i := slices.IndexFunc(will, func(w raft.Server) bool { return string(w.Address) == m.Address }); i >= 0 {
+			return nil, fault("coordinator %s: address %s is %s's", m.Name, m.Address, will[i].ID)
+		}
+		will = append(will, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(m.Name), Address: raft.ServerAddress(m.Address)})
+	}
+	switch n := len(will); {
+	case n == 0:
+		return nil, status.Error(codes.FailedPrecondition, "that would leave no coordinator")
+	case n%2 == 0:
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"that would leave %d coordinators: %[1]d survive no more failures than %d, and more may fail: change an even number at once, or replace one", n, n-1)
+	case n > mostPeers:
+		return nil, status.Errorf(codes.FailedPrecondition, "that would make %d coordinators: at most %d, every decision waits for more than half of them", n, mostPeers)
+	}
+	return will, nil
+}
+
+// SaveSnapshot sends the machine as it is now, after everything that was decided before the call.
+func (s *operator) SaveSnapshot(_ *api.SaveSnapshotRequest, stream grpc.ServerStreamingServer[api.SaveSnapshotReply]) error {
+	if err := s.ledger.raft.Barrier(changePatience).Error(); err != nil {
+		return asStatus(s.ledger.undecided(err))
+	}
+	if err := s.ledger.fsm.trouble(); err != nil {
+		return status.Error(codes.DataLoss, err.Error())
+	}
+	var frozen *machine
+	s.ledger.view(func(m *machine) { frozen = m.freeze() })
+	return writeSnapshot(frozen, &parts{stream})
+}
+
+type parts struct {
+	stream grpc.ServerStreamingServer[api.SaveSnapshotReply]
+}
+
+func (p *parts) Write(b []byte) (int, error) {
+	for part := range slices.Chunk(b, manifestPart) {
+		if err := p.stream.Send(&api.SaveSnapshotReply{Data: part}); err != nil {
+			return 0, fmt.Errorf("send the snapshot: %w", err)
+		}
+	}
+	return len(b), nil
+}
+
+var _ io.Writer = (*parts)(nil)

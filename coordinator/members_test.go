@@ -1,0 +1,185 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+func TestMembersAfter(t *testing.T) {
+	were := configurationOf(peersNamed(3)).Servers
+	add := func(i ...int) (all []*api.NewMember) {
+		for _, n := range i {
+			all = append(all, &api.NewMember{Name: fmt.Sprintf("c%d", n), Address: fmt.Sprintf("10.0.0.%d:7411", n)})
+		}
+		return all
+	}
+	for _, s := range []struct {
+		name string
+		r    *api.ChangeMembersRequest
+		want string // names, or words of the refusal
+	}{
+		{"two more", &api.ChangeMembersRequest{Add: add(4, 5)}, "c1 c2 c3 c4 c5"},
+		{"one replaced", &api.ChangeMembersRequest{Add: add(4), Remove: []string{"c2"}}, "c1 c3 c4"},
+		{"two fewer", &api.ChangeMembersRequest{Remove: []string{"c2", "c3"}}, "c1"},
+		{"done already", &api.ChangeMembersRequest{Add: add(3), Remove: []string{"c9"}}, "c1 c2 c3"},
+		{"moved", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c3", Address: "10.0.0.33:7411"}}}, "c1 c2 c3"},
+		{"one more", &api.ChangeMembersRequest{Add: add(4)}, "4 survive no more failures than 3"},
+		{"one fewer", &api.ChangeMembersRequest{Remove: []string{"c1"}}, "2 survive no more failures than 1"},
+		{"nobody", &api.ChangeMembersRequest{Remove: []string{"c1", "c2", "c3"}}, "no coordinator"},
+		{"too many", &api.ChangeMembersRequest{Add: add(4, 5, 6, 7, 8, 9)}, "at most 7"},
+		{"another's address", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c4", Address: "10.0.0.1:7411"}}}, "is c1's"},
+		{"no address", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c4", Address: "c4"}}}, "must be host:port"},
+		{"no name", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c/4", Address: "c4:1"}}}, "name must be"},
+	} {
+		will, err := membersAfter(were, s.r)
+		got := fmt.Sprint(err)
+		if err == nil {
+			var names []string
+			for _, m := range will {
+				names = append(names, string(m.ID))
+			}
+			got = strings.Join(names, " ")
+		}
+		if err == nil && got != s.want || !strings.Contains(got, s.want) {
+			t.Errorf("%s: got %s, want %s", s.name, got, s.want)
+		}
+	}
+}
+
+func peersNamed(n int) (peers []Peer) {
+	for i := range n {
+		peers = append(peers, Peer{fmt.Sprintf("c%d", i+1), fmt.Sprintf("10.0.0.%d:7411", i+1)})
+	}
+	return peers
+}
+
+// A coordinator that was alone brings its fleet along when it is given peers, if nothing can outvote it; and it does not
+// forget the others when they are left out of its settings.
+func TestFromOneToThree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+		l := openTestLedger(t, dir, log)
+		if _, err := l.do(registration("a")); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		open := func(own string) (*ledger, error) {
+			id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: own})
+			return openLedger(ledgerConfig{dir: dir, own: own, peers: peersNamed(3), election: time.Second, log: log, streams: newStreams(id, own+":1", nowhere)})
+		}
+		if _, err := open("c2"); err == nil || !strings.Contains(err.Error(), "put this coordinator first") {
+			t.Errorf("got %v, want to be told to put it first", err)
+		}
+		l, err := open("c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(l.servers()); got != 3 {
+			t.Errorf("got %d members, want 3", got)
+		}
+		l.view(func(m *machine) {
+			if m.Nodes["a"].State != Active {
+				t.Errorf("the node is not in the log that was brought along: %v", m.Nodes)
+			}
+		})
+		if _, err := l.lead(); err == nil {
+			t.Error("it answers for the fleet, alone of three")
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tryLedger(t, dir, log); err == nil || !strings.Contains(err.Error(), "the log of 3 coordinators") {
+			t.Errorf("got %v, want to be told of the others", err)
+		}
+	})
+}
+
+func nowhere(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+
+func TestSnapshotComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+		l := openTestLedger(t, dir, log)
+		for i := range 20 {
+			if _, err := l.do(registration(fmt.Sprintf("n%d", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var file bytes.Buffer
+		var want string
+		l.view(func(m *machine) {
+			want = written(t, m)
+			if err := writeSnapshot(m, &file); err != nil {
+				t.Fatal(err)
+			}
+		})
+		cfg := Default()
+		cfg.DataDir = dir
+		if _, err := Restore(cfg, bytes.NewReader(file.Bytes()), log); err == nil || !strings.Contains(err.Error(), "another process") {
+			t.Errorf("got %v, want a word about the process that runs", err)
+		}
+		if _, err := l.do(registration("later")); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		done, err := Restore(cfg, bytes.NewReader(file.Bytes()), log)
+		if err != nil || done.Nodes != 20 {
+			t.Fatalf("got %+v (%v), want 20 nodes", done, err)
+		}
+		if _, err := os.Stat(filepath.Join(done.Aside, "raft.db")); err != nil {
+			t.Errorf("what was there is not aside: %v", err)
+		}
+		for range 2 {
+			l = openTestLedger(t, dir, log)
+			l.view(func(m *machine) {
+				if got := written(t, m); got != want {
+					t.Error("what came back is not what was saved")
+				}
+			})
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func FuzzReadSnapshot(f *testing.F) {
+	var file bytes.Buffer
+	m := newMachine()
+	m.apply(command{Version: 1, At: t0, Do: doRegister, Nodes: []string{"a"}, Facts: &facts{Incarnation: "i", PeerAddress: "a:1"}})
+	if err := writeSnapshot(m, &file); err != nil {
+		f.Fatal(err)
+	}
+	whole := file.Bytes()
+	f.Add(whole)
+	f.Add(whole[:len(whole)-1])
+	f.Add(append(bytes.Clone(whole), ' '))
+	f.Add([]byte(`{"lifeboat":"snapshot","version":99}` + "\n"))
+	f.Add([]byte("{}\n{}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, _, err := readSnapshot(bytes.NewReader(b))
+		if (err == nil) != (got != nil) {
+			t.Errorf("got %v and %v", got, err)
+		}
+	})
+}
+
+var _ raft.ServerAddressProvider = (*ledger)(nil)

@@ -1,0 +1,144 @@
+package coordinator
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// saved is a snapshot in a file of its own: one line that says what it is, and the machine.
+type saved struct {
+	Lifeboat string    `json:"lifeboat"`
+	Version  int       `json:"version"` // of the commands that it came about by
+	SavedAt  time.Time `json:"saved_at"`
+	Bytes    int       `json:"bytes"`
+	CRC32C   uint32    `json:"crc32c"`
+}
+
+const (
+	savedKind = "snapshot"
+	// maxSnapshot is far above a machine of 100,000 nodes.
+	maxSnapshot = 1 << 30
+)
+
+func writeSnapshot(m *machine, to io.Writer) error {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	head, err := json.Marshal(saved{savedKind, commandVersion, time.Now().UTC().Round(0), len(body), crc32.Checksum(body, castagnoli)})
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	_, err = to.Write(append(append(head, '\n'), body...))
+	return err
+}
+
+// readSnapshot accepts a whole snapshot and nothing else.
+func readSnapshot(from io.Reader) (*machine, saved, error) {
+	all, err := io.ReadAll(io.LimitReader(from, maxSnapshot+1))
+	if err != nil {
+		return nil, saved{}, err
+	}
+	line, body, whole := bytes.Cut(all, []byte("\n"))
+	var head saved
+	switch err := json.Unmarshal(line, &head); {
+	case len(all) > maxSnapshot:
+		return nil, head, fmt.Errorf("larger than %d bytes", maxSnapshot)
+	case err != nil || !whole || head.Lifeboat != savedKind:
+		return nil, head, errors.New("not a snapshot of lifeboat raft snapshot")
+	case head.Version > commandVersion:
+		return nil, head, fmt.Errorf("of version %d, this lifeboat reads up to %d: restore it with the lifeboat that saved it", head.Version, commandVersion)
+	case len(body) != head.Bytes:
+		return nil, head, fmt.Errorf("cut short: it has %d bytes of %d", len(body), head.Bytes)
+	case crc32.Checksum(body, castagnoli) != head.CRC32C:
+		return nil, head, errors.New("damaged: its checksum is another")
+	}
+	m, err := thaw(body)
+	return m, head, err
+}
+
+// Restored says what Restore has done.
+type Restored struct {
+	SavedAt time.Time
+	Nodes   int
+	Members []string // empty: this coordinator alone
+	Aside   string   // where what was there before is now; empty: nothing was
+}
+
+// Restore makes data_dir begin with what a snapshot says, with the members that the settings name. What was there is put
+// aside, not removed. Nothing may run on data_dir meanwhile.
+func Restore(cfg Config, from io.Reader, log *slog.Logger) (done Restored, err error) {
+	m, head, err := readSnapshot(from)
+	if err != nil {
+		return Restored{}, fmt.Errorf("snapshot: %w", err)
+	}
+	done = Restored{SavedAt: head.SavedAt, Nodes: len(m.Nodes), Members: namesOf(cfg.Peers)}
+	if own, ok := cfg.own(); ok && own != cfg.Peers[0] {
+		return Restored{}, fmt.Errorf("restore on %s, the first of peers, with data_dir of the others empty: they join it", cfg.Peers[0].Name)
+	}
+	if err := makeDir(cfg.DataDir); err != nil {
+		return Restored{}, fmt.Errorf("data_dir: %w", err)
+	}
+	if done.Aside, err = putAside(cfg.DataDir); err != nil {
+		return Restored{}, err
+	}
+	store, err := openRaftStore(filepath.Join(cfg.DataDir, "raft.db"), log)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapshotsKept, newRaftLog(log))
+	if err != nil {
+		return Restored{}, err
+	}
+	members := raft.Configuration{Servers: []raft.Server{{ID: voter, Address: voter}}}
+	if len(cfg.Peers) > 0 {
+		members = configurationOf(cfg.Peers)
+	}
+	_, nowhere := raft.NewInmemTransport(voter)
+	sink, err := snapshots.Create(raft.SnapshotVersionMax, 1, 1, members, 1, nowhere)
+	if err != nil {
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	if err := (frozen{m}).Persist(sink); err != nil {
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
+	return done, store.SetUint64([]byte("CurrentTerm"), 1) // raft's own key: what a log begins with
+}
+
+// putAside moves the log and its snapshots out of the way. Manifests stay: the log that comes says which count.
+func putAside(dir string) (aside string, err error) {
+	if _, err := os.Stat(filepath.Join(dir, "raft.db")); errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	store, err := openRaftStore(filepath.Join(dir, "raft.db"), slog.New(slog.DiscardHandler))
+	if errors.Is(err, errInUse) {
+		return "", err
+	}
+	if err == nil {
+		if err := store.Close(); err != nil {
+			return "", fmt.Errorf("restore: %w", err)
+		}
+	}
+	// A log that cannot be read is put aside as well: that may be why there is a restore.
+	aside = filepath.Join(dir, "before-restore-"+time.Now().UTC().Format("20060102T150405Z"))
+	if err := os.Mkdir(aside, 0o700); err != nil {
+		return "", fmt.Errorf("restore: %w", err)
+	}
+	for _, name := range []string{"raft.db", "snapshots"} {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("restore: %w", err)
+		}
+	}
+	return aside, syncDir(dir)
+}

@@ -1,0 +1,290 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// A manifest may have a million entries: too many for raft's log, which every coordinator keeps in memory while it passes.
+// So its file goes ahead. More than half of the coordinators have it on their disks before the log refers to it, and who
+// missed it fetches it.
+const (
+	manifestPart = 256 << 10
+	// maxManifest is above a manifest of maxEntries entries of usual names.
+	maxManifest = 4 << 30
+
+	// sharePatience bounds the handing over of one manifest; the node that says goodbye then tries again.
+	sharePatience = 15 * time.Second
+
+	// missPace is how often a manifest that nobody had is asked for again, and lookPace how often all is gone through.
+	missPace = time.Second
+	lookPace = time.Minute
+
+	// strayAge is how old a manifest that the log does not refer to must be to count as a crash's leftover: it may be on its
+	// way into the log, and the log on its way here.
+	strayAge = time.Hour
+)
+
+// share hands a manifest over to enough others that any leader has it, or can fetch it.
+func (f *fleet) share(ctx context.Context, file string) error {
+	others := f.colleagues.all()
+	need := (len(others) + 1) / 2
+	if need == 0 {
+		return nil
+	}
+	var hands sync.WaitGroup
+	defer hands.Wait()
+	ctx, cancel := context.WithTimeout(ctx, sharePatience)
+	defer cancel() // the rest fetch it when they hear of it
+	done := make(chan error, len(others))
+	for _, p := range others {
+		hands.Go(func() { done <- f.hand(ctx, p, file) })
+	}
+	var errs []error
+	for range others {
+		err := <-done
+		if err == nil {
+			if need--; need == 0 {
+				return nil
+			}
+			continue
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("too few coordinators have the manifest: %w", errors.Join(errs...))
+}
+
+func (f *fleet) hand(ctx context.Context, to Peer, file string) error {
+	client, err := f.colleagues.ask(to)
+	if err != nil {
+		return err
+	}
+	from, err := f.manifests.root.Open(file)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	stream, err := client.KeepManifest(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", to.Name, err)
+	}
+	if err := sendFile(file, from, stream.Send); err != nil && !errors.Is(err, io.EOF) { // EOF: the reply says why
+		return fmt.Errorf("%s: %w", to.Name, err)
+	}
+	if _, err := stream.CloseAndRecv(); err != nil {
+		return fmt.Errorf("%s: %w", to.Name, err)
+	}
+	return nil
+}
+
+func sendFile(name string, from io.Reader, send func(*api.ManifestPart) error) error {
+	if err := send(&api.ManifestPart{File: name}); err != nil {
+		return err
+	}
+	buf := make([]byte, manifestPart)
+	for {
+		n, err := io.ReadFull(from, buf)
+		if n > 0 {
+			if err := send(&api.ManifestPart{Data: buf[:n]}); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// keepManifests fetches what the log refers to and is not here, and reads what is new, so that a coordinator that takes
+// over knows what is lost. It ends with ctx.
+func (f *fleet) keepManifests(ctx context.Context) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	var told int
+	for {
+		news := f.ledger.fsm.coming()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+		var refs []*manifestRef
+		f.ledger.view(func(m *machine) { refs = m.Manifests })
+		var missed int
+		var why error
+		for _, ref := range f.manifests.load(refs) {
+			if err := f.fetch(ctx, ref.File); err != nil {
+				missed, why = missed+1, err
+			}
+		}
+		if missed != told && ctx.Err() == nil {
+			if told = missed; missed > 0 {
+				f.log.Warn("manifests are missing here: the blocks that they name as lost are answered as unknown", "files", missed, "err", why)
+			}
+		}
+		if missed > 0 {
+			pause.Reset(missPace)
+			continue
+		}
+		f.manifests.load(refs)
+		f.manifests.pruneStray(refs)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-news:
+			pause.Reset(missPace) // a zone that leaves says many goodbyes
+		case <-time.After(lookPace):
+			pause.Reset(0)
+		}
+	}
+}
+
+// fetch gets a manifest from whoever has it.
+func (f *fleet) fetch(ctx context.Context, file string) error {
+	ctx, cancel := context.WithTimeout(ctx, sharePatience)
+	defer cancel()
+	var errs []error
+	for _, p := range f.colleagues.all() {
+		client, err := f.colleagues.ask(p)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		stream, err := client.FetchManifest(ctx, &api.FetchManifestRequest{File: file})
+		if err == nil {
+			if _, err = stream.Recv(); err == nil { // the name
+				err = f.manifests.take(file, func() ([]byte, error) {
+					part, err := stream.Recv()
+					return part.GetData(), err
+				})
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", p.Name, err))
+	}
+	return errors.Join(errs...)
+}
+
+// take writes a file that comes in parts, durably and whole or not at all. An io.EOF ends it.
+func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
+	partial := "partial-" + strings.ToLower(rand.Text()) + "-" + name // it may come twice at once
+	file, err := m.root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close(), m.root.Remove(partial))
+		}
+	}()
+	for size := 0; ; {
+		data, err := next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if size += len(data); size > maxManifest {
+			return fmt.Errorf("manifest %s: is larger than %d bytes", name, maxManifest)
+		}
+		if _, err := file.Write(data); err != nil {
+			return err
+		}
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := m.root.Rename(partial, name); err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), syncDir(m.root.Name()))
+}
+
+// pruneStray removes what nothing has referred to for long.
+func (m *manifests) pruneStray(refs []*manifestRef) {
+	named := make(map[string]bool, len(refs))
+	for _, ref := range refs {
+		named[ref.File] = true
+	}
+	entries, err := fs.ReadDir(m.root.FS(), ".")
+	if err != nil {
+		m.log.Warn("the manifests cannot be listed", "err", err)
+		return
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && !named[e.Name()] && time.Since(info.ModTime()) > strayAge {
+			m.remove(e.Name())
+		}
+	}
+}
+
+// coordination is what the other coordinators call.
+type coordination struct {
+	api.UnimplementedCoordinationServer
+	*fleet
+	version string
+}
+
+func (s *coordination) GetPosition(context.Context, *api.GetPositionRequest) (*api.Position, error) {
+	return &api.Position{Applied: s.ledger.raft.AppliedIndex(), Version: s.version, Now: timestamppb.Now()}, nil
+}
+
+func (s *coordination) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart, api.KeepManifestReply]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	if err := checkManifestFile(first.File); err != nil {
+		return err
+	}
+	err = s.manifests.take(first.File, func() ([]byte, error) {
+		part, err := stream.Recv()
+		return part.GetData(), err
+	})
+	if err != nil {
+		return status.Errorf(codes.Unavailable, "keep manifest %s: %v", first.File, err)
+	}
+	return stream.SendAndClose(&api.KeepManifestReply{})
+}
+
+func (s *coordination) FetchManifest(r *api.FetchManifestRequest, stream grpc.ServerStreamingServer[api.ManifestPart]) error {
+	if err := checkManifestFile(r.GetFile()); err != nil {
+		return err
+	}
+	from, err := s.manifests.root.Open(r.File)
+	if err != nil {
+		return status.Errorf(codes.NotFound, "manifest %s is not here: %v", r.File, err)
+	}
+	defer from.Close()
+	return sendFile(r.File, from, stream.Send)
+}
+
+// checkManifestFile lets no name through that manifests would not give a file.
+func checkManifestFile(name string) error {
+	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, "partial-") || !strings.HasSuffix(name, ".jsonl") || len(name) > maxText {
+		return fault("%q is no name of a manifest", name)
+	}
+	return nil
+}

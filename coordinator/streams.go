@@ -1,0 +1,173 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// raftProtocol is what a connection that carries raft says in its handshake (RFC 7301). It comes in at the same port as
+// everybody's calls: one address to configure, one hole in the firewall.
+const raftProtocol = "lifeboat-raft/1"
+
+// streams are raft's connections to the other coordinators, both ways proven by certificates of role coordinator.
+type streams struct {
+	identity *certs.Identity
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	own      raftAddress
+	nameAt   func(address string) string // who should be there; "": not known
+
+	waiting chan net.Conn
+	closed  chan struct{}
+
+	mu   sync.Mutex // guards open
+	open map[*stream]bool
+}
+
+// raftAddress is how raft names this coordinator to the others.
+type raftAddress string
+
+func (a raftAddress) Network() string { return "tcp" }
+func (a raftAddress) String() string  { return string(a) }
+
+func newStreams(id *certs.Identity, own string, dial func(ctx context.Context, network, address string) (net.Conn, error)) *streams {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return &streams{
+		identity: id, dial: dial, own: raftAddress(own), nameAt: func(string) string { return "" },
+		waiting: make(chan net.Conn), closed: make(chan struct{}), open: map[*stream]bool{},
+	}
+}
+
+// Dial implements raft.StreamLayer. It asks for the coordinator that should be there by name: two addresses that lead to
+// one coordinator would give it two votes.
+func (s *streams) Dial(address raft.ServerAddress, patience time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	go func() {
+		select {
+		case <-s.closed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	raw, err := s.dial(ctx, "tcp", string(address))
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, s.identity.Client([]string{raftProtocol}, certs.Name{Role: certs.RoleCoordinator, Name: s.nameAt(string(address))}))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("coordinator %s: %w", address, err), raw.Close())
+	}
+	if conn.ConnectionState().NegotiatedProtocol != raftProtocol {
+		return nil, errors.Join(fmt.Errorf("coordinator %s runs alone: give it the list of peers", address), conn.Close())
+	}
+	return s.keep(conn)
+}
+
+// take is given a connection that came in.
+func (s *streams) take(conn net.Conn) {
+	kept, err := s.keep(conn)
+	if err != nil {
+		return
+	}
+	select {
+	case s.waiting <- kept:
+	case <-s.closed:
+	}
+}
+
+// keep notes a connection, so that Close ends it: raft's transport leaves those alone that it was called on.
+func (s *streams) keep(conn net.Conn) (net.Conn, error) {
+	k := &stream{Conn: conn, of: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
+	s.open[k] = true
+	return k, nil
+}
+
+// Accept implements net.Listener.
+func (s *streams) Accept() (net.Conn, error) {
+	select {
+	case conn := <-s.waiting:
+		return conn, nil
+	case <-s.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener, and ends every connection.
+func (s *streams) Close() error {
+	s.mu.Lock()
+	open := s.open
+	s.open = nil
+	s.mu.Unlock()
+	if open == nil {
+		return nil
+	}
+	close(s.closed)
+	for k := range open {
+		k.Conn.Close()
+	}
+	return nil
+}
+
+// Addr implements net.Listener.
+func (s *streams) Addr() net.Addr { return s.own }
+
+type stream struct {
+	net.Conn
+	of *streams
+}
+
+func (k *stream) Close() error {
+	k.of.mu.Lock()
+	delete(k.of.open, k)
+	k.of.mu.Unlock()
+	return k.Conn.Close()
+}
+
+// doors shakes hands with whoever calls, and leads those who speak raft to the streams.
+type doors struct {
+	credentials.TransportCredentials
+	streams *streams // nil: this coordinator is alone
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := d.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	said, ok := info.(credentials.TLSInfo)
+	if !ok || said.State.NegotiatedProtocol != raftProtocol {
+		return conn, info, nil
+	}
+	name, err := certs.PeerName(said.State)
+	if err != nil || name.Role != certs.RoleCoordinator || d.streams == nil {
+		return nil, nil, errors.Join(fmt.Errorf("%q may not speak raft", name), err, conn.Close())
+	}
+	if err := conn.SetDeadline(time.Time{}); err != nil { // the handshake's
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	d.streams.take(conn)
+	return nil, nil, credentials.ErrConnDispatched
+}
+
+// Clone implements credentials.TransportCredentials.
+func (d doors) Clone() credentials.TransportCredentials {
+	return doors{d.TransportCredentials.Clone(), d.streams}
+}
