@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/disks/sickfs"
 )
 
 // onImages runs a test on a fresh ext4 and a fresh XFS.
@@ -198,26 +200,26 @@ func TestVanishedMount(t *testing.T) {
 
 // A device that fails below the file system: its image lies on a sick file system.
 func TestSickDevice(t *testing.T) {
-	for ill, row := range map[string]struct {
+	for ill, row := range map[sickfs.Ailment]struct {
 		health Health
 		why    string
 	}{
-		errs:  {ReadWriteFailure, "input/output error"},
-		hangs: {IOHang, "under way"},
+		sickfs.Errs:  {ReadWriteFailure, "input/output error"},
+		sickfs.Hangs: {IOHang, "under way"},
 	} {
 		for _, fs := range []string{"ext4", "xfs"} {
-			t.Run(ill+" below "+fs, func(t *testing.T) {
+			t.Run(string(ill)+" below "+fs, func(t *testing.T) {
 				t.Parallel()
 				dir, s := mountSick(t)
 				i := mountFile(t, filepath.Join(dir, "image"), fs)
-				t.Cleanup(s.heal) // before it is unmounted
+				t.Cleanup(s.Heal) // before it is unmounted
 				m := watchReal(t, i.dir)
 				m.await(t, i.dir, Healthy, "", 2*every)
-				s.fall(ill)
+				s.Fall(ill)
 				m.await(t, i.dir, row.health, row.why, 2*every+slack)
 				m.holdsNoMore(t)
-				s.heal()
-				if ill == hangs {
+				s.Heal()
+				if ill == sickfs.Hangs {
 					m.await(t, i.dir, Healthy, "", 10*every)
 				}
 			})

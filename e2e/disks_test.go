@@ -48,7 +48,7 @@ func (n *node) disk(path, health string) func() error {
 
 // A full disk is told as full and takes nothing, until there is room again.
 func TestFullDiskTakesNothing(t *testing.T) {
-	disk := mountImage(t) // before the fleet, which is gone when it is unmounted
+	disk := mountImage(t, "ext4") // before the fleet, which is gone when it is unmounted
 	f := newFleet(t)
 	a := f.agent("host-a", probeEvery)
 	b := f.agent("host-b", probeEvery, "data_dir: "+disk.dir+"/data", "receive: {reserve_bytes: 1MiB}",
@@ -89,7 +89,7 @@ func TestFullDiskTakesNothing(t *testing.T) {
 // A file system that is frozen hangs whoever writes to it. The agent says so, beats on, and leaves in time: what lies on
 // the other disk is carried, and what lies on the frozen one is named as lost, as a whole: nobody has read its names.
 func TestFrozenDiskDelaysNobody(t *testing.T) {
-	disk := mountImage(t) // before the fleet, which is gone when it is unmounted
+	disk := mountImage(t, "ext4") // before the fleet, which is gone when it is unmounted
 	f := newFleet(t)
 	frozen := disk.dir + "/cache"
 	a, b := f.agent("host-a"), f.agent("host-b", probeEvery)
@@ -197,33 +197,37 @@ func TestOperatorEvacuatesADisk(t *testing.T) {
 	a.verb("disk", "evacuate", a.cache(), "--cancel").exits(3)
 }
 
-// image is a small ext4 on a loop device.
+// image is a small file system on a loop device.
 type image struct {
-	t           *testing.T
-	dir, device string
+	t               *testing.T
+	fs, dir, device string
 }
 
 // mountImage makes one, and takes all of it back when the test ends.
-func mountImage(t *testing.T) *image {
+func mountImage(t *testing.T, fs string, mkfs ...string) *image {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root mounts file systems")
 	}
-	for _, tool := range []string{"mkfs.ext4", "losetup"} {
+	for _, tool := range []string{"mkfs." + fs, "losetup"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("%s is not installed", tool)
 		}
 	}
-	i := &image{t: t, dir: t.TempDir()}
+	i := &image{t: t, fs: fs, dir: t.TempDir()}
 	file := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(file, 64<<20); err != nil {
+	size := int64(64 << 20)
+	if fs == "xfs" {
+		size = 320 << 20 // mkfs.xfs makes nothing below 300 MiB
+	}
+	if err := os.Truncate(file, size); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mkfs.ext4", "-q", file).CombinedOutput(); err != nil {
-		t.Skipf("mkfs.ext4: %v: %s", err, out)
+	if out, err := exec.Command("mkfs."+fs, append(mkfs, "-q", file)...).CombinedOutput(); err != nil {
+		t.Skipf("mkfs.%s: %v: %s", fs, err, out)
 	}
 	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
@@ -231,12 +235,14 @@ func mountImage(t *testing.T) *image {
 	}
 	i.device = strings.TrimSpace(string(out))
 	t.Cleanup(func() { i.bounded("detach", exec.Command("losetup", "-d", i.device).Run) })
-	if err := unix.Mount(i.device, i.dir, "ext4", 0, ""); err != nil {
-		t.Skipf("mount ext4: %v", err)
+	if err := i.mount(); err != nil {
+		t.Skipf("mount %s: %v", fs, err)
 	}
 	t.Cleanup(func() { i.bounded("unmount", func() error { return unix.Unmount(i.dir, unix.MNT_DETACH) }) })
 	return i
 }
+
+func (i *image) mount() error { return unix.Mount(i.device, i.dir, i.fs, 0, "") }
 
 // bounded gives up on work that a disk holds: no test may hang the machine.
 func (i *image) bounded(what string, work func() error) {
