@@ -17,7 +17,7 @@ const (
 	SourceRehearsal = "simulate" // somebody on this host rehearses a notice
 )
 
-// Cloud tells whether a source's word is a cloud's, which may leave a notice standing that came to nothing.
+// fromCloud tells whether a source's word is a cloud's, which may leave a notice standing that came to nothing.
 func fromCloud(source string) bool {
 	return source == SourceEC2 || source == SourceGCE || source == SourceAzure
 }
