@@ -133,6 +133,7 @@ type RegisterReply struct {
 	// The node's place in the coordinator's own numbering.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Pace          *Pace  `protobuf:"bytes,2,opt,name=pace,proto3" json:"pace,omitempty"`
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"` // as in HeartbeatReply
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +182,13 @@ func (x *RegisterReply) GetPace() *Pace {
 	return nil
 }
 
+func (x *RegisterReply) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
 // Pace is how often the coordinator wants to hear from this node.
 type Pace struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -188,9 +196,12 @@ type Pace struct {
 	Lease    *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// Within which a full report of blocks may begin, at a moment that each node draws: a coordinator that has just taken
 	// over hears everybody, and not all at once. Absent: at once.
-	ReportWithin  *durationpb.Duration `protobuf:"bytes,3,opt,name=report_within,json=reportWithin,proto3" json:"report_within,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ReportWithin *durationpb.Duration `protobuf:"bytes,3,opt,name=report_within,json=reportWithin,proto3" json:"report_within,omitempty"`
+	// Within which a node that loses sight of the coordinator may come back, at a moment that each draws: a fleet that comes
+	// back all at once is a fleet of handshakes. A node under notice does not wait. Absent: at once.
+	ReconnectWithin *durationpb.Duration `protobuf:"bytes,4,opt,name=reconnect_within,json=reconnectWithin,proto3" json:"reconnect_within,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Pace) Reset() {
@@ -244,6 +255,13 @@ func (x *Pace) GetReportWithin() *durationpb.Duration {
 	return nil
 }
 
+func (x *Pace) GetReconnectWithin() *durationpb.Duration {
+	if x != nil {
+		return x.ReconnectWithin
+	}
+	return nil
+}
+
 // Status is soft: the coordinator keeps the newest in memory and nothing of it is logged.
 type Status struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -254,6 +272,8 @@ type Status struct {
 	RoomBytes     int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`    // what this node would take from a leaving peer now
 	HeldBlocks    int64                  `protobuf:"varint,6,opt,name=held_blocks,json=heldBlocks,proto3" json:"held_blocks,omitempty"` // blocks that landed here from others
 	HeldBytes     int64                  `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
+	Workloads     []*Workload            `protobuf:"bytes,8,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	ClockAhead    *durationpb.Duration   `protobuf:"bytes,9,opt,name=clock_ahead,json=clockAhead,proto3" json:"clock_ahead,omitempty"` // how far the node's clock is ahead of the coordinator's; absent: not measured
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,6 +357,182 @@ func (x *Status) GetHeldBytes() int64 {
 	return 0
 }
 
+func (x *Status) GetWorkloads() []*Workload {
+	if x != nil {
+		return x.Workloads
+	}
+	return nil
+}
+
+func (x *Status) GetClockAhead() *durationpb.Duration {
+	if x != nil {
+		return x.ClockAhead
+	}
+	return nil
+}
+
+// Workload is a local process or engine that a node which leaves tells, waits for and stops.
+type Workload struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`            // unit, pid_file, match, exec
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`          // RUNNING, TOLD, STOPPING, DONE, KILLED; UNKNOWN, which is not "done"
+	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`          // for how long it has been in this state
+	Processes     int64                  `protobuf:"varint,5,opt,name=processes,proto3" json:"processes,omitempty"` // that are there now
+	Executors     []*Executor            `protobuf:"bytes,6,rep,name=executors,proto3" json:"executors,omitempty"`
+	Apps          []string               `protobuf:"bytes,7,rep,name=apps,proto3" json:"apps,omitempty"`        // that run in it, or ran while this agent looked
+	Trouble       string                 `protobuf:"bytes,8,opt,name=trouble,proto3" json:"trouble,omitempty"`  // empty: well
+	Awaited       bool                   `protobuf:"varint,9,opt,name=awaited,proto3" json:"awaited,omitempty"` // a node that leaves stays until it is done, while there is time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Workload) Reset() {
+	*x = Workload{}
+	mi := &file_lifeboat_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Workload) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Workload) ProtoMessage() {}
+
+func (x *Workload) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Workload.ProtoReflect.Descriptor instead.
+func (*Workload) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Workload) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Workload) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Workload) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Workload) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Workload) GetProcesses() int64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *Workload) GetExecutors() []*Executor {
+	if x != nil {
+		return x.Executors
+	}
+	return nil
+}
+
+func (x *Workload) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *Workload) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *Workload) GetAwaited() bool {
+	if x != nil {
+		return x.Awaited
+	}
+	return false
+}
+
+// Executor is what an app knows a part of a workload as.
+type Executor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Executor) Reset() {
+	*x = Executor{}
+	mi := &file_lifeboat_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Executor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Executor) ProtoMessage() {}
+
+func (x *Executor) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Executor.ProtoReflect.Descriptor instead.
+func (*Executor) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Executor) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *Executor) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 type Notice struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incident      string                 `protobuf:"bytes,1,opt,name=incident,proto3" json:"incident,omitempty"`
@@ -351,7 +547,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -363,7 +559,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -376,7 +572,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{4}
+	return file_lifeboat_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Notice) GetIncident() string {
@@ -438,7 +634,7 @@ type DrainProgress struct {
 
 func (x *DrainProgress) Reset() {
 	*x = DrainProgress{}
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +646,7 @@ func (x *DrainProgress) String() string {
 func (*DrainProgress) ProtoMessage() {}
 
 func (x *DrainProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +659,7 @@ func (x *DrainProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainProgress.ProtoReflect.Descriptor instead.
 func (*DrainProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{5}
+	return file_lifeboat_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DrainProgress) GetPhase() string {
@@ -541,7 +737,7 @@ type PeerProgress struct {
 
 func (x *PeerProgress) Reset() {
 	*x = PeerProgress{}
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +749,7 @@ func (x *PeerProgress) String() string {
 func (*PeerProgress) ProtoMessage() {}
 
 func (x *PeerProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +762,7 @@ func (x *PeerProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerProgress.ProtoReflect.Descriptor instead.
 func (*PeerProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{6}
+	return file_lifeboat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PeerProgress) GetNode() string {
@@ -627,7 +823,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +835,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +848,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{7}
+	return file_lifeboat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Disk) GetPath() string {
@@ -814,7 +1010,7 @@ type StoreInfo struct {
 
 func (x *StoreInfo) Reset() {
 	*x = StoreInfo{}
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +1022,7 @@ func (x *StoreInfo) String() string {
 func (*StoreInfo) ProtoMessage() {}
 
 func (x *StoreInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +1035,7 @@ func (x *StoreInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreInfo.ProtoReflect.Descriptor instead.
 func (*StoreInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{8}
+	return file_lifeboat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StoreInfo) GetName() string {
@@ -885,7 +1081,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +1093,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1106,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{9}
+	return file_lifeboat_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HeartbeatRequest) GetNode() string {
@@ -949,19 +1145,23 @@ func (x *HeartbeatRequest) GetSequence() uint64 {
 }
 
 type HeartbeatReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Register      bool                   `protobuf:"varint,1,opt,name=register,proto3" json:"register,omitempty"` // the coordinator does not know this node: register, then report all blocks
-	Pace          *Pace                  `protobuf:"bytes,2,opt,name=pace,proto3" json:"pace,omitempty"`
-	Directive     *Directive             `protobuf:"bytes,3,opt,name=directive,proto3" json:"directive,omitempty"` // absent: nothing is wished of this node
-	PeersVersion  uint64                 `protobuf:"varint,4,opt,name=peers_version,json=peersVersion,proto3" json:"peers_version,omitempty"`
-	Peers         []*Peer                `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"` // empty when peers_version is what the agent has
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Register     bool                   `protobuf:"varint,1,opt,name=register,proto3" json:"register,omitempty"` // the coordinator does not know this node: register, then report all blocks
+	Pace         *Pace                  `protobuf:"bytes,2,opt,name=pace,proto3" json:"pace,omitempty"`
+	Directive    *Directive             `protobuf:"bytes,3,opt,name=directive,proto3" json:"directive,omitempty"` // absent: nothing is wished of this node
+	PeersVersion uint64                 `protobuf:"varint,4,opt,name=peers_version,json=peersVersion,proto3" json:"peers_version,omitempty"`
+	Peers        []*Peer                `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"` // empty when peers_version is what the agent has
+	// Of the leader that says this. A reply of a lower term than one that was heard before is a deposed leader's, and is
+	// worth nothing.
+	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	Now           *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"` // the coordinator's clock, for measuring how far apart the two are and nothing else
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1173,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1186,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{10}
+	return file_lifeboat_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HeartbeatReply) GetRegister() bool {
@@ -1024,20 +1224,37 @@ func (x *HeartbeatReply) GetPeers() []*Peer {
 	return nil
 }
 
+func (x *HeartbeatReply) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
 // Directive is the coordinator's standing wish for a node. It is repeated in every reply until it no longer holds, so
 // a lost reply or a restart on either side loses nothing.
 type Directive struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Decommission  string                 `protobuf:"bytes,1,opt,name=decommission,proto3" json:"decommission,omitempty"` // the id of the decommission: the same id is the same wish
-	Remaining     *durationpb.Duration   `protobuf:"bytes,2,opt,name=remaining,proto3" json:"remaining,omitempty"`       // absent: no time limit
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Decommission string                 `protobuf:"bytes,1,opt,name=decommission,proto3" json:"decommission,omitempty"` // the id of the decommission: the same id is the same wish
+	Remaining    *durationpb.Duration   `protobuf:"bytes,2,opt,name=remaining,proto3" json:"remaining,omitempty"`       // absent: no time limit
+	Reason       string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Apps that ran here and still run elsewhere. A node that leaves for no notice's sake stays until there are none, while
+	// there is time: they may want what it serves. At most 64 are named.
+	Apps          []string `protobuf:"bytes,4,rep,name=apps,proto3" json:"apps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Directive) Reset() {
 	*x = Directive{}
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1266,7 @@ func (x *Directive) String() string {
 func (*Directive) ProtoMessage() {}
 
 func (x *Directive) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1279,7 @@ func (x *Directive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directive.ProtoReflect.Descriptor instead.
 func (*Directive) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{11}
+	return file_lifeboat_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Directive) GetDecommission() string {
@@ -1086,6 +1303,13 @@ func (x *Directive) GetReason() string {
 	return ""
 }
 
+func (x *Directive) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
 // Peer is another node that may take blocks.
 type Peer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1100,7 +1324,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1336,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1349,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{12}
+	return file_lifeboat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Peer) GetNode() string {
@@ -1175,7 +1399,7 @@ type WorkerDecommissionRequest struct {
 
 func (x *WorkerDecommissionRequest) Reset() {
 	*x = WorkerDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1411,7 @@ func (x *WorkerDecommissionRequest) String() string {
 func (*WorkerDecommissionRequest) ProtoMessage() {}
 
 func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1424,7 @@ func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{13}
+	return file_lifeboat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WorkerDecommissionRequest) GetNode() string {
@@ -1239,7 +1463,7 @@ type WorkerDecommissionReply struct {
 
 func (x *WorkerDecommissionReply) Reset() {
 	*x = WorkerDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1251,7 +1475,7 @@ func (x *WorkerDecommissionReply) String() string {
 func (*WorkerDecommissionReply) ProtoMessage() {}
 
 func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1264,7 +1488,7 @@ func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{14}
+	return file_lifeboat_proto_rawDescGZIP(), []int{16}
 }
 
 type WithdrawDecommissionRequest struct {
@@ -1279,7 +1503,7 @@ type WithdrawDecommissionRequest struct {
 
 func (x *WithdrawDecommissionRequest) Reset() {
 	*x = WithdrawDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1515,7 @@ func (x *WithdrawDecommissionRequest) String() string {
 func (*WithdrawDecommissionRequest) ProtoMessage() {}
 
 func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1528,7 @@ func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{15}
+	return file_lifeboat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WithdrawDecommissionRequest) GetNode() string {
@@ -1343,7 +1567,7 @@ type WithdrawDecommissionReply struct {
 
 func (x *WithdrawDecommissionReply) Reset() {
 	*x = WithdrawDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1579,7 @@ func (x *WithdrawDecommissionReply) String() string {
 func (*WithdrawDecommissionReply) ProtoMessage() {}
 
 func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1592,7 @@ func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{16}
+	return file_lifeboat_proto_rawDescGZIP(), []int{18}
 }
 
 type ReportUnavailableRequest struct {
@@ -1381,7 +1605,7 @@ type ReportUnavailableRequest struct {
 
 func (x *ReportUnavailableRequest) Reset() {
 	*x = ReportUnavailableRequest{}
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1617,7 @@ func (x *ReportUnavailableRequest) String() string {
 func (*ReportUnavailableRequest) ProtoMessage() {}
 
 func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1630,7 @@ func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableRequest.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{17}
+	return file_lifeboat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportUnavailableRequest) GetNode() string {
@@ -1431,7 +1655,7 @@ type ReportUnavailableReply struct {
 
 func (x *ReportUnavailableReply) Reset() {
 	*x = ReportUnavailableReply{}
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1667,7 @@ func (x *ReportUnavailableReply) String() string {
 func (*ReportUnavailableReply) ProtoMessage() {}
 
 func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1680,7 @@ func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableReply.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{18}
+	return file_lifeboat_proto_rawDescGZIP(), []int{20}
 }
 
 type ReportBlocksRequest struct {
@@ -1472,7 +1696,7 @@ type ReportBlocksRequest struct {
 
 func (x *ReportBlocksRequest) Reset() {
 	*x = ReportBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1708,7 @@ func (x *ReportBlocksRequest) String() string {
 func (*ReportBlocksRequest) ProtoMessage() {}
 
 func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1721,7 @@ func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ReportBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{19}
+	return file_lifeboat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportBlocksRequest) GetNode() string {
@@ -1543,7 +1767,7 @@ type ReportBlocksReply struct {
 
 func (x *ReportBlocksReply) Reset() {
 	*x = ReportBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1779,7 @@ func (x *ReportBlocksReply) String() string {
 func (*ReportBlocksReply) ProtoMessage() {}
 
 func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1792,7 @@ func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksReply.ProtoReflect.Descriptor instead.
 func (*ReportBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{20}
+	return file_lifeboat_proto_rawDescGZIP(), []int{22}
 }
 
 type HeldBlock struct {
@@ -1582,7 +1806,7 @@ type HeldBlock struct {
 
 func (x *HeldBlock) Reset() {
 	*x = HeldBlock{}
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1818,7 @@ func (x *HeldBlock) String() string {
 func (*HeldBlock) ProtoMessage() {}
 
 func (x *HeldBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1607,7 +1831,7 @@ func (x *HeldBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBlock.ProtoReflect.Descriptor instead.
 func (*HeldBlock) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{21}
+	return file_lifeboat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HeldBlock) GetId() string {
@@ -1641,7 +1865,7 @@ type GoodbyeRequest struct {
 
 func (x *GoodbyeRequest) Reset() {
 	*x = GoodbyeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1877,7 @@ func (x *GoodbyeRequest) String() string {
 func (*GoodbyeRequest) ProtoMessage() {}
 
 func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1890,7 @@ func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeRequest.ProtoReflect.Descriptor instead.
 func (*GoodbyeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{22}
+	return file_lifeboat_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GoodbyeRequest) GetSummary() *ManifestSummary {
@@ -1691,7 +1915,7 @@ type GoodbyeReply struct {
 
 func (x *GoodbyeReply) Reset() {
 	*x = GoodbyeReply{}
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1927,7 @@ func (x *GoodbyeReply) String() string {
 func (*GoodbyeReply) ProtoMessage() {}
 
 func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1940,7 @@ func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeReply.ProtoReflect.Descriptor instead.
 func (*GoodbyeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{23}
+	return file_lifeboat_proto_rawDescGZIP(), []int{25}
 }
 
 type ManifestSummary struct {
@@ -1740,7 +1964,7 @@ type ManifestSummary struct {
 
 func (x *ManifestSummary) Reset() {
 	*x = ManifestSummary{}
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1976,7 @@ func (x *ManifestSummary) String() string {
 func (*ManifestSummary) ProtoMessage() {}
 
 func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1989,7 @@ func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestSummary.ProtoReflect.Descriptor instead.
 func (*ManifestSummary) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{24}
+	return file_lifeboat_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ManifestSummary) GetNode() string {
@@ -1869,7 +2093,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1881,7 +2105,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1894,7 +2118,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{25}
+	return file_lifeboat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Count) GetBlocks() int64 {
@@ -1924,7 +2148,7 @@ type ManifestEntry struct {
 
 func (x *ManifestEntry) Reset() {
 	*x = ManifestEntry{}
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2160,7 @@ func (x *ManifestEntry) String() string {
 func (*ManifestEntry) ProtoMessage() {}
 
 func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2173,7 @@ func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestEntry.ProtoReflect.Descriptor instead.
 func (*ManifestEntry) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{26}
+	return file_lifeboat_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ManifestEntry) GetId() string {
@@ -1996,7 +2220,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2232,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2245,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{27}
+	return file_lifeboat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LocateRequest) GetId() string {
@@ -2044,7 +2268,7 @@ type LocateReply struct {
 
 func (x *LocateReply) Reset() {
 	*x = LocateReply{}
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2280,7 @@ func (x *LocateReply) String() string {
 func (*LocateReply) ProtoMessage() {}
 
 func (x *LocateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2293,7 @@ func (x *LocateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateReply.ProtoReflect.Descriptor instead.
 func (*LocateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{28}
+	return file_lifeboat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LocateReply) GetState() string {
@@ -2103,7 +2327,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2339,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2352,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{29}
+	return file_lifeboat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Holder) GetNode() string {
@@ -2153,7 +2377,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2389,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2402,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{30}
+	return file_lifeboat_proto_rawDescGZIP(), []int{32}
 }
 
 type ListNodesReply struct {
@@ -2190,7 +2414,7 @@ type ListNodesReply struct {
 
 func (x *ListNodesReply) Reset() {
 	*x = ListNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2426,7 @@ func (x *ListNodesReply) String() string {
 func (*ListNodesReply) ProtoMessage() {}
 
 func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2439,7 @@ func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesReply.ProtoReflect.Descriptor instead.
 func (*ListNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{31}
+	return file_lifeboat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListNodesReply) GetNodes() []*Node {
@@ -2234,7 +2458,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2246,7 +2470,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2259,7 +2483,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{32}
+	return file_lifeboat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetNodeRequest) GetNode() string {
@@ -2290,14 +2514,16 @@ type Node struct {
 	Remaining     *durationpb.Duration   `protobuf:"bytes,17,opt,name=remaining,proto3" json:"remaining,omitempty"`
 	LastHeartbeat *durationpb.Duration   `protobuf:"bytes,18,opt,name=last_heartbeat,json=lastHeartbeat,proto3" json:"last_heartbeat,omitempty"` // its age; absent: never since the coordinator started
 	Status        *Status                `protobuf:"bytes,19,opt,name=status,proto3" json:"status,omitempty"`
-	Manifest      *ManifestSummary       `protobuf:"bytes,20,opt,name=manifest,proto3" json:"manifest,omitempty"` // of the last decommission, once it ended
+	Manifest      *ManifestSummary       `protobuf:"bytes,20,opt,name=manifest,proto3" json:"manifest,omitempty"`                 // of the last decommission, once it ended
+	WaitsFor      []string               `protobuf:"bytes,21,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // while it leaves: what keeps it from being done, as "workload spark-worker", "app app-1"
+	Suspect       *durationpb.Duration   `protobuf:"bytes,22,opt,name=suspect,proto3" json:"suspect,omitempty"`                   // for how long it has been silent too long to be trusted; absent: it is not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2535,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2548,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{33}
+	return file_lifeboat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Node) GetName() string {
@@ -2465,19 +2691,34 @@ func (x *Node) GetManifest() *ManifestSummary {
 	return nil
 }
 
+func (x *Node) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+func (x *Node) GetSuspect() *durationpb.Duration {
+	if x != nil {
+		return x.Suspect
+	}
+	return nil
+}
+
 type DecommissionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Timeout       *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"` // absent: the coordinator's default; negative: without limit
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	LeavingOnly   bool                   `protobuf:"varint,4,opt,name=leaving_only,json=leavingOnly,proto3" json:"leaving_only,omitempty"` // nodes that are not leaving already stay as they are
+	state         protoimpl.MessageState          `protogen:"open.v1"`
+	Nodes         []string                        `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Timeout       *durationpb.Duration            `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"` // absent: the coordinator's default; negative: without limit
+	Reason        string                          `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	LeavingOnly   bool                            `protobuf:"varint,4,opt,name=leaving_only,json=leavingOnly,proto3" json:"leaving_only,omitempty"`                                                 // nodes that are not leaving already stay as they are
+	Timeouts      map[string]*durationpb.Duration `protobuf:"bytes,5,rep,name=timeouts,proto3" json:"timeouts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single nodes among them, rather than timeout
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DecommissionRequest) Reset() {
 	*x = DecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2730,7 @@ func (x *DecommissionRequest) String() string {
 func (*DecommissionRequest) ProtoMessage() {}
 
 func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2743,7 @@ func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{34}
+	return file_lifeboat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DecommissionRequest) GetNodes() []string {
@@ -2533,6 +2774,13 @@ func (x *DecommissionRequest) GetLeavingOnly() bool {
 	return false
 }
 
+func (x *DecommissionRequest) GetTimeouts() map[string]*durationpb.Duration {
+	if x != nil {
+		return x.Timeouts
+	}
+	return nil
+}
+
 type DecommissionReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -2542,7 +2790,7 @@ type DecommissionReply struct {
 
 func (x *DecommissionReply) Reset() {
 	*x = DecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2802,7 @@ func (x *DecommissionReply) String() string {
 func (*DecommissionReply) ProtoMessage() {}
 
 func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2815,7 @@ func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionReply.ProtoReflect.Descriptor instead.
 func (*DecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{35}
+	return file_lifeboat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DecommissionReply) GetNodes() []*Node {
@@ -2580,13 +2828,14 @@ func (x *DecommissionReply) GetNodes() []*Node {
 type RecommissionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RecommissionRequest) Reset() {
 	*x = RecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2847,7 @@ func (x *RecommissionRequest) String() string {
 func (*RecommissionRequest) ProtoMessage() {}
 
 func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2860,7 @@ func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionRequest.ProtoReflect.Descriptor instead.
 func (*RecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{36}
+	return file_lifeboat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RecommissionRequest) GetNodes() []string {
@@ -2619,6 +2868,13 @@ func (x *RecommissionRequest) GetNodes() []string {
 		return x.Nodes
 	}
 	return nil
+}
+
+func (x *RecommissionRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type RecommissionReply struct {
@@ -2630,7 +2886,7 @@ type RecommissionReply struct {
 
 func (x *RecommissionReply) Reset() {
 	*x = RecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2898,7 @@ func (x *RecommissionReply) String() string {
 func (*RecommissionReply) ProtoMessage() {}
 
 func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2911,7 @@ func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionReply.ProtoReflect.Descriptor instead.
 func (*RecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{37}
+	return file_lifeboat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RecommissionReply) GetNodes() []*Node {
@@ -2669,13 +2925,14 @@ type RefreshNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Graceful      bool                   `protobuf:"varint,1,opt,name=graceful,proto3" json:"graceful,omitempty"` // let excluded nodes drain; else they are decommissioned at once
 	Timeout       *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`    // of hosts without one of their own; absent: the coordinator's default; negative: without limit
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2687,7 +2944,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2700,7 +2957,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+	return file_lifeboat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -2717,6 +2974,13 @@ func (x *RefreshNodesRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *RefreshNodesRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type RefreshNodesReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hosts         *HostLists             `protobuf:"bytes,1,opt,name=hosts,proto3" json:"hosts,omitempty"`
@@ -2728,7 +2992,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2740,7 +3004,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2753,7 +3017,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+	return file_lifeboat_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -2787,7 +3051,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +3063,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +3076,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+	return file_lifeboat_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -2845,7 +3109,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +3121,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +3134,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+	return file_lifeboat_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -2931,7 +3195,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3207,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3220,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+	return file_lifeboat_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -2975,7 +3239,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3251,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3264,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+	return file_lifeboat_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -3023,7 +3287,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3299,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3312,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+	return file_lifeboat_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -3095,7 +3359,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3371,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3384,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+	return file_lifeboat_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -3132,15 +3396,19 @@ func (x *GetManifestRequest) GetNode() string {
 
 type EventsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`   // only events with a greater index
-	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"` // stay, and send what happens
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`                          // only events with a greater index
+	Follow        bool                   `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`                        // stay, and send what happens
+	AfterTerm     uint64                 `protobuf:"varint,3,opt,name=after_term,json=afterTerm,proto3" json:"after_term,omitempty"` // with after: the place of the last event that was seen; 0: not known
+	AfterSoft     uint64                 `protobuf:"varint,4,opt,name=after_soft,json=afterSoft,proto3" json:"after_soft,omitempty"`
+	Types         []string               `protobuf:"bytes,5,rep,name=types,proto3" json:"types,omitempty"` // only these; none: all
+	Node          string                 `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`   // only this one's; empty: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3420,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3433,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -3182,20 +3450,53 @@ func (x *EventsRequest) GetFollow() bool {
 	return false
 }
 
+func (x *EventsRequest) GetAfterTerm() uint64 {
+	if x != nil {
+		return x.AfterTerm
+	}
+	return 0
+}
+
+func (x *EventsRequest) GetAfterSoft() uint64 {
+	if x != nil {
+		return x.AfterSoft
+	}
+	return 0
+}
+
+func (x *EventsRequest) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *EventsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 type Event struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
-	Data          map[string]string      `protobuf:"bytes,5,rep,name=data,proto3" json:"data,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Index uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Time  *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Type  string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Node  string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	Data  map[string]string      `protobuf:"bytes,5,rep,name=data,proto3" json:"data,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The place of an event is (term, index, soft), and events come in that order. The term is of the leader that decided
+	// it. Soft is 0 for what is in the log: all leaders tell it alike. What only one leader knows (blocks that moved, a node
+	// that is suspect) is counted by soft behind the index of the last event in the log, and not told again by the next.
+	Term          uint64 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	Soft          uint64 `protobuf:"varint,7,opt,name=soft,proto3" json:"soft,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3508,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3521,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+	return file_lifeboat_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -3258,6 +3559,20 @@ func (x *Event) GetData() map[string]string {
 	return nil
 }
 
+func (x *Event) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Event) GetSoft() uint64 {
+	if x != nil {
+		return x.Soft
+	}
+	return 0
+}
+
 type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OfLeader      bool                   `protobuf:"varint,1,opt,name=of_leader,json=ofLeader,proto3" json:"of_leader,omitempty"` // ask the leader, rather than whoever is asked
@@ -3267,7 +3582,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3594,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3607,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{48}
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -3317,13 +3632,17 @@ type CoordinatorStatus struct {
 	LeaderAddress string                 `protobuf:"bytes,11,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
 	Term          uint64                 `protobuf:"varint,12,opt,name=term,proto3" json:"term,omitempty"`
 	Members       []*Member              `protobuf:"bytes,13,rep,name=members,proto3" json:"members,omitempty"` // empty: there is one coordinator only
+	Brakes        []*Brake               `protobuf:"bytes,14,rep,name=brakes,proto3" json:"brakes,omitempty"`   // that hold now
+	Suspects      int64                  `protobuf:"varint,15,opt,name=suspects,proto3" json:"suspects,omitempty"`
+	Subscribers   int64                  `protobuf:"varint,16,opt,name=subscribers,proto3" json:"subscribers,omitempty"`                    // who follow events of this coordinator
+	ClocksApart   int64                  `protobuf:"varint,17,opt,name=clocks_apart,json=clocksApart,proto3" json:"clocks_apart,omitempty"` // nodes whose clock is more than a second off
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3654,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3667,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{49}
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -3442,6 +3761,421 @@ func (x *CoordinatorStatus) GetMembers() []*Member {
 	return nil
 }
 
+func (x *CoordinatorStatus) GetBrakes() []*Brake {
+	if x != nil {
+		return x.Brakes
+	}
+	return nil
+}
+
+func (x *CoordinatorStatus) GetSuspects() int64 {
+	if x != nil {
+		return x.Suspects
+	}
+	return 0
+}
+
+func (x *CoordinatorStatus) GetSubscribers() int64 {
+	if x != nil {
+		return x.Subscribers
+	}
+	return 0
+}
+
+func (x *CoordinatorStatus) GetClocksApart() int64 {
+	if x != nil {
+		return x.ClocksApart
+	}
+	return 0
+}
+
+// Brake holds the nodes of a part of the fleet as suspects, rather than losing them: too many fell silent at once, and
+// that is more often the network's doing, or the coordinator's, than theirs.
+type Brake struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"` // fleet, pool or zone
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`   // of the pool or zone
+	Suspects      int64                  `protobuf:"varint,3,opt,name=suspects,proto3" json:"suspects,omitempty"`
+	Nodes         int64                  `protobuf:"varint,4,opt,name=nodes,proto3" json:"nodes,omitempty"` // of the scope, leavers not counted
+	Age           *durationpb.Duration   `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Brake) Reset() {
+	*x = Brake{}
+	mi := &file_lifeboat_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Brake) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Brake) ProtoMessage() {}
+
+func (x *Brake) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Brake.ProtoReflect.Descriptor instead.
+func (*Brake) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Brake) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Brake) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Brake) GetSuspects() int64 {
+	if x != nil {
+		return x.Suspects
+	}
+	return 0
+}
+
+func (x *Brake) GetNodes() int64 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *Brake) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+type ReleaseBrakeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseBrakeRequest) Reset() {
+	*x = ReleaseBrakeRequest{}
+	mi := &file_lifeboat_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseBrakeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseBrakeRequest) ProtoMessage() {}
+
+func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ReleaseBrakeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ReleaseBrakeReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"` // that are lost now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseBrakeReply) Reset() {
+	*x = ReleaseBrakeReply{}
+	mi := &file_lifeboat_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseBrakeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseBrakeReply) ProtoMessage() {}
+
+func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
+func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ReleaseBrakeReply) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type ListAuditRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"` // only records with a greater index
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`    // only what was asked of this node; empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditRequest) Reset() {
+	*x = ListAuditRequest{}
+	mi := &file_lifeboat_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditRequest) ProtoMessage() {}
+
+func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
+func (*ListAuditRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ListAuditRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *ListAuditRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type ListAuditReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Records       []*AuditRecord         `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAuditReply) Reset() {
+	*x = ListAuditReply{}
+	mi := &file_lifeboat_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAuditReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAuditReply) ProtoMessage() {}
+
+func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
+func (*ListAuditReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ListAuditReply) GetRecords() []*AuditRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+// AuditRecord is one thing that somebody asked for.
+type AuditRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Who           string                 `protobuf:"bytes,3,opt,name=who,proto3" json:"who,omitempty"`     // the name in the certificate, as operator:alice
+	From          string                 `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`   // the address it came from
+	Asked         string                 `protobuf:"bytes,5,opt,name=asked,proto3" json:"asked,omitempty"` // decommission, recommission, refresh-nodes, raft add, ...
+	Nodes         []string               `protobuf:"bytes,6,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                                                                           // as given
+	Detail        map[string]string      `protobuf:"bytes,8,rep,name=detail,proto3" json:"detail,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // timeout, lists, ...
+	Outcome       string                 `protobuf:"bytes,9,opt,name=outcome,proto3" json:"outcome,omitempty"`                                                                         // done, or why it was refused
+	FirstEvent    uint64                 `protobuf:"varint,10,opt,name=first_event,json=firstEvent,proto3" json:"first_event,omitempty"`                                               // the events it led to; 0: none
+	LastEvent     uint64                 `protobuf:"varint,11,opt,name=last_event,json=lastEvent,proto3" json:"last_event,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_lifeboat_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *AuditRecord) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetWho() string {
+	if x != nil {
+		return x.Who
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetAsked() string {
+	if x != nil {
+		return x.Asked
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetDetail() map[string]string {
+	if x != nil {
+		return x.Detail
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetFirstEvent() uint64 {
+	if x != nil {
+		return x.FirstEvent
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetLastEvent() uint64 {
+	if x != nil {
+		return x.LastEvent
+	}
+	return 0
+}
+
 // Member is one coordinator of several.
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3451,14 +4185,15 @@ type Member struct {
 	Reached       bool                   `protobuf:"varint,4,opt,name=reached,proto3" json:"reached,omitempty"` // it answered just now; what follows is known of those that did
 	Lag           uint64                 `protobuf:"varint,5,opt,name=lag,proto3" json:"lag,omitempty"`         // entries that the one who was asked has decided, and the member has not applied
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	Skew          *durationpb.Duration   `protobuf:"bytes,7,opt,name=skew,proto3" json:"skew,omitempty"` // how far its clock is ahead
+	Skew          *durationpb.Duration   `protobuf:"bytes,7,opt,name=skew,proto3" json:"skew,omitempty"`        // how far its clock is ahead
+	Leaving       bool                   `protobuf:"varint,8,opt,name=leaving,proto3" json:"leaving,omitempty"` // its machine is going, so it should not lead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3470,7 +4205,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3483,7 +4218,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Member) GetName() string {
@@ -3535,6 +4270,13 @@ func (x *Member) GetSkew() *durationpb.Duration {
 	return nil
 }
 
+func (x *Member) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
 // NotLeader goes with a refusal (UNAVAILABLE) of a coordinator that does not lead, as a detail of its status. Nothing
 // was done, or asking again does no harm: ask the leader.
 type NotLeader struct {
@@ -3547,7 +4289,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +4301,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +4314,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -3593,13 +4335,14 @@ type ChangeMembersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Add           []*NewMember           `protobuf:"bytes,1,rep,name=add,proto3" json:"add,omitempty"`
 	Remove        []string               `protobuf:"bytes,2,rep,name=remove,proto3" json:"remove,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3611,7 +4354,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3624,7 +4367,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -3641,6 +4384,13 @@ func (x *ChangeMembersRequest) GetRemove() []string {
 	return nil
 }
 
+func (x *ChangeMembersRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type NewMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // as in its certificate
@@ -3651,7 +4401,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +4413,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +4426,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *NewMember) GetName() string {
@@ -3702,7 +4452,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3714,7 +4464,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3727,7 +4477,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -3740,13 +4490,14 @@ func (x *ChangeMembersReply) GetMembers() []*Member {
 type TransferLeadershipRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"` // empty: to the one that is furthest
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +4509,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,12 +4522,19 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
 	if x != nil {
 		return x.To
+	}
+	return ""
+}
+
+func (x *TransferLeadershipRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
 	}
 	return ""
 }
@@ -3790,7 +4548,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +4560,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +4573,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -3833,7 +4591,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3845,7 +4603,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3858,7 +4616,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 type SaveSnapshotReply struct {
@@ -3870,7 +4628,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3882,7 +4640,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3895,7 +4653,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -3913,7 +4671,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3925,7 +4683,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3938,7 +4696,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 type Position struct {
@@ -3946,13 +4704,15 @@ type Position struct {
 	Applied       uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
 	Version       string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
+	HttpAddress   string                 `protobuf:"bytes,4,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"` // where it serves pages
+	Leaving       bool                   `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`                           // its machine is going
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4724,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4737,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -4001,6 +4761,20 @@ func (x *Position) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Position) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *Position) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
 type ManifestPart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	File          string                 `protobuf:"bytes,1,opt,name=file,proto3" json:"file,omitempty"` // on the first message only
@@ -4011,7 +4785,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4023,7 +4797,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4036,7 +4810,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -4061,7 +4835,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4847,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4860,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 type FetchManifestRequest struct {
@@ -4098,7 +4872,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4884,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4897,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -4143,7 +4917,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4929,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4942,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -4194,7 +4968,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4206,7 +4980,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4219,7 +4993,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -4239,7 +5013,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4251,7 +5025,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4264,7 +5038,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -4291,7 +5065,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +5077,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4316,7 +5090,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -4341,7 +5115,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4353,7 +5127,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4366,7 +5140,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 type AgentStatus struct {
@@ -4394,7 +5168,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4406,7 +5180,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4419,7 +5193,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -4555,7 +5329,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4567,7 +5341,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4580,7 +5354,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -4631,7 +5405,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4643,7 +5417,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4656,7 +5430,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -4704,7 +5478,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4716,7 +5490,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4729,7 +5503,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -4802,7 +5576,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4814,7 +5588,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4827,7 +5601,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ActionState) GetName() string {
@@ -4877,7 +5651,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4889,7 +5663,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4902,7 +5676,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -4949,7 +5723,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5735,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5748,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -5042,7 +5816,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5054,7 +5828,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5067,7 +5841,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -5087,7 +5861,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5099,7 +5873,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5112,7 +5886,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -5142,14 +5916,16 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04pool\x18\x05 \x01(\tR\x04pool\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12+\n" +
 	"\x06status\x18\a \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12\x1a\n" +
-	"\bsequence\x18\b \x01(\x04R\bsequence\"O\n" +
+	"\bsequence\x18\b \x01(\x04R\bsequence\"c\n" +
 	"\rRegisterReply\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12%\n" +
-	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\"\xae\x01\n" +
+	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xf4\x01\n" +
 	"\x04Pace\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
-	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\"\x9f\x02\n" +
+	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\x90\x03\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -5160,7 +5936,23 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vheld_blocks\x18\x06 \x01(\x03R\n" +
 	"heldBlocks\x12\x1d\n" +
 	"\n" +
-	"held_bytes\x18\a \x01(\x03R\theldBytes\"\xb9\x01\n" +
+	"held_bytes\x18\a \x01(\x03R\theldBytes\x123\n" +
+	"\tworkloads\x18\b \x03(\v2\x15.lifeboat.v1.WorkloadR\tworkloads\x12:\n" +
+	"\vclock_ahead\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"clockAhead\"\x94\x02\n" +
+	"\bWorkload\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12/\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x1c\n" +
+	"\tprocesses\x18\x05 \x01(\x03R\tprocesses\x123\n" +
+	"\texecutors\x18\x06 \x03(\v2\x15.lifeboat.v1.ExecutorR\texecutors\x12\x12\n" +
+	"\x04apps\x18\a \x03(\tR\x04apps\x12\x18\n" +
+	"\atrouble\x18\b \x01(\tR\atrouble\x12\x18\n" +
+	"\aawaited\x18\t \x01(\bR\aawaited\",\n" +
+	"\bExecutor\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\xb9\x01\n" +
 	"\x06Notice\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
@@ -5231,17 +6023,20 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xd7\x01\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\x99\x02\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
 	"\tdirective\x18\x03 \x01(\v2\x16.lifeboat.v1.DirectiveR\tdirective\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12'\n" +
-	"\x05peers\x18\x05 \x03(\v2\x11.lifeboat.v1.PeerR\x05peers\"\x80\x01\n" +
+	"\x05peers\x18\x05 \x03(\v2\x11.lifeboat.v1.PeerR\x05peers\x12\x12\n" +
+	"\x04term\x18\x06 \x01(\x04R\x04term\x12,\n" +
+	"\x03now\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\x94\x01\n" +
 	"\tDirective\x12\"\n" +
 	"\fdecommission\x18\x01 \x01(\tR\fdecommission\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"{\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04apps\x18\x04 \x03(\tR\x04apps\"{\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
@@ -5322,7 +6117,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x0eListNodesReply\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"$\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xbc\x05\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\x8e\x06\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -5344,21 +6139,29 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\tremaining\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12@\n" +
 	"\x0elast_heartbeat\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\rlastHeartbeat\x12+\n" +
 	"\x06status\x18\x13 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x128\n" +
-	"\bmanifest\x18\x14 \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\bmanifest\"\x9b\x01\n" +
+	"\bmanifest\x18\x14 \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\bmanifest\x12\x1b\n" +
+	"\twaits_for\x18\x15 \x03(\tR\bwaitsFor\x123\n" +
+	"\asuspect\x18\x16 \x01(\v2\x19.google.protobuf.DurationR\asuspect\"\xbf\x02\n" +
 	"\x13DecommissionRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12!\n" +
-	"\fleaving_only\x18\x04 \x01(\bR\vleavingOnly\"<\n" +
+	"\fleaving_only\x18\x04 \x01(\bR\vleavingOnly\x12J\n" +
+	"\btimeouts\x18\x05 \x03(\v2..lifeboat.v1.DecommissionRequest.TimeoutsEntryR\btimeouts\x1aV\n" +
+	"\rTimeoutsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\"<\n" +
 	"\x11DecommissionReply\x12'\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"+\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"C\n" +
 	"\x13RecommissionRequest\x12\x14\n" +
-	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"<\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"<\n" +
 	"\x11RecommissionReply\x12'\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"f\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"~\n" +
 	"\x13RefreshNodesRequest\x12\x1a\n" +
 	"\bgraceful\x18\x01 \x01(\bR\bgraceful\x123\n" +
-	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xa8\x01\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa8\x01\n" +
 	"\x11RefreshNodesReply\x12,\n" +
 	"\x05hosts\x18\x01 \x01(\v2\x16.lifeboat.v1.HostListsR\x05hosts\x120\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x1a.lifeboat.v1.RefreshedNodeR\x05nodes\x123\n" +
@@ -5385,21 +6188,29 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aholders\x18\x04 \x03(\tR\aholders\x12\x12\n" +
 	"\x04from\x18\x05 \x01(\tR\x04from\"(\n" +
 	"\x12GetManifestRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"=\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xa5\x01\n" +
 	"\rEventsRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x16\n" +
-	"\x06follow\x18\x02 \x01(\bR\x06follow\"\xe0\x01\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x1d\n" +
+	"\n" +
+	"after_term\x18\x03 \x01(\x04R\tafterTerm\x12\x1d\n" +
+	"\n" +
+	"after_soft\x18\x04 \x01(\x04R\tafterSoft\x12\x14\n" +
+	"\x05types\x18\x05 \x03(\tR\x05types\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\"\x88\x02\n" +
 	"\x05Event\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04type\x18\x03 \x01(\tR\x04type\x12\x12\n" +
 	"\x04node\x18\x04 \x01(\tR\x04node\x120\n" +
-	"\x04data\x18\x05 \x03(\v2\x1c.lifeboat.v1.Event.DataEntryR\x04data\x1a7\n" +
+	"\x04data\x18\x05 \x03(\v2\x1c.lifeboat.v1.Event.DataEntryR\x04data\x12\x12\n" +
+	"\x04term\x18\x06 \x01(\x04R\x04term\x12\x12\n" +
+	"\x04soft\x18\a \x01(\x04R\x04soft\x1a7\n" +
 	"\tDataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"/\n" +
 	"\x10GetStatusRequest\x12\x1b\n" +
-	"\tof_leader\x18\x01 \x01(\bR\bofLeader\"\xaf\x04\n" +
+	"\tof_leader\x18\x01 \x01(\bR\bofLeader\"\xbc\x05\n" +
 	"\x11CoordinatorStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x16\n" +
@@ -5418,11 +6229,48 @@ const file_lifeboat_proto_rawDesc = "" +
 	"leaderName\x12%\n" +
 	"\x0eleader_address\x18\v \x01(\tR\rleaderAddress\x12\x12\n" +
 	"\x04term\x18\f \x01(\x04R\x04term\x12-\n" +
-	"\amembers\x18\r \x03(\v2\x13.lifeboat.v1.MemberR\amembers\x1a8\n" +
+	"\amembers\x18\r \x03(\v2\x13.lifeboat.v1.MemberR\amembers\x12*\n" +
+	"\x06brakes\x18\x0e \x03(\v2\x12.lifeboat.v1.BrakeR\x06brakes\x12\x1a\n" +
+	"\bsuspects\x18\x0f \x01(\x03R\bsuspects\x12 \n" +
+	"\vsubscribers\x18\x10 \x01(\x03R\vsubscribers\x12!\n" +
+	"\fclocks_apart\x18\x11 \x01(\x03R\vclocksApart\x1a8\n" +
 	"\n" +
 	"NodesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xc3\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x90\x01\n" +
+	"\x05Brake\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
+	"\bsuspects\x18\x03 \x01(\x03R\bsuspects\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\x03R\x05nodes\x12+\n" +
+	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03age\"-\n" +
+	"\x13ReleaseBrakeRequest\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\")\n" +
+	"\x11ReleaseBrakeReply\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\"<\n" +
+	"\x10ListAuditRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"D\n" +
+	"\x0eListAuditReply\x122\n" +
+	"\arecords\x18\x01 \x03(\v2\x18.lifeboat.v1.AuditRecordR\arecords\"\x90\x03\n" +
+	"\vAuditRecord\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x10\n" +
+	"\x03who\x18\x03 \x01(\tR\x03who\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\tR\x04from\x12\x14\n" +
+	"\x05asked\x18\x05 \x01(\tR\x05asked\x12\x14\n" +
+	"\x05nodes\x18\x06 \x03(\tR\x05nodes\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12<\n" +
+	"\x06detail\x18\b \x03(\v2$.lifeboat.v1.AuditRecord.DetailEntryR\x06detail\x12\x18\n" +
+	"\aoutcome\x18\t \x01(\tR\aoutcome\x12\x1f\n" +
+	"\vfirst_event\x18\n" +
+	" \x01(\x04R\n" +
+	"firstEvent\x12\x1d\n" +
+	"\n" +
+	"last_event\x18\v \x01(\x04R\tlastEvent\x1a9\n" +
+	"\vDetailEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdd\x01\n" +
 	"\x06Member\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -5430,30 +6278,35 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\areached\x18\x04 \x01(\bR\areached\x12\x10\n" +
 	"\x03lag\x18\x05 \x01(\x04R\x03lag\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12-\n" +
-	"\x04skew\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04skew\"=\n" +
+	"\x04skew\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04skew\x12\x18\n" +
+	"\aleaving\x18\b \x01(\bR\aleaving\"=\n" +
 	"\tNotLeader\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"X\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"p\n" +
 	"\x14ChangeMembersRequest\x12(\n" +
 	"\x03add\x18\x01 \x03(\v2\x16.lifeboat.v1.NewMemberR\x03add\x12\x16\n" +
-	"\x06remove\x18\x02 \x03(\tR\x06remove\"9\n" +
+	"\x06remove\x18\x02 \x03(\tR\x06remove\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"9\n" +
 	"\tNewMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"C\n" +
 	"\x12ChangeMembersReply\x12-\n" +
-	"\amembers\x18\x01 \x03(\v2\x13.lifeboat.v1.MemberR\amembers\"+\n" +
+	"\amembers\x18\x01 \x03(\v2\x13.lifeboat.v1.MemberR\amembers\"C\n" +
 	"\x19TransferLeadershipRequest\x12\x0e\n" +
-	"\x02to\x18\x01 \x01(\tR\x02to\"1\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"1\n" +
 	"\x17TransferLeadershipReply\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\"\x15\n" +
 	"\x13SaveSnapshotRequest\"'\n" +
 	"\x11SaveSnapshotReply\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
-	"\x12GetPositionRequest\"l\n" +
+	"\x12GetPositionRequest\"\xa9\x01\n" +
 	"\bPosition\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12,\n" +
-	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"6\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12!\n" +
+	"\fhttp_address\x18\x04 \x01(\tR\vhttpAddress\x12\x18\n" +
+	"\aleaving\x18\x05 \x01(\bR\aleaving\"6\n" +
 	"\fManifestPart\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"\x13\n" +
@@ -5547,12 +6400,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x11ReportUnavailable\x12%.lifeboat.v1.ReportUnavailableRequest\x1a#.lifeboat.v1.ReportUnavailableReply\x12R\n" +
 	"\fReportBlocks\x12 .lifeboat.v1.ReportBlocksRequest\x1a\x1e.lifeboat.v1.ReportBlocksReply(\x01\x12C\n" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
-	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply2\xf6\a\n" +
+	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply2\x93\t\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
 	"\fDecommission\x12 .lifeboat.v1.DecommissionRequest\x1a\x1e.lifeboat.v1.DecommissionReply\x12P\n" +
 	"\fRecommission\x12 .lifeboat.v1.RecommissionRequest\x1a\x1e.lifeboat.v1.RecommissionReply\x12P\n" +
+	"\fReleaseBrake\x12 .lifeboat.v1.ReleaseBrakeRequest\x1a\x1e.lifeboat.v1.ReleaseBrakeReply\x12I\n" +
+	"\tListAudit\x12\x1d.lifeboat.v1.ListAuditRequest\x1a\x1b.lifeboat.v1.ListAuditReply0\x01\x12P\n" +
 	"\fRefreshNodes\x12 .lifeboat.v1.RefreshNodesRequest\x1a\x1e.lifeboat.v1.RefreshNodesReply\x12L\n" +
 	"\n" +
 	"ListBlocks\x12\x1e.lifeboat.v1.ListBlocksRequest\x1a\x1c.lifeboat.v1.ListBlocksReply0\x01\x12>\n" +
@@ -5589,238 +6444,266 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
 var file_lifeboat_proto_goTypes = []any{
 	(*RegisterRequest)(nil),             // 0: lifeboat.v1.RegisterRequest
 	(*RegisterReply)(nil),               // 1: lifeboat.v1.RegisterReply
 	(*Pace)(nil),                        // 2: lifeboat.v1.Pace
 	(*Status)(nil),                      // 3: lifeboat.v1.Status
-	(*Notice)(nil),                      // 4: lifeboat.v1.Notice
-	(*DrainProgress)(nil),               // 5: lifeboat.v1.DrainProgress
-	(*PeerProgress)(nil),                // 6: lifeboat.v1.PeerProgress
-	(*Disk)(nil),                        // 7: lifeboat.v1.Disk
-	(*StoreInfo)(nil),                   // 8: lifeboat.v1.StoreInfo
-	(*HeartbeatRequest)(nil),            // 9: lifeboat.v1.HeartbeatRequest
-	(*HeartbeatReply)(nil),              // 10: lifeboat.v1.HeartbeatReply
-	(*Directive)(nil),                   // 11: lifeboat.v1.Directive
-	(*Peer)(nil),                        // 12: lifeboat.v1.Peer
-	(*WorkerDecommissionRequest)(nil),   // 13: lifeboat.v1.WorkerDecommissionRequest
-	(*WorkerDecommissionReply)(nil),     // 14: lifeboat.v1.WorkerDecommissionReply
-	(*WithdrawDecommissionRequest)(nil), // 15: lifeboat.v1.WithdrawDecommissionRequest
-	(*WithdrawDecommissionReply)(nil),   // 16: lifeboat.v1.WithdrawDecommissionReply
-	(*ReportUnavailableRequest)(nil),    // 17: lifeboat.v1.ReportUnavailableRequest
-	(*ReportUnavailableReply)(nil),      // 18: lifeboat.v1.ReportUnavailableReply
-	(*ReportBlocksRequest)(nil),         // 19: lifeboat.v1.ReportBlocksRequest
-	(*ReportBlocksReply)(nil),           // 20: lifeboat.v1.ReportBlocksReply
-	(*HeldBlock)(nil),                   // 21: lifeboat.v1.HeldBlock
-	(*GoodbyeRequest)(nil),              // 22: lifeboat.v1.GoodbyeRequest
-	(*GoodbyeReply)(nil),                // 23: lifeboat.v1.GoodbyeReply
-	(*ManifestSummary)(nil),             // 24: lifeboat.v1.ManifestSummary
-	(*Count)(nil),                       // 25: lifeboat.v1.Count
-	(*ManifestEntry)(nil),               // 26: lifeboat.v1.ManifestEntry
-	(*LocateRequest)(nil),               // 27: lifeboat.v1.LocateRequest
-	(*LocateReply)(nil),                 // 28: lifeboat.v1.LocateReply
-	(*Holder)(nil),                      // 29: lifeboat.v1.Holder
-	(*ListNodesRequest)(nil),            // 30: lifeboat.v1.ListNodesRequest
-	(*ListNodesReply)(nil),              // 31: lifeboat.v1.ListNodesReply
-	(*GetNodeRequest)(nil),              // 32: lifeboat.v1.GetNodeRequest
-	(*Node)(nil),                        // 33: lifeboat.v1.Node
-	(*DecommissionRequest)(nil),         // 34: lifeboat.v1.DecommissionRequest
-	(*DecommissionReply)(nil),           // 35: lifeboat.v1.DecommissionReply
-	(*RecommissionRequest)(nil),         // 36: lifeboat.v1.RecommissionRequest
-	(*RecommissionReply)(nil),           // 37: lifeboat.v1.RecommissionReply
-	(*RefreshNodesRequest)(nil),         // 38: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 39: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 40: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 41: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 42: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 43: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 44: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 45: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 46: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 47: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 48: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 49: lifeboat.v1.CoordinatorStatus
-	(*Member)(nil),                      // 50: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 51: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 52: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 53: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 54: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 55: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 56: lifeboat.v1.TransferLeadershipReply
-	(*SaveSnapshotRequest)(nil),         // 57: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 58: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 59: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 60: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 61: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 62: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 63: lifeboat.v1.FetchManifestRequest
-	(*EvacuateDiskRequest)(nil),         // 64: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 65: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 66: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 67: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 68: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 69: lifeboat.v1.AgentStatus
-	(*Evacuation)(nil),                  // 70: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 71: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 72: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 73: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 74: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 75: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 76: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 77: lifeboat.v1.CancelReply
-	nil,                                 // 78: lifeboat.v1.Event.DataEntry
-	nil,                                 // 79: lifeboat.v1.CoordinatorStatus.NodesEntry
-	(*durationpb.Duration)(nil),         // 80: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 81: google.protobuf.Timestamp
+	(*Workload)(nil),                    // 4: lifeboat.v1.Workload
+	(*Executor)(nil),                    // 5: lifeboat.v1.Executor
+	(*Notice)(nil),                      // 6: lifeboat.v1.Notice
+	(*DrainProgress)(nil),               // 7: lifeboat.v1.DrainProgress
+	(*PeerProgress)(nil),                // 8: lifeboat.v1.PeerProgress
+	(*Disk)(nil),                        // 9: lifeboat.v1.Disk
+	(*StoreInfo)(nil),                   // 10: lifeboat.v1.StoreInfo
+	(*HeartbeatRequest)(nil),            // 11: lifeboat.v1.HeartbeatRequest
+	(*HeartbeatReply)(nil),              // 12: lifeboat.v1.HeartbeatReply
+	(*Directive)(nil),                   // 13: lifeboat.v1.Directive
+	(*Peer)(nil),                        // 14: lifeboat.v1.Peer
+	(*WorkerDecommissionRequest)(nil),   // 15: lifeboat.v1.WorkerDecommissionRequest
+	(*WorkerDecommissionReply)(nil),     // 16: lifeboat.v1.WorkerDecommissionReply
+	(*WithdrawDecommissionRequest)(nil), // 17: lifeboat.v1.WithdrawDecommissionRequest
+	(*WithdrawDecommissionReply)(nil),   // 18: lifeboat.v1.WithdrawDecommissionReply
+	(*ReportUnavailableRequest)(nil),    // 19: lifeboat.v1.ReportUnavailableRequest
+	(*ReportUnavailableReply)(nil),      // 20: lifeboat.v1.ReportUnavailableReply
+	(*ReportBlocksRequest)(nil),         // 21: lifeboat.v1.ReportBlocksRequest
+	(*ReportBlocksReply)(nil),           // 22: lifeboat.v1.ReportBlocksReply
+	(*HeldBlock)(nil),                   // 23: lifeboat.v1.HeldBlock
+	(*GoodbyeRequest)(nil),              // 24: lifeboat.v1.GoodbyeRequest
+	(*GoodbyeReply)(nil),                // 25: lifeboat.v1.GoodbyeReply
+	(*ManifestSummary)(nil),             // 26: lifeboat.v1.ManifestSummary
+	(*Count)(nil),                       // 27: lifeboat.v1.Count
+	(*ManifestEntry)(nil),               // 28: lifeboat.v1.ManifestEntry
+	(*LocateRequest)(nil),               // 29: lifeboat.v1.LocateRequest
+	(*LocateReply)(nil),                 // 30: lifeboat.v1.LocateReply
+	(*Holder)(nil),                      // 31: lifeboat.v1.Holder
+	(*ListNodesRequest)(nil),            // 32: lifeboat.v1.ListNodesRequest
+	(*ListNodesReply)(nil),              // 33: lifeboat.v1.ListNodesReply
+	(*GetNodeRequest)(nil),              // 34: lifeboat.v1.GetNodeRequest
+	(*Node)(nil),                        // 35: lifeboat.v1.Node
+	(*DecommissionRequest)(nil),         // 36: lifeboat.v1.DecommissionRequest
+	(*DecommissionReply)(nil),           // 37: lifeboat.v1.DecommissionReply
+	(*RecommissionRequest)(nil),         // 38: lifeboat.v1.RecommissionRequest
+	(*RecommissionReply)(nil),           // 39: lifeboat.v1.RecommissionReply
+	(*RefreshNodesRequest)(nil),         // 40: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 41: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 42: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 43: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 44: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 45: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 46: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 47: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 48: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 49: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 50: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 51: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 52: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 53: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 54: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 55: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 56: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 57: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 58: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 59: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 60: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 61: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 62: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 63: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 64: lifeboat.v1.TransferLeadershipReply
+	(*SaveSnapshotRequest)(nil),         // 65: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 66: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 67: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 68: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 69: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 70: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 71: lifeboat.v1.FetchManifestRequest
+	(*EvacuateDiskRequest)(nil),         // 72: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 73: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 74: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 75: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 76: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 77: lifeboat.v1.AgentStatus
+	(*Evacuation)(nil),                  // 78: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 79: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 80: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 81: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 82: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 83: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 84: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 85: lifeboat.v1.CancelReply
+	nil,                                 // 86: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 87: lifeboat.v1.Event.DataEntry
+	nil,                                 // 88: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 89: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 90: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 91: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	3,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	2,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	80,  // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	80,  // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	80,  // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	4,   // 5: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
-	5,   // 6: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
-	7,   // 7: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
-	8,   // 8: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	80,  // 9: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
-	6,   // 10: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	80,  // 11: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
-	3,   // 12: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	2,   // 13: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	11,  // 14: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	12,  // 15: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	80,  // 16: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	4,   // 17: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	21,  // 18: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	24,  // 19: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	26,  // 20: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	81,  // 21: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	81,  // 22: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	81,  // 23: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	81,  // 24: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	25,  // 25: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	25,  // 26: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	25,  // 27: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	25,  // 28: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	29,  // 29: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	29,  // 30: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	33,  // 31: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	81,  // 32: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	80,  // 33: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	80,  // 34: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	3,   // 35: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	24,  // 36: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	80,  // 37: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	33,  // 38: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	33,  // 39: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	80,  // 40: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	41,  // 41: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	40,  // 42: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	80,  // 43: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	33,  // 44: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	81,  // 45: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	44,  // 46: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	81,  // 47: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	78,  // 48: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	81,  // 49: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	79,  // 50: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	41,  // 51: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	50,  // 52: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	80,  // 53: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	53,  // 54: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	50,  // 55: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	81,  // 56: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	70,  // 57: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	80,  // 58: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	80,  // 59: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	81,  // 60: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	3,   // 61: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	80,  // 62: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	12,  // 63: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	24,  // 64: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	71,  // 65: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	72,  // 66: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	80,  // 67: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	73,  // 68: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	70,  // 69: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	80,  // 70: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	5,   // 71: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	80,  // 72: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	80,  // 73: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	80,  // 74: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	80,  // 75: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	80,  // 76: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	80,  // 77: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	80,  // 78: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	0,   // 79: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	9,   // 80: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	13,  // 81: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	15,  // 82: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	17,  // 83: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	19,  // 84: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	22,  // 85: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	27,  // 86: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	30,  // 87: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	32,  // 88: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	34,  // 89: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	36,  // 90: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	38,  // 91: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	42,  // 92: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	27,  // 93: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	45,  // 94: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	46,  // 95: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	48,  // 96: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	52,  // 97: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	55,  // 98: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	57,  // 99: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	59,  // 100: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	61,  // 101: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	63,  // 102: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	66,  // 103: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	68,  // 104: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	76,  // 105: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	42,  // 106: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	45,  // 107: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	74,  // 108: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	64,  // 109: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	1,   // 110: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	10,  // 111: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	14,  // 112: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	16,  // 113: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	18,  // 114: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	20,  // 115: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	23,  // 116: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	28,  // 117: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	31,  // 118: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	33,  // 119: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	35,  // 120: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	37,  // 121: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	39,  // 122: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	43,  // 123: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	28,  // 124: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	22,  // 125: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	47,  // 126: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	49,  // 127: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	54,  // 128: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	56,  // 129: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	58,  // 130: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	60,  // 131: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	62,  // 132: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	61,  // 133: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	67,  // 134: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	69,  // 135: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	77,  // 136: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	43,  // 137: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	22,  // 138: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	75,  // 139: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	65,  // 140: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	110, // [110:141] is the sub-list for method output_type
-	79,  // [79:110] is the sub-list for method input_type
-	79,  // [79:79] is the sub-list for extension type_name
-	79,  // [79:79] is the sub-list for extension extendee
-	0,   // [0:79] is the sub-list for field type_name
+	90,  // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	90,  // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	90,  // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	90,  // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	6,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
+	7,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
+	9,   // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
+	10,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
+	4,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
+	90,  // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	90,  // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	5,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
+	90,  // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	8,   // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
+	90,  // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	3,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	2,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	13,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	14,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	91,  // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	90,  // 22: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	6,   // 23: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	23,  // 24: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	26,  // 25: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	28,  // 26: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	91,  // 27: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	91,  // 28: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	91,  // 29: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	91,  // 30: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	27,  // 31: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	27,  // 32: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	27,  // 33: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	27,  // 34: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	31,  // 35: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	31,  // 36: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	35,  // 37: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	91,  // 38: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	90,  // 39: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	90,  // 40: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	3,   // 41: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	26,  // 42: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	90,  // 43: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	90,  // 44: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	86,  // 45: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	35,  // 46: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	35,  // 47: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	90,  // 48: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	43,  // 49: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	42,  // 50: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	90,  // 51: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	35,  // 52: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	91,  // 53: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	46,  // 54: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	91,  // 55: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	87,  // 56: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	91,  // 57: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	88,  // 58: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	43,  // 59: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	58,  // 60: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	52,  // 61: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	90,  // 62: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	57,  // 63: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	91,  // 64: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	89,  // 65: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	90,  // 66: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	61,  // 67: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	58,  // 68: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	91,  // 69: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	78,  // 70: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	90,  // 71: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	90,  // 72: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	91,  // 73: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	3,   // 74: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	90,  // 75: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	14,  // 76: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	26,  // 77: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	79,  // 78: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	80,  // 79: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	90,  // 80: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	81,  // 81: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	78,  // 82: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	90,  // 83: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	7,   // 84: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	90,  // 85: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	90,  // 86: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	90,  // 87: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	90,  // 88: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	90,  // 89: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	90,  // 90: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	90,  // 91: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	90,  // 92: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	0,   // 93: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	11,  // 94: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	15,  // 95: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	17,  // 96: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	19,  // 97: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	21,  // 98: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	24,  // 99: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	29,  // 100: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	32,  // 101: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	34,  // 102: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	36,  // 103: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	38,  // 104: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	53,  // 105: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	55,  // 106: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	40,  // 107: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	44,  // 108: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	29,  // 109: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	47,  // 110: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	48,  // 111: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	50,  // 112: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	60,  // 113: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	63,  // 114: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	65,  // 115: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	67,  // 116: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	69,  // 117: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	71,  // 118: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	74,  // 119: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	76,  // 120: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	84,  // 121: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	44,  // 122: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	47,  // 123: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	82,  // 124: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	72,  // 125: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	1,   // 126: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	12,  // 127: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	16,  // 128: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	18,  // 129: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	20,  // 130: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	22,  // 131: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	25,  // 132: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	30,  // 133: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	33,  // 134: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	35,  // 135: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	37,  // 136: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	39,  // 137: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	54,  // 138: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	56,  // 139: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	41,  // 140: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	45,  // 141: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	30,  // 142: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	24,  // 143: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	49,  // 144: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	51,  // 145: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	62,  // 146: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	64,  // 147: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	66,  // 148: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	68,  // 149: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	70,  // 150: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	69,  // 151: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	75,  // 152: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	77,  // 153: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	85,  // 154: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	45,  // 155: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	24,  // 156: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	83,  // 157: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	73,  // 158: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	126, // [126:159] is the sub-list for method output_type
+	93,  // [93:126] is the sub-list for method input_type
+	93,  // [93:93] is the sub-list for extension type_name
+	93,  // [93:93] is the sub-list for extension extendee
+	0,   // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -5828,14 +6711,14 @@ func file_lifeboat_proto_init() {
 	if File_lifeboat_proto != nil {
 		return
 	}
-	file_lifeboat_proto_msgTypes[7].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   80,
+			NumMessages:   90,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

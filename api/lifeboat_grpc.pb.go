@@ -406,6 +406,8 @@ const (
 	Operator_GetNode_FullMethodName            = "/lifeboat.v1.Operator/GetNode"
 	Operator_Decommission_FullMethodName       = "/lifeboat.v1.Operator/Decommission"
 	Operator_Recommission_FullMethodName       = "/lifeboat.v1.Operator/Recommission"
+	Operator_ReleaseBrake_FullMethodName       = "/lifeboat.v1.Operator/ReleaseBrake"
+	Operator_ListAudit_FullMethodName          = "/lifeboat.v1.Operator/ListAudit"
 	Operator_RefreshNodes_FullMethodName       = "/lifeboat.v1.Operator/RefreshNodes"
 	Operator_ListBlocks_FullMethodName         = "/lifeboat.v1.Operator/ListBlocks"
 	Operator_Locate_FullMethodName             = "/lifeboat.v1.Operator/Locate"
@@ -428,6 +430,10 @@ type OperatorClient interface {
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	Decommission(ctx context.Context, in *DecommissionRequest, opts ...grpc.CallOption) (*DecommissionReply, error)
 	Recommission(ctx context.Context, in *RecommissionRequest, opts ...grpc.CallOption) (*RecommissionReply, error)
+	// ReleaseBrake lets the nodes be lost that a brake on mass loss holds as suspects now.
+	ReleaseBrake(ctx context.Context, in *ReleaseBrakeRequest, opts ...grpc.CallOption) (*ReleaseBrakeReply, error)
+	// ListAudit tells who asked for what, the oldest first.
+	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListAuditReply], error)
 	// RefreshNodes reads the host files again and does what they say, or refuses them whole: then the lists that were in
 	// force stay in force.
 	RefreshNodes(ctx context.Context, in *RefreshNodesRequest, opts ...grpc.CallOption) (*RefreshNodesReply, error)
@@ -492,6 +498,35 @@ func (c *operatorClient) Recommission(ctx context.Context, in *RecommissionReque
 	return out, nil
 }
 
+func (c *operatorClient) ReleaseBrake(ctx context.Context, in *ReleaseBrakeRequest, opts ...grpc.CallOption) (*ReleaseBrakeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseBrakeReply)
+	err := c.cc.Invoke(ctx, Operator_ReleaseBrake_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListAuditReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[0], Operator_ListAudit_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListAuditRequest, ListAuditReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Operator_ListAuditClient = grpc.ServerStreamingClient[ListAuditReply]
+
 func (c *operatorClient) RefreshNodes(ctx context.Context, in *RefreshNodesRequest, opts ...grpc.CallOption) (*RefreshNodesReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RefreshNodesReply)
@@ -504,7 +539,7 @@ func (c *operatorClient) RefreshNodes(ctx context.Context, in *RefreshNodesReque
 
 func (c *operatorClient) ListBlocks(ctx context.Context, in *ListBlocksRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListBlocksReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[0], Operator_ListBlocks_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[1], Operator_ListBlocks_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -533,7 +568,7 @@ func (c *operatorClient) Locate(ctx context.Context, in *LocateRequest, opts ...
 
 func (c *operatorClient) GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GoodbyeRequest], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[1], Operator_GetManifest_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[2], Operator_GetManifest_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -552,7 +587,7 @@ type Operator_GetManifestClient = grpc.ServerStreamingClient[GoodbyeRequest]
 
 func (c *operatorClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[2], Operator_Events_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[3], Operator_Events_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -601,7 +636,7 @@ func (c *operatorClient) TransferLeadership(ctx context.Context, in *TransferLea
 
 func (c *operatorClient) SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[3], Operator_SaveSnapshot_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[4], Operator_SaveSnapshot_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -629,6 +664,10 @@ type OperatorServer interface {
 	GetNode(context.Context, *GetNodeRequest) (*Node, error)
 	Decommission(context.Context, *DecommissionRequest) (*DecommissionReply, error)
 	Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error)
+	// ReleaseBrake lets the nodes be lost that a brake on mass loss holds as suspects now.
+	ReleaseBrake(context.Context, *ReleaseBrakeRequest) (*ReleaseBrakeReply, error)
+	// ListAudit tells who asked for what, the oldest first.
+	ListAudit(*ListAuditRequest, grpc.ServerStreamingServer[ListAuditReply]) error
 	// RefreshNodes reads the host files again and does what they say, or refuses them whole: then the lists that were in
 	// force stay in force.
 	RefreshNodes(context.Context, *RefreshNodesRequest) (*RefreshNodesReply, error)
@@ -664,6 +703,12 @@ func (UnimplementedOperatorServer) Decommission(context.Context, *DecommissionRe
 }
 func (UnimplementedOperatorServer) Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Recommission not implemented")
+}
+func (UnimplementedOperatorServer) ReleaseBrake(context.Context, *ReleaseBrakeRequest) (*ReleaseBrakeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseBrake not implemented")
+}
+func (UnimplementedOperatorServer) ListAudit(*ListAuditRequest, grpc.ServerStreamingServer[ListAuditReply]) error {
+	return status.Error(codes.Unimplemented, "method ListAudit not implemented")
 }
 func (UnimplementedOperatorServer) RefreshNodes(context.Context, *RefreshNodesRequest) (*RefreshNodesReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method RefreshNodes not implemented")
@@ -784,6 +829,35 @@ func _Operator_Recommission_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _Operator_ReleaseBrake_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseBrakeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).ReleaseBrake(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_ReleaseBrake_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).ReleaseBrake(ctx, req.(*ReleaseBrakeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_ListAudit_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListAuditRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(OperatorServer).ListAudit(m, &grpc.GenericServerStream[ListAuditRequest, ListAuditReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Operator_ListAuditServer = grpc.ServerStreamingServer[ListAuditReply]
 
 func _Operator_RefreshNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RefreshNodesRequest)
@@ -943,6 +1017,10 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Operator_Recommission_Handler,
 		},
 		{
+			MethodName: "ReleaseBrake",
+			Handler:    _Operator_ReleaseBrake_Handler,
+		},
+		{
 			MethodName: "RefreshNodes",
 			Handler:    _Operator_RefreshNodes_Handler,
 		},
@@ -964,6 +1042,11 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ListAudit",
+			Handler:       _Operator_ListAudit_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "ListBlocks",
 			Handler:       _Operator_ListBlocks_Handler,
