@@ -120,7 +120,7 @@ func TestIssue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leaf := id.cert.Leaf
+		leaf := id.held.Load().cert.Leaf
 		if got, want := leaf.URIs[0].String(), "lifeboat://node/host-a"; got != want || len(leaf.URIs) != 1 {
 			t.Errorf("got URIs %v, want only %s", leaf.URIs, want)
 		}

@@ -51,11 +51,9 @@ func dev(n Name) (*Identity, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(ca)
-	return &Identity{
-		name:  n,
-		cert:  tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf},
-		roots: roots,
-	}, nil
+	i := &Identity{name: n}
+	i.held.Store(&held{tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, roots})
+	return i, nil
 }
 
 // devKey derives a key that every process agrees on, so that processes started apart trust each other.

@@ -11,13 +11,23 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
 // Identity is a certificate with its key and the CA that it trusts: all that one side needs to prove who it is and to
-// check the other.
+// check the other. Its name never changes; Reload takes up a certificate that was renewed.
 type Identity struct {
 	name  Name
+	files files // empty: it came from none
+	held  atomic.Pointer[held]
+}
+
+// files are where an identity was read.
+type files struct{ ca, cert, key string }
+
+// held is what an identity shows and trusts at one time.
+type held struct {
 	cert  tls.Certificate
 	roots *x509.CertPool
 }
@@ -26,46 +36,77 @@ type Identity struct {
 func (i *Identity) Name() Name { return i.name }
 
 // Expires is when the certificate ends. Connections made before then live on.
-func (i *Identity) Expires() time.Time { return i.cert.Leaf.NotAfter }
+func (i *Identity) Expires() time.Time { return i.held.Load().cert.Leaf.NotAfter }
+
+// Begins is when the certificate's time began.
+func (i *Identity) Begins() time.Time { return i.held.Load().cert.Leaf.NotBefore }
+
+// Reload reads the files anew. Handshakes from then on use what they say; connections that are open stay. If they are
+// not in order, or of another name, what was read before stays in use.
+func (i *Identity) Reload() error {
+	if i.files == (files{}) {
+		return nil
+	}
+	h, name, err := read(i.files)
+	if err != nil {
+		return err
+	}
+	if name != i.name {
+		return fmt.Errorf("read certificate: %s is of %q now, and this process is %q: restart it to make it another", i.files.cert, name, i.name)
+	}
+	i.held.Store(h)
+	return nil
+}
 
 // Load reads an identity and refuses one that its peers would refuse: a key of another certificate, a certificate out of
 // its time or of another CA, or one without a role. caFile may hold several CAs, so that one can follow another.
 // certFile may hold intermediates after the certificate itself.
 func Load(caFile, certFile, keyFile string) (*Identity, error) {
-	cas, err := readCerts(caFile)
+	from := files{caFile, certFile, keyFile}
+	h, name, err := read(from)
 	if err != nil {
-		return nil, fmt.Errorf("read CA: %w", err)
+		return nil, err
+	}
+	i := &Identity{name: name, files: from}
+	i.held.Store(h)
+	return i, nil
+}
+
+func read(from files) (*held, Name, error) {
+	cas, err := readCerts(from.ca)
+	if err != nil {
+		return nil, Name{}, fmt.Errorf("read CA: %w", err)
 	}
 	roots := x509.NewCertPool()
 	for _, ca := range cas {
 		if !ca.IsCA {
-			return nil, fmt.Errorf("read CA: %s: certificate %q is not of a CA", caFile, ca.Subject.CommonName)
+			return nil, Name{}, fmt.Errorf("read CA: %s: certificate %q is not of a CA", from.ca, ca.Subject.CommonName)
 		}
 		roots.AddCert(ca)
 	}
-	cert, err := readPair(certFile, keyFile)
+	cert, err := readPair(from.cert, from.key)
 	if err != nil {
-		return nil, err
+		return nil, Name{}, err
 	}
 	name, err := nameIn(cert.Leaf)
 	if err != nil {
-		return nil, fmt.Errorf("read certificate: %s: %w", certFile, err)
+		return nil, Name{}, fmt.Errorf("read certificate: %s: %w", from.cert, err)
 	}
 	chain := []*x509.Certificate{cert.Leaf}
 	for _, der := range cert.Certificate[1:] {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
-			return nil, fmt.Errorf("read certificate: %s: %w", certFile, err)
+			return nil, Name{}, fmt.Errorf("read certificate: %s: %w", from.cert, err)
 		}
 		chain = append(chain, c)
 	}
 	// Some BYO authorities issue for one direction only; both sides of our connections prove themselves.
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth} {
 		if err := verifyChain(chain, roots, use); err != nil {
-			return nil, fmt.Errorf("read certificate: %s (%s): %w: see %s", certFile, name, err, caFile)
+			return nil, Name{}, fmt.Errorf("read certificate: %s (%s): %w: see %s", from.cert, name, err, from.ca)
 		}
 	}
-	return &Identity{name: name, cert: cert, roots: roots}, nil
+	return &held{cert, roots}, name, nil
 }
 
 // LoadDir reads the operator's identity from a directory that InitCA made, or a copy of its ca.pem and operator files.
@@ -111,15 +152,23 @@ func readPair(certFile, keyFile string) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("read key: %w", err)
 	}
-	// A daemon's key may be read by its own group (root:lifeboat 0640); whoever may write it may as well replace it.
-	if mode.Perm()&0o027 != 0 {
-		return tls.Certificate{}, fmt.Errorf("read key: %s has mode %04o, others may use it: chmod 600 %[1]s", keyFile, mode.Perm())
+	if err := private(keyFile, mode); err != nil {
+		return tls.Certificate{}, fmt.Errorf("read key: %w", err)
 	}
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("use key %s with certificate %s: %w", keyFile, certFile, err)
 	}
 	return cert, nil
+}
+
+// private refuses a key that others may use. A daemon's may be read by its own group (root:lifeboat 0640); whoever may
+// write it may as well replace it.
+func private(file string, mode os.FileMode) error {
+	if mode.Perm()&0o027 != 0 {
+		return fmt.Errorf("%s has mode %04o, others may use it: chmod 600 %[1]s", file, mode.Perm())
+	}
+	return nil
 }
 
 func readCerts(file string) ([]*x509.Certificate, error) {

@@ -4,8 +4,11 @@
 // URI are what is verified, never a host name: a node may be dialled by any address that leads to it. Authority follows
 // from the role alone; which role may do what is the business of the packages that serve.
 //
-// The package keeps no secrets of its own, renews nothing, revokes nothing, and looks at no address. An Identity never
-// changes once made, and may be used by any number of goroutines.
+// A machine that is new to the fleet makes a key, and a request for a certificate (Request); whoever holds the authority
+// signs it (Authority). A Token lets a machine know the fleet by its CA before it says anything, and the fleet the machine.
+//
+// The package keeps no secrets of its own, decides nobody's name, revokes nothing, and looks at no address. An Identity
+// may be used by any number of goroutines.
 package certs
 
 import (

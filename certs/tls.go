@@ -14,10 +14,11 @@ import (
 // anything that is not for everybody.
 func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 	c := i.base(protos)
-	c.ClientCAs = i.roots
-	c.ClientAuth = tls.RequireAndVerifyClientCert
+	c.ClientCAs = i.held.Load().roots // tells clients that have several certificates which one to show
+	// The library would check against the CAs of this moment for ever: VerifyConnection checks against those of then.
+	c.ClientAuth = tls.RequireAnyClientCert
 	if len(allow) == 0 {
-		c.ClientAuth = tls.VerifyClientCertIfGiven
+		c.ClientAuth = tls.RequestClientCert
 	}
 	// A ticket would let a session outlive the certificate that opened it; handshakes are cheap beside what follows them.
 	c.SessionTicketsDisabled = true
@@ -29,6 +30,9 @@ func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 		peer, err := presented(cs)
 		if err != nil {
 			return err
+		}
+		if err := verifyChain(cs.PeerCertificates, i.held.Load().roots, x509.ExtKeyUsageClientAuth); err != nil {
+			return fmt.Errorf("%w: peer claims to be %q", err, peer)
 		}
 		if len(allow) > 0 && !slices.Contains(allow, peer.Role) {
 			return fmt.Errorf("peer presented %q, want a certificate of role %s", peer, oneOf(allow))
@@ -42,30 +46,71 @@ func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 // want's role when want.Name is empty. The address that was dialled plays no part.
 func (i *Identity) Client(protos []string, want Name) *tls.Config {
 	c := i.base(protos)
-	c.RootCAs = i.roots
 	// Turns off the check of the host name, and with it the library's own walk of the chain, which verify does instead.
 	c.InsecureSkipVerify = true
-	c.VerifyConnection = func(cs tls.ConnectionState) error {
-		peer, err := presented(cs)
-		if err != nil {
-			return err
+	c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyServer(cs, i.held.Load().roots, want) }
+	return c
+}
+
+func verifyServer(cs tls.ConnectionState, roots *x509.CertPool, want Name) error {
+	peer, err := presented(cs)
+	if err != nil {
+		return err
+	}
+	if err := verifyChain(cs.PeerCertificates, roots, x509.ExtKeyUsageServerAuth); err != nil {
+		return fmt.Errorf("%w: peer claims to be %q, want %s", err, peer, wanted(want))
+	}
+	if peer.Role != want.Role || want.Name != "" && peer.Name != want.Name {
+		return fmt.Errorf("peer presented %q, want %s", peer, wanted(want))
+	}
+	return nil
+}
+
+// Unverified is for asking a stranger for its CA, before a Pin says whether to believe it. Nothing secret may be sent.
+func Unverified(protos []string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: slices.Clone(protos), InsecureSkipVerify: true}
+}
+
+// Newcomer is the configuration of a machine without a certificate that dials a peer of role want, under the CA in ca (PEM).
+func Newcomer(ca []byte, protos []string, want Role) (*tls.Config, error) {
+	cas, err := parseCerts("the CA", ca)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	for _, c := range cas {
+		roots.AddCert(c)
+	}
+	c := Unverified(protos)
+	c.VerifyConnection = func(cs tls.ConnectionState) error { return verifyServer(cs, roots, Name{Role: want}) }
+	return c, nil
+}
+
+// Door is the configuration of a side that lets anybody in who speaks proto, to be given a certificate, and whomever else
+// asks for on its usual terms.
+func (i *Identity) Door(usual *tls.Config, proto string) *tls.Config {
+	open := i.base([]string{proto})
+	open.SessionTicketsDisabled = true
+	c := usual.Clone()
+	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if slices.Equal(hello.SupportedProtos, []string{proto}) {
+			return open, nil
 		}
-		if err := verifyChain(cs.PeerCertificates, i.roots, x509.ExtKeyUsageServerAuth); err != nil {
-			return fmt.Errorf("%w: peer claims to be %q, want %s", err, peer, wanted(want))
-		}
-		if peer.Role != want.Role || want.Name != "" && peer.Name != want.Name {
-			return fmt.Errorf("peer presented %q, want %s", peer, wanted(want))
-		}
-		return nil
+		return nil, nil // the usual one
 	}
 	return c
 }
 
 func (i *Identity) base(protos []string) *tls.Config {
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{i.cert},
-		NextProtos:   slices.Clone(protos),
+		MinVersion: tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return &i.held.Load().cert, nil
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &i.held.Load().cert, nil
+		},
+		NextProtos: slices.Clone(protos),
 		// Blocks are long: records of full size from the first byte, not after a megabyte.
 		DynamicRecordSizingDisabled: true,
 	}

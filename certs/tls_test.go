@@ -118,7 +118,7 @@ func TestHandshakeOtherCA(t *testing.T) {
 	trusting.VerifyConnection = nil
 	for _, allow := range [][]Role{{RoleNode}, nil} {
 		out = handshake(trusting, us.Server(nil, allow...))
-		wantErr(t, out.serverErr, "unknown authority")
+		wantErr(t, out.serverErr, "not signed by our CA: peer claims to be")
 		if out.clientErr == nil {
 			t.Error("the client was not told")
 		}
@@ -149,7 +149,7 @@ func TestHandshakeWithoutCertificate(t *testing.T) {
 	coordinator := issueFor(t, dir, Name{RoleCoordinator, "c1"})
 	app := issueFor(t, dir, Name{RoleApp, "app-1"})
 	anonymous := app.Client(nil, Name{Role: RoleCoordinator})
-	anonymous.Certificates = nil
+	anonymous.GetClientCertificate = nil
 
 	out := handshake(anonymous, coordinator.Server(nil))
 	if out.clientErr != nil || out.serverErr != nil || out.serverSaw != (Name{}) {
@@ -168,7 +168,8 @@ func TestHandshakeWithoutCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nameless := &Identity{cert: pair, roots: app.roots}
+	nameless := &Identity{}
+	nameless.held.Store(&held{pair, app.held.Load().roots})
 	out = handshake(nameless.Client(nil, Name{Role: RoleCoordinator}), coordinator.Server(nil))
 	wantErr(t, out.serverErr, "peer presented no name: certificate has no role")
 }

@@ -1,0 +1,164 @@
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// NewKey makes a key and writes it to file, unless one is there: then that one is used. A request that was cut short is
+// repeated with the same key, and a renewed certificate is for the key that there is, so the two files never disagree.
+func NewKey(file string) (crypto.Signer, error) {
+	switch key, err := readKey(file); {
+	case err == nil:
+		return key, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read key: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	if err := writeKey(file, key, os.Link); err != nil {
+		return nil, fmt.Errorf("make key: %w", err)
+	}
+	return key, nil
+}
+
+func readKey(file string) (crypto.Signer, error) {
+	data, mode, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := private(file, mode); err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, fmt.Errorf("%s: no key in PEM form in it", file)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	key, ok := parsed.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: a key of type %T cannot sign", file, parsed)
+	}
+	return key, nil
+}
+
+// Request is what a machine sends to be given a certificate, in DER (RFC 2986): its public key, proven by a signature. It
+// names nobody; who the machine is, is for the authority to find out.
+func Request(key crypto.Signer) ([]byte, error) {
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+}
+
+// Write puts a certificate, and the CAs that it hangs on, where Load finds them. Both are PEM.
+func Write(caFile, certFile string, ca, cert []byte) error {
+	for _, f := range []struct {
+		path string
+		data []byte
+	}{{caFile, ca}, {certFile, cert}} {
+		if _, err := parseCerts(f.path, f.data); err != nil {
+			return fmt.Errorf("write certificate: %w", err)
+		}
+		if old, err := os.ReadFile(f.path); err == nil && slices.Equal(old, f.data) {
+			continue
+		}
+		if err := writeFile(f.path, f.data, 0o644, os.Rename); err != nil {
+			return fmt.Errorf("write certificate: %w", err)
+		}
+	}
+	return nil
+}
+
+// Authority signs requests.
+type Authority struct {
+	ca   *x509.Certificate
+	key  crypto.Signer
+	pem  []byte // of the certificate alone
+	file string
+}
+
+// LoadAuthority reads a CA with its key.
+func LoadAuthority(caFile, keyFile string) (*Authority, error) {
+	pair, err := readPair(caFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read CA: %w", err)
+	}
+	key, err := signer(pair)
+	if err != nil {
+		return nil, fmt.Errorf("read CA: %w", err)
+	}
+	a := &Authority{ca: pair.Leaf, key: key, file: caFile}
+	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Leaf.Raw})
+	return a, a.inTime(time.Now())
+}
+
+func (a *Authority) inTime(now time.Time) error {
+	if !a.ca.IsCA || now.Before(a.ca.NotBefore) || now.After(a.ca.NotAfter) {
+		return fmt.Errorf("%s is no CA in its time (valid from %s to %s)", a.file,
+			a.ca.NotBefore.UTC().Format(time.RFC3339), a.ca.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// PEM is the certificate of the authority.
+func (a *Authority) PEM() []byte { return a.pem }
+
+// Pin is what a Token knows the authority by.
+func (a *Authority) Pin() Pin { return pinOf(a.ca) }
+
+// maxRequest is far more than a request of ours, which has 150 bytes or so.
+const maxRequest = 8 << 10
+
+// Sign makes a certificate for n of the key in a request, as PEM. What else the request says is not looked at. It ends
+// with the CA at the latest. ips and dns are for readers that check host names.
+func (a *Authority) Sign(request []byte, n Name, life time.Duration, ips []net.IP, dns []string) ([]byte, error) {
+	if err := n.Check(); err != nil {
+		return nil, err
+	}
+	if len(request) > maxRequest {
+		return nil, fmt.Errorf("request for a certificate of %d bytes: at most %d", len(request), maxRequest)
+	}
+	asked, err := x509.ParseCertificateRequest(request)
+	if err != nil {
+		return nil, fmt.Errorf("request for a certificate: %w", err)
+	}
+	if err := asked.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("request for a certificate: whoever sends it does not have the key: %w", err)
+	}
+	if key, ok := asked.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
+		return nil, fmt.Errorf("request for a certificate: a key of type %T: want ECDSA on P-256", asked.PublicKey)
+	}
+	now := time.Now()
+	if err := a.inTime(now); err != nil {
+		return nil, err
+	}
+	until := now.Add(life)
+	if until.After(a.ca.NotAfter) {
+		until = a.ca.NotAfter
+	}
+	template := leafTemplate(n, now.Add(-backdate), until)
+	template.IPAddresses, template.DNSNames = ips, dns
+	der, err := x509.CreateCertificate(rand.Reader, template, a.ca, asked.PublicKey, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate for %q: %w", n, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}

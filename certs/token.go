@@ -1,0 +1,94 @@
+package certs
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Pin is the SHA-256 of a CA's public key (its SubjectPublicKeyInfo, as in RFC 7469): whoever has it knows the fleet's CA
+// from any other.
+type Pin [sha256.Size]byte
+
+func pinOf(ca *x509.Certificate) Pin { return sha256.Sum256(ca.RawSubjectPublicKeyInfo) }
+
+// Token is what an operator gives to a machine that is to join. The machine checks the CA against the pin before it sends
+// the secret, so that nobody in between learns it.
+type Token struct {
+	ID     string // public: 12 hexadecimal digits
+	Secret [24]byte
+	Pin    Pin
+}
+
+// tokenPrefix names the format, so that scanners of secrets find tokens, and a later format is told from this one.
+const tokenPrefix = "lifeboat1"
+
+// NewToken draws a token for the fleet of a CA.
+func NewToken(pin Pin) Token {
+	t := Token{Pin: pin}
+	var id [6]byte
+	rand.Read(id[:])
+	rand.Read(t.Secret[:])
+	t.ID = hex.EncodeToString(id[:])
+	return t
+}
+
+// String is the token as it is given away: lifeboat1.ID.SECRET.PIN.
+func (t Token) String() string {
+	enc := base64.RawURLEncoding
+	return strings.Join([]string{tokenPrefix, t.ID, enc.EncodeToString(t.Secret[:]), enc.EncodeToString(t.Pin[:])}, ".")
+}
+
+// Sum is what is kept of the secret. It has 192 random bits: nobody guesses it, so a plain hash will do.
+func (t Token) Sum() string {
+	sum := sha256.Sum256(t.Secret[:])
+	return hex.EncodeToString(sum[:])
+}
+
+// Is says whether sum is of the token's secret, in a time that tells nothing of how much of it is right.
+func (t Token) Is(sum string) bool {
+	return subtle.ConstantTimeCompare([]byte(t.Sum()), []byte(sum)) == 1
+}
+
+// ParseToken reads what String wrote. The error never repeats the secret.
+func ParseToken(s string) (Token, error) {
+	parts := strings.Split(strings.TrimSpace(s), ".")
+	if len(parts) != 4 || parts[0] != tokenPrefix {
+		return Token{}, errors.New("join token: must read " + tokenPrefix + ".ID.SECRET.PIN: lifeboat token create prints one")
+	}
+	t := Token{ID: parts[1]}
+	if id, err := hex.DecodeString(t.ID); err != nil || len(id) != 6 || t.ID != strings.ToLower(t.ID) {
+		return Token{}, fmt.Errorf("join token: %.20q is no id: was the token cut?", t.ID)
+	}
+	enc := base64.RawURLEncoding.Strict()
+	if n, err := enc.Decode(make([]byte, 64), []byte(parts[2][:min(len(parts[2]), 64)])); err != nil || n != len(t.Secret) || len(parts[2]) != enc.EncodedLen(n) {
+		return Token{}, errors.New("join token: its secret is not whole: was the token cut?")
+	}
+	if n, err := enc.Decode(make([]byte, 64), []byte(parts[3][:min(len(parts[3]), 64)])); err != nil || n != len(t.Pin) || len(parts[3]) != enc.EncodedLen(n) {
+		return Token{}, errors.New("join token: its pin is not whole: was the token cut?")
+	}
+	enc.Decode(t.Secret[:], []byte(parts[2]))
+	enc.Decode(t.Pin[:], []byte(parts[3]))
+	return t, nil
+}
+
+// Pick returns, of CAs in PEM form that anybody may have sent, the one that was pinned. The others mean nothing.
+func (p Pin) Pick(cas []byte) ([]byte, error) {
+	all, err := parseCerts("the CA that was sent", cas)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range all {
+		if got := pinOf(c); c.IsCA && subtle.ConstantTimeCompare(got[:], p[:]) == 1 {
+			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), nil
+		}
+	}
+	return nil, errors.New("the CA that was sent is not the one that the token names: this is another fleet, or somebody between us")
+}
