@@ -4,11 +4,12 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/test/bufconn"
 )
 
 // outcome is what each side of a handshake learned.
@@ -22,10 +23,13 @@ type outcome struct {
 // has accepted its certificate (RFC 8446, section 4.4.2.4 and figure 1).
 func handshake(client, server *tls.Config) outcome {
 	var out outcome
-	near, far := net.Pipe()
+	// net.Pipe has no buffer: a side that refuses while the other is still writing would wait for ever.
+	between := bufconn.Listen(64 << 10)
+	defer between.Close()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		far, _ := between.Accept()
 		defer far.Close()
 		conn := tls.Server(far, server)
 		if out.serverErr = conn.Handshake(); out.serverErr != nil {
@@ -34,6 +38,7 @@ func handshake(client, server *tls.Config) outcome {
 		out.serverSaw, _ = PeerName(conn.ConnectionState())
 		_, out.serverErr = conn.Write([]byte{1})
 	}()
+	near, _ := between.Dial()
 	conn := tls.Client(near, client)
 	if out.clientErr = conn.Handshake(); out.clientErr == nil {
 		out.proto = conn.ConnectionState().NegotiatedProtocol
