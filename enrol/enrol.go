@@ -1,0 +1,211 @@
+// Package enrol gets a machine its certificate and keeps it fresh: Join obtains the first one with a token or a cloud's
+// document, Keeper has it renewed before it ends.
+//
+// The machine's key is made on the machine and never leaves it. Who the machine may be is for the coordinator to decide;
+// what the package believes of the fleet hangs on the pin of its CA alone, so a token that somebody reads on the way is a
+// token that was given to the wrong fleet. It starts no daemon and writes no settings.
+package enrol
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+const (
+	// askLimit bounds one attempt at one coordinator.
+	askLimit = 10 * time.Second
+	// maxAnswer is far more than a chain of certificates.
+	maxAnswer = 1 << 20
+
+	backoffFirst = time.Second
+	backoffMost  = 30 * time.Second
+)
+
+// Files are where a machine keeps its certificate.
+type Files struct{ CA, Cert, Key string }
+
+// In is the usual place below a directory of state.
+func In(dataDir string) Files {
+	dir := filepath.Join(dataDir, "tls")
+	return Files{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "node.pem"), filepath.Join(dir, "node.key")}
+}
+
+// Config is what it takes to join.
+type Config struct {
+	Coordinators []string // host:port each; those that do not lead say who does
+	Name         string   // what the machine would be called
+	Pin          certs.Pin
+	Token        string // empty: Document says why
+	// Document asks the cloud for its word on this machine, anew at each attempt: it ages. Nil: there is none.
+	Document func(ctx context.Context) (*api.Document, error)
+	Files    Files
+	Dial     func(ctx context.Context, network, address string) (net.Conn, error) // nil: a plain net.Dialer
+	// Trouble is told why an attempt failed that is made again; may be nil.
+	Trouble func(error)
+}
+
+// Refused is a coordinator's definite no: asking again would change nothing.
+type Refused struct{ Why string }
+
+func (r Refused) Error() string { return r.Why }
+
+// Join asks until a coordinator gives the certificate or refuses it, or ctx ends. What it gives is on the disk when Join
+// returns. An attempt that was cut short is repeated with the same key, and counts as the same.
+func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
+	if len(cfg.Coordinators) == 0 {
+		return nil, errors.New("join: no coordinator's address is given")
+	}
+	key, err := certs.NewKey(cfg.Files.Key)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	request, err := certs.Request(key)
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	j := &joining{Config: cfg, request: request}
+	for n := 0; ; n++ {
+		at := cmp.Or(j.leader, cfg.Coordinators[n%len(cfg.Coordinators)])
+		j.leader = ""
+		reply, err := j.ask(ctx, at)
+		if err == nil {
+			if err := certs.Write(cfg.Files.CA, cfg.Files.Cert, []byte(reply.CA), []byte(reply.Certificate)); err != nil {
+				return nil, fmt.Errorf("join: %w", err)
+			}
+			return reply, nil
+		}
+		err = fmt.Errorf("join at %s: %w", at, err)
+		if _, refused := errors.AsType[Refused](err); refused {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		if cfg.Trouble != nil {
+			cfg.Trouble(err)
+		}
+		if j.leader != "" {
+			continue // it was only the wrong one
+		}
+		select {
+		case <-time.After(backoff(n / len(cfg.Coordinators))):
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// backoff doubles from a second to half a minute, jittered: images are booted by the hundred.
+func backoff(n int) time.Duration {
+	d := min(backoffFirst<<min(n, 10), backoffMost)
+	return d/2 + rand.N(d/2+1)
+}
+
+type joining struct {
+	Config
+	request []byte
+	leader  string // whom the last one asked named
+}
+
+// ask learns the CA from whoever answers, and says nothing that matters until it is proven to be the one that is pinned.
+func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	protos := []string{api.JoinProtocol}
+	cas, err := j.call(ctx, certs.Unverified(protos), at, http.MethodGet, "/ca", nil)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := j.Pin.Pick(cas)
+	if err != nil {
+		return nil, err
+	}
+	known, err := certs.Newcomer(ca, protos, certs.RoleCoordinator)
+	if err != nil {
+		return nil, err
+	}
+	body := api.JoinRequest{Name: j.Name, Request: j.request, Token: j.Token}
+	if j.Token == "" && j.Document != nil {
+		if body.Document, err = j.Document(ctx); err != nil {
+			return nil, fmt.Errorf("ask the cloud which machine this is: %w", err)
+		}
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := j.call(ctx, known, at, http.MethodPost, "/join", data)
+	if err != nil {
+		return nil, err
+	}
+	reply := new(api.JoinReply)
+	if err := json.Unmarshal(answer, reply); err != nil {
+		return nil, fmt.Errorf("read its answer: %w", err)
+	}
+	return reply, nil
+}
+
+// call is one request over a connection of its own.
+func (j *joining) call(ctx context.Context, config *tls.Config, at, method, path string, body []byte) ([]byte, error) {
+	dial := j.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	transport := &http.Transport{
+		DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			raw, err := dial(ctx, network, at)
+			if err != nil {
+				return nil, err
+			}
+			conn := tls.Client(raw, config)
+			if err := conn.HandshakeContext(ctx); err != nil {
+				return nil, errors.Join(err, raw.Close())
+			}
+			if conn.ConnectionState().NegotiatedProtocol != api.JoinProtocol {
+				return nil, errors.Join(errors.New("whoever answers there lets nobody join"), conn.Close())
+			}
+			return conn, nil
+		},
+		DisableKeepAlives: true,
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, method, "https://"+at+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	reply, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(reply.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if reply.StatusCode == http.StatusOK {
+		return answer, nil
+	}
+	var no api.JoinRefusal
+	if err := json.Unmarshal(answer, &no); err != nil || no.Error == "" {
+		return nil, fmt.Errorf("it answered %s", reply.Status)
+	}
+	j.leader = no.Leader
+	if reply.StatusCode < 500 && reply.StatusCode != http.StatusTooManyRequests && no.Leader == "" {
+		return nil, Refused{no.Error}
+	}
+	return nil, errors.New(no.Error)
+}

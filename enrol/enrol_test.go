@@ -1,0 +1,291 @@
+package enrol
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// town is a fleet's coordinator as far as newcomers see it.
+type town struct {
+	dir       string
+	authority *certs.Authority
+	token     certs.Token
+	identity  *certs.Identity
+
+	mu    sync.Mutex
+	asked []api.JoinRequest
+	// answer, if set, comes in place of a certificate.
+	answer func(n int) (code int, no api.JoinRefusal)
+}
+
+func newTown(t *testing.T) *town {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "pki")
+	if err := certs.InitCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	a, err := certs.LoadAuthority(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := certs.Issue(dir, certs.Name{Role: certs.RoleCoordinator, Name: "c1"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := certs.Load(filepath.Join(dir, "ca.pem"), cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &town{dir: dir, authority: a, token: certs.NewToken(a.Pin()), identity: id}
+}
+
+// listen serves until the test ends, and returns how to dial it.
+func (w *town) listen(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
+	l := bufconn.Listen(64 << 10)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ca", func(rw http.ResponseWriter, _ *http.Request) { rw.Write(w.authority.PEM()) })
+	mux.HandleFunc("POST /join", w.join)
+	server := &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		server.Serve(door{tls.NewListener(l, w.identity.Door(w.identity.Server([]string{"h2"}, certs.RoleNode), api.JoinProtocol))})
+	})
+	t.Cleanup(func() {
+		server.Close()
+		serving.Wait()
+	})
+	return func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }
+}
+
+// door hides what its connections are: net/http speaks no protocol of a name that it does not know.
+type door struct{ net.Listener }
+
+func (d door) Accept() (net.Conn, error) {
+	conn, err := d.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return struct{ net.Conn }{conn}, nil
+}
+
+func (w *town) join(rw http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var asked api.JoinRequest
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.asked = append(w.asked, asked)
+	if w.answer != nil {
+		if code, no := w.answer(len(w.asked)); code != 0 {
+			rw.WriteHeader(code)
+			json.NewEncoder(rw).Encode(no)
+			return
+		}
+	}
+	n := certs.Name{Role: certs.RoleNode, Name: asked.Name}
+	cert, err := w.authority.Sign(asked.Request, n, 30*24*time.Hour, nil, nil)
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	json.NewEncoder(rw).Encode(api.JoinReply{Name: n.String(), Certificate: string(cert), CA: string(w.authority.PEM()), Coordinators: []string{"10.0.0.1:7411"}})
+}
+
+func (w *town) config(t *testing.T) Config {
+	return Config{
+		Coordinators: []string{"c1:7411"}, Name: "host-a", Pin: w.token.Pin, Token: w.token.String(),
+		Files: In(t.TempDir()), Dial: w.listen(t),
+	}
+}
+
+// A token and an address are all that a machine has; afterwards it is somebody, and its key was never sent.
+func TestJoin(t *testing.T) {
+	w := newTown(t)
+	cfg := w.config(t)
+	reply, err := Join(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := id.Name(), (certs.Name{Role: certs.RoleNode, Name: "host-a"}); got != want || reply.Name != want.String() {
+		t.Errorf("got %q and a certificate of %q, want %q", reply.Name, got, want)
+	}
+	key, err := os.ReadFile(cfg.Files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(w.asked[0].Request), string(key[40:80])) || w.asked[0].Token != w.token.String() {
+		t.Errorf("got request %+v, want the token and no key", w.asked[0])
+	}
+}
+
+// A token that was made by another fleet is not sent to this one.
+func TestJoinTellsNoStranger(t *testing.T) {
+	w := newTown(t)
+	cfg := w.config(t)
+	cfg.Pin = newTown(t).token.Pin
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Trouble = func(error) { cancel() }
+	_, err := Join(ctx, cfg)
+	if err == nil || !strings.Contains(err.Error(), "another fleet") {
+		t.Errorf("got error %v, want one that says that this is another fleet", err)
+	}
+	if len(w.asked) > 0 {
+		t.Error("the token was sent to a stranger")
+	}
+}
+
+// What passes is asked for again, with the same key; where a follower names the leader, the leader is asked at once; a
+// definite no is the end of it.
+func TestJoinInsists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t)
+		w.answer = func(n int) (int, api.JoinRefusal) {
+			switch {
+			case n <= 3:
+				return http.StatusServiceUnavailable, api.JoinRefusal{Error: "there is no leader now"}
+			case n == 4:
+				return http.StatusMisdirectedRequest, api.JoinRefusal{Error: "c1 does not lead", Leader: "c2:7411"}
+			}
+			return 0, api.JoinRefusal{}
+		}
+		cfg := w.config(t)
+		dial := cfg.Dial
+		var dialled []string
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialled = append(dialled, address)
+			return dial(ctx, network, address)
+		}
+		began := time.Now()
+		if _, err := Join(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(began); got < 3*time.Second || got > 8*time.Second {
+			t.Errorf("took %s, want three pauses of 1, 2 and 4 s or up to half less", got)
+		}
+		if got := dialled[len(dialled)-1]; got != "c2:7411" {
+			t.Errorf("asked %s last, want the leader c2:7411", got)
+		}
+		for _, r := range w.asked {
+			if string(r.Request[:80]) != string(w.asked[0].Request[:80]) {
+				t.Error("another key in a repeated request")
+			}
+		}
+
+		w.answer = func(int) (int, api.JoinRefusal) {
+			return http.StatusForbidden, api.JoinRefusal{Error: "the token was used up"}
+		}
+		asked := len(w.asked)
+		_, err := Join(t.Context(), cfg)
+		if no, ok := errors.AsType[Refused](err); !ok || no.Why != "the token was used up" || len(w.asked) != asked+1 {
+			t.Errorf("got error %v after %d requests, want the refusal after one", err, len(w.asked)-asked)
+		}
+	})
+}
+
+// Half a year of a machine whose certificates last a month: renewed each time at half their life, through an outage of ten
+// days, and never out of date.
+func TestKeeperRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t)
+		cfg := w.config(t)
+		if _, err := Join(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var renewed atomic.Int64
+		var away atomic.Bool
+		k := &Keeper{Identity: id, Files: cfg.Files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
+			if away.Load() {
+				return nil, nil, errors.New("the coordinator is away")
+			}
+			renewed.Add(1)
+			cert, err = w.authority.Sign(request, id.Name(), 30*24*time.Hour, nil, nil)
+			return cert, w.authority.PEM(), err
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		for day := range 180 {
+			time.Sleep(24 * time.Hour)
+			away.Store(day >= 108 && day < 118) // the eighth renewal would be in these
+			if left := time.Until(id.Expires()); left < 24*time.Hour {
+				t.Fatalf("day %d: %s left", day, left)
+			}
+		}
+		if got := renewed.Load(); got < 9 || got > 12 {
+			t.Errorf("got %d renewals in half a year, want about ten", got)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+// Certificates that are made by hand are spoken of a week before their end, once a day, and not before.
+func TestKeeperWarns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t)
+		cfg := w.config(t)
+		if _, err := Join(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan string, 100)
+		k := &Keeper{Identity: id, Files: cfg.Files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
+		k.Ask = func(context.Context, []byte) (cert, ca []byte, err error) { return nil, nil, ErrNotOffered }
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		time.Sleep(22 * 24 * time.Hour)
+		if len(said) > 0 {
+			t.Errorf("eight days before the end: got %q, want nothing said", <-said)
+		}
+		time.Sleep(4 * 24 * time.Hour)
+		if got := len(said); got < 3 || got > 4 {
+			t.Errorf("got %d warnings in three days, want one a day", got)
+		}
+		if line := <-said; !strings.Contains(line, "ends soon") {
+			t.Errorf("got %q, want a warning that it ends soon", line)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
