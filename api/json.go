@@ -37,11 +37,35 @@ type NodeJSON struct {
 	Version       string        `json:"version"`
 	Decommission  string        `json:"decommission"`
 	Reason        string        `json:"reason"`
+	WaitsFor      []string      `json:"waits_for"`
+	Suspect       *float64      `json:"suspect_seconds"`
+	ClockAhead    *float64      `json:"clock_ahead_seconds"`
 	Drain         *DrainJSON    `json:"drain"`
 	RoomBytes     int64         `json:"room_bytes"`
 	HeldBlocks    int64         `json:"held_blocks"`
 	HeldBytes     int64         `json:"held_bytes"`
 	Manifest      *ManifestJSON `json:"manifest"`
+
+	Workloads []WorkloadJSON `json:"workloads"`
+}
+
+// WorkloadJSON is something that runs on a node, which a node that leaves tells, waits for and stops.
+type WorkloadJSON struct {
+	Name      string         `json:"name"`
+	Type      string         `json:"type"`
+	State     string         `json:"state"`
+	Since     *float64       `json:"since_seconds"`
+	Awaited   bool           `json:"awaited"`
+	Processes int64          `json:"processes"`
+	Executors []ExecutorJSON `json:"executors"`
+	Apps      []string       `json:"apps"`
+	Trouble   string         `json:"trouble"`
+}
+
+// ExecutorJSON is what an app knows a part of a workload as.
+type ExecutorJSON struct {
+	App string `json:"app"`
+	ID  string `json:"id"`
 }
 
 // NoticeJSON is what a node is under.
@@ -155,9 +179,11 @@ type LocationJSON struct {
 	State   string       `json:"state"`
 }
 
-// EventJSON is one event of the coordinator's log.
+// EventJSON is one event of the fleet. Index, term and soft are its place.
 type EventJSON struct {
 	Index uint64            `json:"index"`
+	Term  uint64            `json:"term"`
+	Soft  uint64            `json:"soft,omitempty"`
 	Time  *time.Time        `json:"time"`
 	Type  string            `json:"type"`
 	Node  string            `json:"node"`
@@ -182,7 +208,9 @@ func NodeToJSON(n *Node, now time.Time) NodeJSON {
 		Notice: NoticeToJSON(st.GetNotice(), now), Deadline: Instant(n.GetDeadline()), Remaining: Seconds(n.GetRemaining()),
 		PeerAddress: n.GetPeerAddress(), Incarnation: n.GetIncarnation(), Disks: DisksToJSON(st.GetDisks()),
 		LastHeartbeat: Seconds(n.GetLastHeartbeat()), Zone: n.GetZone(), Pool: n.GetPool(), Version: n.GetVersion(),
-		Decommission: n.GetDecommission(), Reason: n.GetReason(), Drain: DrainToJSON(st.GetDrain()),
+		Decommission: n.GetDecommission(), Reason: n.GetReason(), WaitsFor: append([]string{}, n.GetWaitsFor()...),
+		Suspect: Seconds(n.GetSuspect()), ClockAhead: Seconds(st.GetClockAhead()),
+		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()),
 		RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
 	}
@@ -211,6 +239,22 @@ func DisksToJSON(disks []*Disk) []DiskJSON {
 			FlushBytesPerSecond: d.FlushBytesPerSecond, FetchBytesPerSecond: d.FetchBytesPerSecond, Errors: d.GetErrors(),
 			Mount: d.GetMount(), Device: d.GetDevice(), FileSystem: d.GetFilesystem(), Kind: d.GetKind(), Unwell: d.GetUnwell(), Closed: d.GetClosed(),
 		})
+	}
+	return out
+}
+
+// WorkloadsToJSON makes a list that is never null.
+func WorkloadsToJSON(workloads []*Workload) []WorkloadJSON {
+	out := make([]WorkloadJSON, 0, len(workloads))
+	for _, w := range workloads {
+		j := WorkloadJSON{
+			Name: w.GetName(), Type: w.GetType(), State: w.GetState(), Since: Seconds(w.GetSince()), Awaited: w.GetAwaited(),
+			Processes: w.GetProcesses(), Executors: []ExecutorJSON{}, Apps: append([]string{}, w.GetApps()...), Trouble: w.GetTrouble(),
+		}
+		for _, e := range w.GetExecutors() {
+			j.Executors = append(j.Executors, ExecutorJSON{e.GetApp(), e.GetId()})
+		}
+		out = append(out, j)
 	}
 	return out
 }
@@ -258,7 +302,7 @@ func EventToJSON(e *Event) EventJSON {
 	if data == nil {
 		data = map[string]string{}
 	}
-	return EventJSON{e.GetIndex(), Instant(e.GetTime()), e.GetType(), e.GetNode(), data}
+	return EventJSON{e.GetIndex(), e.GetTerm(), e.GetSoft(), Instant(e.GetTime()), e.GetType(), e.GetNode(), data}
 }
 
 // Instant is null for an absent timestamp.

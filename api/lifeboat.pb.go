@@ -27,6 +27,102 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       []byte                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"` // for a certificate, DER, of the same key
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_lifeboat_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *RenewRequest) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type RenewReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // PEM
+	Ca            []byte                 `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`                   // PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewReply) Reset() {
+	*x = RenewReply{}
+	mi := &file_lifeboat_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewReply) ProtoMessage() {}
+
+func (x *RenewReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
+func (*RenewReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RenewReply) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *RenewReply) GetCa() []byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
 type RegisterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -44,7 +140,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_lifeboat_proto_msgTypes[0]
+	mi := &file_lifeboat_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -56,7 +152,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[0]
+	mi := &file_lifeboat_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -69,7 +165,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{0}
+	return file_lifeboat_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RegisterRequest) GetNode() string {
@@ -140,7 +236,7 @@ type RegisterReply struct {
 
 func (x *RegisterReply) Reset() {
 	*x = RegisterReply{}
-	mi := &file_lifeboat_proto_msgTypes[1]
+	mi := &file_lifeboat_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -152,7 +248,7 @@ func (x *RegisterReply) String() string {
 func (*RegisterReply) ProtoMessage() {}
 
 func (x *RegisterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[1]
+	mi := &file_lifeboat_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -165,7 +261,7 @@ func (x *RegisterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterReply.ProtoReflect.Descriptor instead.
 func (*RegisterReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{1}
+	return file_lifeboat_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RegisterReply) GetNodeId() string {
@@ -206,7 +302,7 @@ type Pace struct {
 
 func (x *Pace) Reset() {
 	*x = Pace{}
-	mi := &file_lifeboat_proto_msgTypes[2]
+	mi := &file_lifeboat_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -218,7 +314,7 @@ func (x *Pace) String() string {
 func (*Pace) ProtoMessage() {}
 
 func (x *Pace) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[2]
+	mi := &file_lifeboat_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -231,7 +327,7 @@ func (x *Pace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pace.ProtoReflect.Descriptor instead.
 func (*Pace) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{2}
+	return file_lifeboat_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Pace) GetInterval() *durationpb.Duration {
@@ -280,7 +376,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_lifeboat_proto_msgTypes[3]
+	mi := &file_lifeboat_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +388,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[3]
+	mi := &file_lifeboat_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +401,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{3}
+	return file_lifeboat_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Status) GetNotice() *Notice {
@@ -389,7 +485,7 @@ type Workload struct {
 
 func (x *Workload) Reset() {
 	*x = Workload{}
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -401,7 +497,7 @@ func (x *Workload) String() string {
 func (*Workload) ProtoMessage() {}
 
 func (x *Workload) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -414,7 +510,7 @@ func (x *Workload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workload.ProtoReflect.Descriptor instead.
 func (*Workload) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{4}
+	return file_lifeboat_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Workload) GetName() string {
@@ -491,7 +587,7 @@ type Executor struct {
 
 func (x *Executor) Reset() {
 	*x = Executor{}
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +599,7 @@ func (x *Executor) String() string {
 func (*Executor) ProtoMessage() {}
 
 func (x *Executor) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +612,7 @@ func (x *Executor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Executor.ProtoReflect.Descriptor instead.
 func (*Executor) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{5}
+	return file_lifeboat_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Executor) GetApp() string {
@@ -547,7 +643,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +655,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +668,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{6}
+	return file_lifeboat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Notice) GetIncident() string {
@@ -634,7 +730,7 @@ type DrainProgress struct {
 
 func (x *DrainProgress) Reset() {
 	*x = DrainProgress{}
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +742,7 @@ func (x *DrainProgress) String() string {
 func (*DrainProgress) ProtoMessage() {}
 
 func (x *DrainProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +755,7 @@ func (x *DrainProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainProgress.ProtoReflect.Descriptor instead.
 func (*DrainProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{7}
+	return file_lifeboat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DrainProgress) GetPhase() string {
@@ -737,7 +833,7 @@ type PeerProgress struct {
 
 func (x *PeerProgress) Reset() {
 	*x = PeerProgress{}
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +845,7 @@ func (x *PeerProgress) String() string {
 func (*PeerProgress) ProtoMessage() {}
 
 func (x *PeerProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +858,7 @@ func (x *PeerProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerProgress.ProtoReflect.Descriptor instead.
 func (*PeerProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{8}
+	return file_lifeboat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PeerProgress) GetNode() string {
@@ -823,7 +919,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +931,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +944,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{9}
+	return file_lifeboat_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Disk) GetPath() string {
@@ -1010,7 +1106,7 @@ type StoreInfo struct {
 
 func (x *StoreInfo) Reset() {
 	*x = StoreInfo{}
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1118,7 @@ func (x *StoreInfo) String() string {
 func (*StoreInfo) ProtoMessage() {}
 
 func (x *StoreInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1131,7 @@ func (x *StoreInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreInfo.ProtoReflect.Descriptor instead.
 func (*StoreInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{10}
+	return file_lifeboat_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StoreInfo) GetName() string {
@@ -1081,7 +1177,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1189,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1202,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{11}
+	return file_lifeboat_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeartbeatRequest) GetNode() string {
@@ -1161,7 +1257,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1173,7 +1269,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1186,7 +1282,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{12}
+	return file_lifeboat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HeartbeatReply) GetRegister() bool {
@@ -1254,7 +1350,7 @@ type Directive struct {
 
 func (x *Directive) Reset() {
 	*x = Directive{}
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1362,7 @@ func (x *Directive) String() string {
 func (*Directive) ProtoMessage() {}
 
 func (x *Directive) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1375,7 @@ func (x *Directive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directive.ProtoReflect.Descriptor instead.
 func (*Directive) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{13}
+	return file_lifeboat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Directive) GetDecommission() string {
@@ -1324,7 +1420,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1432,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1445,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{14}
+	return file_lifeboat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Peer) GetNode() string {
@@ -1399,7 +1495,7 @@ type WorkerDecommissionRequest struct {
 
 func (x *WorkerDecommissionRequest) Reset() {
 	*x = WorkerDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1507,7 @@ func (x *WorkerDecommissionRequest) String() string {
 func (*WorkerDecommissionRequest) ProtoMessage() {}
 
 func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1520,7 @@ func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{15}
+	return file_lifeboat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WorkerDecommissionRequest) GetNode() string {
@@ -1463,7 +1559,7 @@ type WorkerDecommissionReply struct {
 
 func (x *WorkerDecommissionReply) Reset() {
 	*x = WorkerDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1571,7 @@ func (x *WorkerDecommissionReply) String() string {
 func (*WorkerDecommissionReply) ProtoMessage() {}
 
 func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1584,7 @@ func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{16}
+	return file_lifeboat_proto_rawDescGZIP(), []int{18}
 }
 
 type WithdrawDecommissionRequest struct {
@@ -1503,7 +1599,7 @@ type WithdrawDecommissionRequest struct {
 
 func (x *WithdrawDecommissionRequest) Reset() {
 	*x = WithdrawDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1611,7 @@ func (x *WithdrawDecommissionRequest) String() string {
 func (*WithdrawDecommissionRequest) ProtoMessage() {}
 
 func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1624,7 @@ func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{17}
+	return file_lifeboat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WithdrawDecommissionRequest) GetNode() string {
@@ -1567,7 +1663,7 @@ type WithdrawDecommissionReply struct {
 
 func (x *WithdrawDecommissionReply) Reset() {
 	*x = WithdrawDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1675,7 @@ func (x *WithdrawDecommissionReply) String() string {
 func (*WithdrawDecommissionReply) ProtoMessage() {}
 
 func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1688,7 @@ func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{18}
+	return file_lifeboat_proto_rawDescGZIP(), []int{20}
 }
 
 type ReportUnavailableRequest struct {
@@ -1605,7 +1701,7 @@ type ReportUnavailableRequest struct {
 
 func (x *ReportUnavailableRequest) Reset() {
 	*x = ReportUnavailableRequest{}
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1713,7 @@ func (x *ReportUnavailableRequest) String() string {
 func (*ReportUnavailableRequest) ProtoMessage() {}
 
 func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1726,7 @@ func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableRequest.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{19}
+	return file_lifeboat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReportUnavailableRequest) GetNode() string {
@@ -1655,7 +1751,7 @@ type ReportUnavailableReply struct {
 
 func (x *ReportUnavailableReply) Reset() {
 	*x = ReportUnavailableReply{}
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1763,7 @@ func (x *ReportUnavailableReply) String() string {
 func (*ReportUnavailableReply) ProtoMessage() {}
 
 func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1776,7 @@ func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableReply.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{20}
+	return file_lifeboat_proto_rawDescGZIP(), []int{22}
 }
 
 type ReportBlocksRequest struct {
@@ -1696,7 +1792,7 @@ type ReportBlocksRequest struct {
 
 func (x *ReportBlocksRequest) Reset() {
 	*x = ReportBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1804,7 @@ func (x *ReportBlocksRequest) String() string {
 func (*ReportBlocksRequest) ProtoMessage() {}
 
 func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1817,7 @@ func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ReportBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{21}
+	return file_lifeboat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReportBlocksRequest) GetNode() string {
@@ -1767,7 +1863,7 @@ type ReportBlocksReply struct {
 
 func (x *ReportBlocksReply) Reset() {
 	*x = ReportBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1875,7 @@ func (x *ReportBlocksReply) String() string {
 func (*ReportBlocksReply) ProtoMessage() {}
 
 func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1888,7 @@ func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksReply.ProtoReflect.Descriptor instead.
 func (*ReportBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{22}
+	return file_lifeboat_proto_rawDescGZIP(), []int{24}
 }
 
 type HeldBlock struct {
@@ -1806,7 +1902,7 @@ type HeldBlock struct {
 
 func (x *HeldBlock) Reset() {
 	*x = HeldBlock{}
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1914,7 @@ func (x *HeldBlock) String() string {
 func (*HeldBlock) ProtoMessage() {}
 
 func (x *HeldBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1927,7 @@ func (x *HeldBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBlock.ProtoReflect.Descriptor instead.
 func (*HeldBlock) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{23}
+	return file_lifeboat_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HeldBlock) GetId() string {
@@ -1865,7 +1961,7 @@ type GoodbyeRequest struct {
 
 func (x *GoodbyeRequest) Reset() {
 	*x = GoodbyeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +1973,7 @@ func (x *GoodbyeRequest) String() string {
 func (*GoodbyeRequest) ProtoMessage() {}
 
 func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +1986,7 @@ func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeRequest.ProtoReflect.Descriptor instead.
 func (*GoodbyeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{24}
+	return file_lifeboat_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GoodbyeRequest) GetSummary() *ManifestSummary {
@@ -1915,7 +2011,7 @@ type GoodbyeReply struct {
 
 func (x *GoodbyeReply) Reset() {
 	*x = GoodbyeReply{}
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2023,7 @@ func (x *GoodbyeReply) String() string {
 func (*GoodbyeReply) ProtoMessage() {}
 
 func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2036,7 @@ func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeReply.ProtoReflect.Descriptor instead.
 func (*GoodbyeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{25}
+	return file_lifeboat_proto_rawDescGZIP(), []int{27}
 }
 
 type ManifestSummary struct {
@@ -1964,7 +2060,7 @@ type ManifestSummary struct {
 
 func (x *ManifestSummary) Reset() {
 	*x = ManifestSummary{}
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2072,7 @@ func (x *ManifestSummary) String() string {
 func (*ManifestSummary) ProtoMessage() {}
 
 func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2085,7 @@ func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestSummary.ProtoReflect.Descriptor instead.
 func (*ManifestSummary) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{26}
+	return file_lifeboat_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ManifestSummary) GetNode() string {
@@ -2093,7 +2189,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2201,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2214,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{27}
+	return file_lifeboat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Count) GetBlocks() int64 {
@@ -2148,7 +2244,7 @@ type ManifestEntry struct {
 
 func (x *ManifestEntry) Reset() {
 	*x = ManifestEntry{}
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2256,7 @@ func (x *ManifestEntry) String() string {
 func (*ManifestEntry) ProtoMessage() {}
 
 func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2269,7 @@ func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestEntry.ProtoReflect.Descriptor instead.
 func (*ManifestEntry) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{28}
+	return file_lifeboat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ManifestEntry) GetId() string {
@@ -2220,7 +2316,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2328,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2341,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{29}
+	return file_lifeboat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LocateRequest) GetId() string {
@@ -2268,7 +2364,7 @@ type LocateReply struct {
 
 func (x *LocateReply) Reset() {
 	*x = LocateReply{}
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2376,7 @@ func (x *LocateReply) String() string {
 func (*LocateReply) ProtoMessage() {}
 
 func (x *LocateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2389,7 @@ func (x *LocateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateReply.ProtoReflect.Descriptor instead.
 func (*LocateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{30}
+	return file_lifeboat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LocateReply) GetState() string {
@@ -2327,7 +2423,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2435,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2448,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{31}
+	return file_lifeboat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Holder) GetNode() string {
@@ -2377,7 +2473,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2485,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2498,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{32}
+	return file_lifeboat_proto_rawDescGZIP(), []int{34}
 }
 
 type ListNodesReply struct {
@@ -2414,7 +2510,7 @@ type ListNodesReply struct {
 
 func (x *ListNodesReply) Reset() {
 	*x = ListNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2522,7 @@ func (x *ListNodesReply) String() string {
 func (*ListNodesReply) ProtoMessage() {}
 
 func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2535,7 @@ func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesReply.ProtoReflect.Descriptor instead.
 func (*ListNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{33}
+	return file_lifeboat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListNodesReply) GetNodes() []*Node {
@@ -2458,7 +2554,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2566,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2579,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{34}
+	return file_lifeboat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetNodeRequest) GetNode() string {
@@ -2523,7 +2619,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2535,7 +2631,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2548,7 +2644,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{35}
+	return file_lifeboat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Node) GetName() string {
@@ -2718,7 +2814,7 @@ type DecommissionRequest struct {
 
 func (x *DecommissionRequest) Reset() {
 	*x = DecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2730,7 +2826,7 @@ func (x *DecommissionRequest) String() string {
 func (*DecommissionRequest) ProtoMessage() {}
 
 func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2743,7 +2839,7 @@ func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{36}
+	return file_lifeboat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DecommissionRequest) GetNodes() []string {
@@ -2790,7 +2886,7 @@ type DecommissionReply struct {
 
 func (x *DecommissionReply) Reset() {
 	*x = DecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2898,7 @@ func (x *DecommissionReply) String() string {
 func (*DecommissionReply) ProtoMessage() {}
 
 func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2911,7 @@ func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionReply.ProtoReflect.Descriptor instead.
 func (*DecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{37}
+	return file_lifeboat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DecommissionReply) GetNodes() []*Node {
@@ -2835,7 +2931,7 @@ type RecommissionRequest struct {
 
 func (x *RecommissionRequest) Reset() {
 	*x = RecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +2943,7 @@ func (x *RecommissionRequest) String() string {
 func (*RecommissionRequest) ProtoMessage() {}
 
 func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +2956,7 @@ func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionRequest.ProtoReflect.Descriptor instead.
 func (*RecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+	return file_lifeboat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RecommissionRequest) GetNodes() []string {
@@ -2886,7 +2982,7 @@ type RecommissionReply struct {
 
 func (x *RecommissionReply) Reset() {
 	*x = RecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +2994,7 @@ func (x *RecommissionReply) String() string {
 func (*RecommissionReply) ProtoMessage() {}
 
 func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3007,7 @@ func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionReply.ProtoReflect.Descriptor instead.
 func (*RecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+	return file_lifeboat_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RecommissionReply) GetNodes() []*Node {
@@ -2932,7 +3028,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +3040,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3053,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+	return file_lifeboat_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -2992,7 +3088,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3100,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3113,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+	return file_lifeboat_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -3051,7 +3147,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3063,7 +3159,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3076,7 +3172,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+	return file_lifeboat_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -3109,7 +3205,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3217,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3230,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+	return file_lifeboat_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -3195,7 +3291,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3303,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3316,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+	return file_lifeboat_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -3239,7 +3335,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3347,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3360,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+	return file_lifeboat_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -3287,7 +3383,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3395,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3408,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -3359,7 +3455,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3467,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3480,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+	return file_lifeboat_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -3408,7 +3504,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3516,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3529,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{48}
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -3496,7 +3592,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3508,7 +3604,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3521,7 +3617,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{49}
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -3582,7 +3678,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3690,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +3703,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -3642,7 +3738,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3654,7 +3750,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3667,7 +3763,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -3804,7 +3900,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3816,7 +3912,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3829,7 +3925,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Brake) GetScope() string {
@@ -3876,7 +3972,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3888,7 +3984,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3901,7 +3997,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -3920,7 +4016,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3932,7 +4028,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3945,7 +4041,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -3965,7 +4061,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3977,7 +4073,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3990,7 +4086,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -4016,7 +4112,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4124,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4137,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -4071,7 +4167,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4179,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4192,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -4193,7 +4289,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4205,7 +4301,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4218,7 +4314,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Member) GetName() string {
@@ -4289,7 +4385,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4301,7 +4397,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4314,7 +4410,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -4342,7 +4438,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4354,7 +4450,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4367,7 +4463,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -4401,7 +4497,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4413,7 +4509,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4426,7 +4522,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *NewMember) GetName() string {
@@ -4452,7 +4548,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4464,7 +4560,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4477,7 +4573,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -4497,7 +4593,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4509,7 +4605,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4522,7 +4618,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -4548,7 +4644,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4560,7 +4656,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4573,7 +4669,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -4581,6 +4677,402 @@ func (x *TransferLeadershipReply) GetLeader() string {
 		return x.Leader
 	}
 	return ""
+}
+
+type CreateTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`  // of the certificates that it is good for: node, coordinator, operator, app
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`  // the one name that it is good for; empty: any, for nodes alone
+	Uses          int64                  `protobuf:"varint,3,opt,name=uses,proto3" json:"uses,omitempty"` // how many machines may join with it; 0: any number
+	Life          *durationpb.Duration   `protobuf:"bytes,4,opt,name=life,proto3" json:"life,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenRequest) Reset() {
+	*x = CreateTokenRequest{}
+	mi := &file_lifeboat_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenRequest) ProtoMessage() {}
+
+func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *CreateTokenRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetUses() int64 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *CreateTokenRequest) GetLife() *durationpb.Duration {
+	if x != nil {
+		return x.Life
+	}
+	return nil
+}
+
+func (x *CreateTokenRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type CreateTokenReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Info          *TokenInfo             `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateTokenReply) Reset() {
+	*x = CreateTokenReply{}
+	mi := &file_lifeboat_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateTokenReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateTokenReply) ProtoMessage() {}
+
+func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
+func (*CreateTokenReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *CreateTokenReply) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CreateTokenReply) GetInfo() *TokenInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+type TokenInfo struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	UsesLeft      int64                  `protobuf:"varint,4,opt,name=uses_left,json=usesLeft,proto3" json:"uses_left,omitempty"` // 0: any number
+	Remaining     *durationpb.Duration   `protobuf:"bytes,5,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	By            string                 `protobuf:"bytes,7,opt,name=by,proto3" json:"by,omitempty"`
+	Joined        int64                  `protobuf:"varint,8,opt,name=joined,proto3" json:"joined,omitempty"` // machines that joined with it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenInfo) Reset() {
+	*x = TokenInfo{}
+	mi := &file_lifeboat_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenInfo) ProtoMessage() {}
+
+func (x *TokenInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
+func (*TokenInfo) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *TokenInfo) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *TokenInfo) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *TokenInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TokenInfo) GetUsesLeft() int64 {
+	if x != nil {
+		return x.UsesLeft
+	}
+	return 0
+}
+
+func (x *TokenInfo) GetRemaining() *durationpb.Duration {
+	if x != nil {
+		return x.Remaining
+	}
+	return nil
+}
+
+func (x *TokenInfo) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *TokenInfo) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *TokenInfo) GetJoined() int64 {
+	if x != nil {
+		return x.Joined
+	}
+	return 0
+}
+
+type ListTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensRequest) Reset() {
+	*x = ListTokensRequest{}
+	mi := &file_lifeboat_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensRequest) ProtoMessage() {}
+
+func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListTokensRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+}
+
+type ListTokensReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*TokenInfo           `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTokensReply) Reset() {
+	*x = ListTokensReply{}
+	mi := &file_lifeboat_proto_msgTypes[71]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTokensReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTokensReply) ProtoMessage() {}
+
+func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[71]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
+func (*ListTokensReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+}
+
+func (x *ListTokensReply) GetTokens() []*TokenInfo {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type RevokeTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenRequest) Reset() {
+	*x = RevokeTokenRequest{}
+	mi := &file_lifeboat_proto_msgTypes[72]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenRequest) ProtoMessage() {}
+
+func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[72]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+}
+
+func (x *RevokeTokenRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RevokeTokenRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RevokeTokenReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeTokenReply) Reset() {
+	*x = RevokeTokenReply{}
+	mi := &file_lifeboat_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeTokenReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeTokenReply) ProtoMessage() {}
+
+func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
+func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 type SaveSnapshotRequest struct {
@@ -4591,7 +5083,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4603,7 +5095,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4616,7 +5108,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 type SaveSnapshotReply struct {
@@ -4628,7 +5120,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4640,7 +5132,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4653,7 +5145,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -4671,7 +5163,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4683,7 +5175,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4696,7 +5188,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 type Position struct {
@@ -4712,7 +5204,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4724,7 +5216,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4737,7 +5229,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -4785,7 +5277,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4797,7 +5289,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4810,7 +5302,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -4835,7 +5327,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4847,7 +5339,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4860,7 +5352,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 type FetchManifestRequest struct {
@@ -4872,7 +5364,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4884,7 +5376,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4897,7 +5389,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -4917,7 +5409,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +5421,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +5434,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -4968,7 +5460,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4980,7 +5472,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4993,7 +5485,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -5013,7 +5505,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5025,7 +5517,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5038,7 +5530,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -5065,7 +5557,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5077,7 +5569,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5090,7 +5582,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -5115,7 +5607,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5127,7 +5619,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5140,7 +5632,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 type AgentStatus struct {
@@ -5154,21 +5646,22 @@ type AgentStatus struct {
 	LastHeartbeat      *durationpb.Duration   `protobuf:"bytes,7,opt,name=last_heartbeat,json=lastHeartbeat,proto3" json:"last_heartbeat,omitempty"`                // age of the last one answered; absent: none yet
 	CoordinatorTrouble string                 `protobuf:"bytes,8,opt,name=coordinator_trouble,json=coordinatorTrouble,proto3" json:"coordinator_trouble,omitempty"` // empty: well
 	Peers              []*Peer                `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
-	Manifest           *ManifestSummary       `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"`       // of the last drain, once it ended
-	Provider           string                 `protobuf:"bytes,11,opt,name=provider,proto3" json:"provider,omitempty"`       // whose notices are listened for: ec2, gce, azure, none
-	Sources            []*SourceHealth        `protobuf:"bytes,12,rep,name=sources,proto3" json:"sources,omitempty"`         // of the sources that ask a service
-	Notices            []*NoticeInForce       `protobuf:"bytes,13,rep,name=notices,proto3" json:"notices,omitempty"`         // of the open incident
-	Changes            *durationpb.Duration   `protobuf:"bytes,14,opt,name=changes,proto3" json:"changes,omitempty"`         // until the stance changes by itself; absent: it does not
-	Actions            []*ActionState         `protobuf:"bytes,15,rep,name=actions,proto3" json:"actions,omitempty"`         // of a sidecar: what it has done about the incident
-	Sidecar            bool                   `protobuf:"varint,16,opt,name=sidecar,proto3" json:"sidecar,omitempty"`        // it is one: it has no stores, no peers and no coordinator
-	Evacuations        []*Evacuation          `protobuf:"bytes,17,rep,name=evacuations,proto3" json:"evacuations,omitempty"` // of single disks, the last of each
+	Manifest           *ManifestSummary       `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"`                 // of the last drain, once it ended
+	Provider           string                 `protobuf:"bytes,11,opt,name=provider,proto3" json:"provider,omitempty"`                 // whose notices are listened for: ec2, gce, azure, none
+	Sources            []*SourceHealth        `protobuf:"bytes,12,rep,name=sources,proto3" json:"sources,omitempty"`                   // of the sources that ask a service
+	Notices            []*NoticeInForce       `protobuf:"bytes,13,rep,name=notices,proto3" json:"notices,omitempty"`                   // of the open incident
+	Changes            *durationpb.Duration   `protobuf:"bytes,14,opt,name=changes,proto3" json:"changes,omitempty"`                   // until the stance changes by itself; absent: it does not
+	Actions            []*ActionState         `protobuf:"bytes,15,rep,name=actions,proto3" json:"actions,omitempty"`                   // of a sidecar: what it has done about the incident
+	Sidecar            bool                   `protobuf:"varint,16,opt,name=sidecar,proto3" json:"sidecar,omitempty"`                  // it is one: it has no stores, no peers and no coordinator
+	Evacuations        []*Evacuation          `protobuf:"bytes,17,rep,name=evacuations,proto3" json:"evacuations,omitempty"`           // of single disks, the last of each
+	WaitsFor           []string               `protobuf:"bytes,18,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // what keeps a node that leaves from its last words: workloads and apps, a sentence each
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5180,7 +5673,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5193,7 +5686,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -5315,6 +5808,13 @@ func (x *AgentStatus) GetEvacuations() []*Evacuation {
 	return nil
 }
 
+func (x *AgentStatus) GetWaitsFor() []string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
 // Evacuation carries the blocks off one disk while the node stays.
 type Evacuation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5329,7 +5829,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5341,7 +5841,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5354,7 +5854,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -5405,7 +5905,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5417,7 +5917,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5430,7 +5930,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -5478,7 +5978,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5490,7 +5990,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5503,7 +6003,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -5576,7 +6076,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +6088,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +6101,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ActionState) GetName() string {
@@ -5651,7 +6151,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5663,7 +6163,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5676,7 +6176,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -5723,7 +6223,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5735,7 +6235,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5748,7 +6248,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -5816,7 +6316,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5828,7 +6328,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5841,7 +6341,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -5861,7 +6361,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5873,7 +6373,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5886,7 +6386,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -5907,7 +6407,13 @@ var File_lifeboat_proto protoreflect.FileDescriptor
 
 const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
-	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x01\n" +
+	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n" +
+	"\fRenewRequest\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\fR\arequest\">\n" +
+	"\n" +
+	"RenewReply\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
+	"\x02ca\x18\x02 \x01(\fR\x02ca\"\xf5\x01\n" +
 	"\x0fRegisterRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12!\n" +
@@ -6296,7 +6802,33 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\tR\x02to\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"1\n" +
 	"\x17TransferLeadershipReply\x12\x16\n" +
-	"\x06leader\x18\x01 \x01(\tR\x06leader\"\x15\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\"\x97\x01\n" +
+	"\x12CreateTokenRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04uses\x18\x03 \x01(\x03R\x04uses\x12-\n" +
+	"\x04life\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04life\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"T\n" +
+	"\x10CreateTokenReply\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12*\n" +
+	"\x04info\x18\x02 \x01(\v2\x16.lifeboat.v1.TokenInfoR\x04info\"\xfc\x01\n" +
+	"\tTokenInfo\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1b\n" +
+	"\tuses_left\x18\x04 \x01(\x03R\busesLeft\x127\n" +
+	"\tremaining\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x129\n" +
+	"\n" +
+	"created_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x0e\n" +
+	"\x02by\x18\a \x01(\tR\x02by\x12\x16\n" +
+	"\x06joined\x18\b \x01(\x03R\x06joined\"\x13\n" +
+	"\x11ListTokensRequest\"A\n" +
+	"\x0fListTokensReply\x12.\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x16.lifeboat.v1.TokenInfoR\x06tokens\"<\n" +
+	"\x12RevokeTokenRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x12\n" +
+	"\x10RevokeTokenReply\"\x15\n" +
 	"\x13SaveSnapshotRequest\"'\n" +
 	"\x11SaveSnapshotReply\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
@@ -6324,7 +6856,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\x82\x06\n" +
+	"\x15GetAgentStatusRequest\"\x9f\x06\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -6344,7 +6876,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\achanges\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\achanges\x122\n" +
 	"\aactions\x18\x0f \x03(\v2\x18.lifeboat.v1.ActionStateR\aactions\x12\x18\n" +
 	"\asidecar\x18\x10 \x01(\bR\asidecar\x129\n" +
-	"\vevacuations\x18\x11 \x03(\v2\x17.lifeboat.v1.EvacuationR\vevacuations\"\xab\x01\n" +
+	"\vevacuations\x18\x11 \x03(\v2\x17.lifeboat.v1.EvacuationR\vevacuations\x12\x1b\n" +
+	"\twaits_for\x18\x12 \x03(\tR\bwaitsFor\"\xab\x01\n" +
 	"\n" +
 	"Evacuation\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
@@ -6390,7 +6923,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"A\n" +
 	"\vCancelReply\x12\x1c\n" +
 	"\tcancelled\x18\x01 \x01(\bR\tcancelled\x12\x14\n" +
-	"\x05still\x18\x02 \x01(\tR\x05still2\xa3\x05\n" +
+	"\x05still\x18\x02 \x01(\tR\x05still2\xe0\x05\n" +
 	"\n" +
 	"Membership\x12D\n" +
 	"\bRegister\x12\x1c.lifeboat.v1.RegisterRequest\x1a\x1a.lifeboat.v1.RegisterReply\x12G\n" +
@@ -6400,7 +6933,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x11ReportUnavailable\x12%.lifeboat.v1.ReportUnavailableRequest\x1a#.lifeboat.v1.ReportUnavailableReply\x12R\n" +
 	"\fReportBlocks\x12 .lifeboat.v1.ReportBlocksRequest\x1a\x1e.lifeboat.v1.ReportBlocksReply(\x01\x12C\n" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
-	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply2\x93\t\n" +
+	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12;\n" +
+	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply2\xfd\n" +
+	"\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
@@ -6416,7 +6951,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06Events\x12\x1a.lifeboat.v1.EventsRequest\x1a\x12.lifeboat.v1.Event0\x01\x12J\n" +
 	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus\x12S\n" +
 	"\rChangeMembers\x12!.lifeboat.v1.ChangeMembersRequest\x1a\x1f.lifeboat.v1.ChangeMembersReply\x12b\n" +
-	"\x12TransferLeadership\x12&.lifeboat.v1.TransferLeadershipRequest\x1a$.lifeboat.v1.TransferLeadershipReply\x12R\n" +
+	"\x12TransferLeadership\x12&.lifeboat.v1.TransferLeadershipRequest\x1a$.lifeboat.v1.TransferLeadershipReply\x12M\n" +
+	"\vCreateToken\x12\x1f.lifeboat.v1.CreateTokenRequest\x1a\x1d.lifeboat.v1.CreateTokenReply\x12J\n" +
+	"\n" +
+	"ListTokens\x12\x1e.lifeboat.v1.ListTokensRequest\x1a\x1c.lifeboat.v1.ListTokensReply\x12M\n" +
+	"\vRevokeToken\x12\x1f.lifeboat.v1.RevokeTokenRequest\x1a\x1d.lifeboat.v1.RevokeTokenReply\x12R\n" +
 	"\fSaveSnapshot\x12 .lifeboat.v1.SaveSnapshotRequest\x1a\x1e.lifeboat.v1.SaveSnapshotReply0\x012\xf3\x01\n" +
 	"\fCoordination\x12E\n" +
 	"\vGetPosition\x12\x1f.lifeboat.v1.GetPositionRequest\x1a\x15.lifeboat.v1.Position\x12K\n" +
@@ -6444,266 +6983,288 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 90)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_lifeboat_proto_goTypes = []any{
-	(*RegisterRequest)(nil),             // 0: lifeboat.v1.RegisterRequest
-	(*RegisterReply)(nil),               // 1: lifeboat.v1.RegisterReply
-	(*Pace)(nil),                        // 2: lifeboat.v1.Pace
-	(*Status)(nil),                      // 3: lifeboat.v1.Status
-	(*Workload)(nil),                    // 4: lifeboat.v1.Workload
-	(*Executor)(nil),                    // 5: lifeboat.v1.Executor
-	(*Notice)(nil),                      // 6: lifeboat.v1.Notice
-	(*DrainProgress)(nil),               // 7: lifeboat.v1.DrainProgress
-	(*PeerProgress)(nil),                // 8: lifeboat.v1.PeerProgress
-	(*Disk)(nil),                        // 9: lifeboat.v1.Disk
-	(*StoreInfo)(nil),                   // 10: lifeboat.v1.StoreInfo
-	(*HeartbeatRequest)(nil),            // 11: lifeboat.v1.HeartbeatRequest
-	(*HeartbeatReply)(nil),              // 12: lifeboat.v1.HeartbeatReply
-	(*Directive)(nil),                   // 13: lifeboat.v1.Directive
-	(*Peer)(nil),                        // 14: lifeboat.v1.Peer
-	(*WorkerDecommissionRequest)(nil),   // 15: lifeboat.v1.WorkerDecommissionRequest
-	(*WorkerDecommissionReply)(nil),     // 16: lifeboat.v1.WorkerDecommissionReply
-	(*WithdrawDecommissionRequest)(nil), // 17: lifeboat.v1.WithdrawDecommissionRequest
-	(*WithdrawDecommissionReply)(nil),   // 18: lifeboat.v1.WithdrawDecommissionReply
-	(*ReportUnavailableRequest)(nil),    // 19: lifeboat.v1.ReportUnavailableRequest
-	(*ReportUnavailableReply)(nil),      // 20: lifeboat.v1.ReportUnavailableReply
-	(*ReportBlocksRequest)(nil),         // 21: lifeboat.v1.ReportBlocksRequest
-	(*ReportBlocksReply)(nil),           // 22: lifeboat.v1.ReportBlocksReply
-	(*HeldBlock)(nil),                   // 23: lifeboat.v1.HeldBlock
-	(*GoodbyeRequest)(nil),              // 24: lifeboat.v1.GoodbyeRequest
-	(*GoodbyeReply)(nil),                // 25: lifeboat.v1.GoodbyeReply
-	(*ManifestSummary)(nil),             // 26: lifeboat.v1.ManifestSummary
-	(*Count)(nil),                       // 27: lifeboat.v1.Count
-	(*ManifestEntry)(nil),               // 28: lifeboat.v1.ManifestEntry
-	(*LocateRequest)(nil),               // 29: lifeboat.v1.LocateRequest
-	(*LocateReply)(nil),                 // 30: lifeboat.v1.LocateReply
-	(*Holder)(nil),                      // 31: lifeboat.v1.Holder
-	(*ListNodesRequest)(nil),            // 32: lifeboat.v1.ListNodesRequest
-	(*ListNodesReply)(nil),              // 33: lifeboat.v1.ListNodesReply
-	(*GetNodeRequest)(nil),              // 34: lifeboat.v1.GetNodeRequest
-	(*Node)(nil),                        // 35: lifeboat.v1.Node
-	(*DecommissionRequest)(nil),         // 36: lifeboat.v1.DecommissionRequest
-	(*DecommissionReply)(nil),           // 37: lifeboat.v1.DecommissionReply
-	(*RecommissionRequest)(nil),         // 38: lifeboat.v1.RecommissionRequest
-	(*RecommissionReply)(nil),           // 39: lifeboat.v1.RecommissionReply
-	(*RefreshNodesRequest)(nil),         // 40: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 41: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 42: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 43: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 44: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 45: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 46: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 47: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 48: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 49: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 50: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 51: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 52: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 53: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 54: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 55: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 56: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 57: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 58: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 59: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 60: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 61: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 62: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 63: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 64: lifeboat.v1.TransferLeadershipReply
-	(*SaveSnapshotRequest)(nil),         // 65: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 66: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 67: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 68: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 69: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 70: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 71: lifeboat.v1.FetchManifestRequest
-	(*EvacuateDiskRequest)(nil),         // 72: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 73: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 74: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 75: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 76: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 77: lifeboat.v1.AgentStatus
-	(*Evacuation)(nil),                  // 78: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 79: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 80: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 81: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 82: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 83: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 84: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 85: lifeboat.v1.CancelReply
-	nil,                                 // 86: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 87: lifeboat.v1.Event.DataEntry
-	nil,                                 // 88: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 89: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 90: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 91: google.protobuf.Timestamp
+	(*RenewRequest)(nil),                // 0: lifeboat.v1.RenewRequest
+	(*RenewReply)(nil),                  // 1: lifeboat.v1.RenewReply
+	(*RegisterRequest)(nil),             // 2: lifeboat.v1.RegisterRequest
+	(*RegisterReply)(nil),               // 3: lifeboat.v1.RegisterReply
+	(*Pace)(nil),                        // 4: lifeboat.v1.Pace
+	(*Status)(nil),                      // 5: lifeboat.v1.Status
+	(*Workload)(nil),                    // 6: lifeboat.v1.Workload
+	(*Executor)(nil),                    // 7: lifeboat.v1.Executor
+	(*Notice)(nil),                      // 8: lifeboat.v1.Notice
+	(*DrainProgress)(nil),               // 9: lifeboat.v1.DrainProgress
+	(*PeerProgress)(nil),                // 10: lifeboat.v1.PeerProgress
+	(*Disk)(nil),                        // 11: lifeboat.v1.Disk
+	(*StoreInfo)(nil),                   // 12: lifeboat.v1.StoreInfo
+	(*HeartbeatRequest)(nil),            // 13: lifeboat.v1.HeartbeatRequest
+	(*HeartbeatReply)(nil),              // 14: lifeboat.v1.HeartbeatReply
+	(*Directive)(nil),                   // 15: lifeboat.v1.Directive
+	(*Peer)(nil),                        // 16: lifeboat.v1.Peer
+	(*WorkerDecommissionRequest)(nil),   // 17: lifeboat.v1.WorkerDecommissionRequest
+	(*WorkerDecommissionReply)(nil),     // 18: lifeboat.v1.WorkerDecommissionReply
+	(*WithdrawDecommissionRequest)(nil), // 19: lifeboat.v1.WithdrawDecommissionRequest
+	(*WithdrawDecommissionReply)(nil),   // 20: lifeboat.v1.WithdrawDecommissionReply
+	(*ReportUnavailableRequest)(nil),    // 21: lifeboat.v1.ReportUnavailableRequest
+	(*ReportUnavailableReply)(nil),      // 22: lifeboat.v1.ReportUnavailableReply
+	(*ReportBlocksRequest)(nil),         // 23: lifeboat.v1.ReportBlocksRequest
+	(*ReportBlocksReply)(nil),           // 24: lifeboat.v1.ReportBlocksReply
+	(*HeldBlock)(nil),                   // 25: lifeboat.v1.HeldBlock
+	(*GoodbyeRequest)(nil),              // 26: lifeboat.v1.GoodbyeRequest
+	(*GoodbyeReply)(nil),                // 27: lifeboat.v1.GoodbyeReply
+	(*ManifestSummary)(nil),             // 28: lifeboat.v1.ManifestSummary
+	(*Count)(nil),                       // 29: lifeboat.v1.Count
+	(*ManifestEntry)(nil),               // 30: lifeboat.v1.ManifestEntry
+	(*LocateRequest)(nil),               // 31: lifeboat.v1.LocateRequest
+	(*LocateReply)(nil),                 // 32: lifeboat.v1.LocateReply
+	(*Holder)(nil),                      // 33: lifeboat.v1.Holder
+	(*ListNodesRequest)(nil),            // 34: lifeboat.v1.ListNodesRequest
+	(*ListNodesReply)(nil),              // 35: lifeboat.v1.ListNodesReply
+	(*GetNodeRequest)(nil),              // 36: lifeboat.v1.GetNodeRequest
+	(*Node)(nil),                        // 37: lifeboat.v1.Node
+	(*DecommissionRequest)(nil),         // 38: lifeboat.v1.DecommissionRequest
+	(*DecommissionReply)(nil),           // 39: lifeboat.v1.DecommissionReply
+	(*RecommissionRequest)(nil),         // 40: lifeboat.v1.RecommissionRequest
+	(*RecommissionReply)(nil),           // 41: lifeboat.v1.RecommissionReply
+	(*RefreshNodesRequest)(nil),         // 42: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 43: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 44: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 45: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 46: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 47: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 48: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 49: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 50: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 51: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 52: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 53: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 54: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 55: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 56: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 57: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 58: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 59: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 60: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 61: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 62: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 63: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 64: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 65: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 66: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 67: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 68: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 69: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 70: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 71: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 72: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 73: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 74: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 75: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 76: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 77: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 78: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 79: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 80: lifeboat.v1.FetchManifestRequest
+	(*EvacuateDiskRequest)(nil),         // 81: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 82: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 83: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 84: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 85: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 86: lifeboat.v1.AgentStatus
+	(*Evacuation)(nil),                  // 87: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 88: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 89: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 90: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 91: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 92: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 93: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 94: lifeboat.v1.CancelReply
+	nil,                                 // 95: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 96: lifeboat.v1.Event.DataEntry
+	nil,                                 // 97: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 98: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 99: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 100: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	3,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
-	2,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	90,  // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	90,  // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	90,  // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	90,  // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
-	6,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
-	7,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
-	9,   // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
-	10,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	4,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	90,  // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	90,  // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
-	5,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	90,  // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
-	8,   // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	90,  // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
-	3,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	2,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	13,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	14,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	91,  // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
-	90,  // 22: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	6,   // 23: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	23,  // 24: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	26,  // 25: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	28,  // 26: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	91,  // 27: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	91,  // 28: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	91,  // 29: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	91,  // 30: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	27,  // 31: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	27,  // 32: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	27,  // 33: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	27,  // 34: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	31,  // 35: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	31,  // 36: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	35,  // 37: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	91,  // 38: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	90,  // 39: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	90,  // 40: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	3,   // 41: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	26,  // 42: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	90,  // 43: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	90,  // 44: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	86,  // 45: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	35,  // 46: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	35,  // 47: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	90,  // 48: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	43,  // 49: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	42,  // 50: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	90,  // 51: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	35,  // 52: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	91,  // 53: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	46,  // 54: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	91,  // 55: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	87,  // 56: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	91,  // 57: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	88,  // 58: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	43,  // 59: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	58,  // 60: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	52,  // 61: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	90,  // 62: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	57,  // 63: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	91,  // 64: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	89,  // 65: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	90,  // 66: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	61,  // 67: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	58,  // 68: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	91,  // 69: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	78,  // 70: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	90,  // 71: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	90,  // 72: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	91,  // 73: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	3,   // 74: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	90,  // 75: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	14,  // 76: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	26,  // 77: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	79,  // 78: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	80,  // 79: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	90,  // 80: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	81,  // 81: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	78,  // 82: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	90,  // 83: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	7,   // 84: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	90,  // 85: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	90,  // 86: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	90,  // 87: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	90,  // 88: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	90,  // 89: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	90,  // 90: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	90,  // 91: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	90,  // 92: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	0,   // 93: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	11,  // 94: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	15,  // 95: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	17,  // 96: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	19,  // 97: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	21,  // 98: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	24,  // 99: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	29,  // 100: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	32,  // 101: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	34,  // 102: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	36,  // 103: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	38,  // 104: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	53,  // 105: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	55,  // 106: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	40,  // 107: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	44,  // 108: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	29,  // 109: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	47,  // 110: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	48,  // 111: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	50,  // 112: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	60,  // 113: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	63,  // 114: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	65,  // 115: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	67,  // 116: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	69,  // 117: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	71,  // 118: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	74,  // 119: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	76,  // 120: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	84,  // 121: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	44,  // 122: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	47,  // 123: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	82,  // 124: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	72,  // 125: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	1,   // 126: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	12,  // 127: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	16,  // 128: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	18,  // 129: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	20,  // 130: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	22,  // 131: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	25,  // 132: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	30,  // 133: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	33,  // 134: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	35,  // 135: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	37,  // 136: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	39,  // 137: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	54,  // 138: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	56,  // 139: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	41,  // 140: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	45,  // 141: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	30,  // 142: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	24,  // 143: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	49,  // 144: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	51,  // 145: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	62,  // 146: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	64,  // 147: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	66,  // 148: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	68,  // 149: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	70,  // 150: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	69,  // 151: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	75,  // 152: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	77,  // 153: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	85,  // 154: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	45,  // 155: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	24,  // 156: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	83,  // 157: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	73,  // 158: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	126, // [126:159] is the sub-list for method output_type
-	93,  // [93:126] is the sub-list for method input_type
-	93,  // [93:93] is the sub-list for extension type_name
-	93,  // [93:93] is the sub-list for extension extendee
-	0,   // [0:93] is the sub-list for field type_name
+	5,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
+	4,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
+	99,  // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	99,  // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	99,  // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	99,  // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	8,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
+	9,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
+	11,  // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
+	12,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
+	6,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
+	99,  // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	99,  // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	7,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
+	99,  // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	10,  // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
+	99,  // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	5,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	4,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	15,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	16,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	100, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	99,  // 22: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	8,   // 23: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	25,  // 24: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	28,  // 25: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	30,  // 26: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	100, // 27: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	100, // 28: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	100, // 29: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	100, // 30: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	29,  // 31: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	29,  // 32: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	29,  // 33: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	29,  // 34: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	33,  // 35: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	33,  // 36: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	37,  // 37: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	100, // 38: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	99,  // 39: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	99,  // 40: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	5,   // 41: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	28,  // 42: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	99,  // 43: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	99,  // 44: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	95,  // 45: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	37,  // 46: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	37,  // 47: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	99,  // 48: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	45,  // 49: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	44,  // 50: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	99,  // 51: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	37,  // 52: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	100, // 53: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	48,  // 54: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	100, // 55: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	96,  // 56: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	100, // 57: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	97,  // 58: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	45,  // 59: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	60,  // 60: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	54,  // 61: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	99,  // 62: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	59,  // 63: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	100, // 64: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	98,  // 65: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	99,  // 66: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	63,  // 67: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	60,  // 68: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	99,  // 69: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	69,  // 70: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	99,  // 71: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	100, // 72: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	69,  // 73: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	100, // 74: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	87,  // 75: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	99,  // 76: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	99,  // 77: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	100, // 78: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	5,   // 79: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	99,  // 80: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	16,  // 81: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	28,  // 82: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	88,  // 83: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	89,  // 84: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	99,  // 85: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	90,  // 86: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	87,  // 87: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	99,  // 88: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	9,   // 89: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	99,  // 90: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	99,  // 91: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	99,  // 92: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	99,  // 93: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	99,  // 94: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	99,  // 95: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	99,  // 96: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	99,  // 97: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	2,   // 98: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	13,  // 99: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	17,  // 100: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	19,  // 101: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	21,  // 102: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	23,  // 103: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	26,  // 104: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	31,  // 105: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	0,   // 106: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	34,  // 107: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	36,  // 108: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	38,  // 109: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	40,  // 110: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	55,  // 111: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	57,  // 112: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	42,  // 113: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	46,  // 114: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	31,  // 115: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	49,  // 116: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	50,  // 117: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	52,  // 118: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	62,  // 119: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	65,  // 120: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	67,  // 121: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	70,  // 122: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	72,  // 123: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	74,  // 124: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	76,  // 125: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	78,  // 126: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	80,  // 127: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	83,  // 128: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	85,  // 129: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	93,  // 130: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	46,  // 131: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	49,  // 132: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	91,  // 133: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	81,  // 134: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	3,   // 135: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	14,  // 136: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	18,  // 137: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	20,  // 138: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	22,  // 139: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	24,  // 140: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	27,  // 141: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	32,  // 142: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	1,   // 143: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	35,  // 144: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	37,  // 145: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	39,  // 146: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	41,  // 147: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	56,  // 148: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	58,  // 149: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	43,  // 150: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	47,  // 151: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	32,  // 152: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	26,  // 153: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	51,  // 154: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	53,  // 155: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	64,  // 156: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	66,  // 157: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	68,  // 158: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	71,  // 159: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	73,  // 160: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	75,  // 161: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	77,  // 162: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	79,  // 163: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	78,  // 164: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	84,  // 165: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	86,  // 166: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	94,  // 167: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	47,  // 168: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	26,  // 169: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	92,  // 170: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	82,  // 171: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	135, // [135:172] is the sub-list for method output_type
+	98,  // [98:135] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -6711,14 +7272,14 @@ func file_lifeboat_proto_init() {
 	if File_lifeboat_proto != nil {
 		return
 	}
-	file_lifeboat_proto_msgTypes[9].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   90,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -31,6 +31,7 @@ const (
 	Membership_ReportBlocks_FullMethodName         = "/lifeboat.v1.Membership/ReportBlocks"
 	Membership_Goodbye_FullMethodName              = "/lifeboat.v1.Membership/Goodbye"
 	Membership_Locate_FullMethodName               = "/lifeboat.v1.Membership/Locate"
+	Membership_Renew_FullMethodName                = "/lifeboat.v1.Membership/Renew"
 )
 
 // MembershipClient is the client API for Membership service.
@@ -57,6 +58,8 @@ type MembershipClient interface {
 	Goodbye(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[GoodbyeRequest, GoodbyeReply], error)
 	// Locate answers where a block may be read.
 	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*LocateReply, error)
+	// Renew signs a new certificate for the name and the key that the caller's certificate has.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error)
 }
 
 type membershipClient struct {
@@ -153,6 +156,16 @@ func (c *membershipClient) Locate(ctx context.Context, in *LocateRequest, opts .
 	return out, nil
 }
 
+func (c *membershipClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewReply)
+	err := c.cc.Invoke(ctx, Membership_Renew_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MembershipServer is the server API for Membership service.
 // All implementations must embed UnimplementedMembershipServer
 // for forward compatibility.
@@ -177,6 +190,8 @@ type MembershipServer interface {
 	Goodbye(grpc.ClientStreamingServer[GoodbyeRequest, GoodbyeReply]) error
 	// Locate answers where a block may be read.
 	Locate(context.Context, *LocateRequest) (*LocateReply, error)
+	// Renew signs a new certificate for the name and the key that the caller's certificate has.
+	Renew(context.Context, *RenewRequest) (*RenewReply, error)
 	mustEmbedUnimplementedMembershipServer()
 }
 
@@ -210,6 +225,9 @@ func (UnimplementedMembershipServer) Goodbye(grpc.ClientStreamingServer[GoodbyeR
 }
 func (UnimplementedMembershipServer) Locate(context.Context, *LocateRequest) (*LocateReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Locate not implemented")
+}
+func (UnimplementedMembershipServer) Renew(context.Context, *RenewRequest) (*RenewReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
 }
 func (UnimplementedMembershipServer) mustEmbedUnimplementedMembershipServer() {}
 func (UnimplementedMembershipServer) testEmbeddedByValue()                    {}
@@ -354,6 +372,24 @@ func _Membership_Locate_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).Renew(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_Renew_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).Renew(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Membership_ServiceDesc is the grpc.ServiceDesc for Membership service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -384,6 +420,10 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Locate",
 			Handler:    _Membership_Locate_Handler,
+		},
+		{
+			MethodName: "Renew",
+			Handler:    _Membership_Renew_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
@@ -416,6 +456,9 @@ const (
 	Operator_GetStatus_FullMethodName          = "/lifeboat.v1.Operator/GetStatus"
 	Operator_ChangeMembers_FullMethodName      = "/lifeboat.v1.Operator/ChangeMembers"
 	Operator_TransferLeadership_FullMethodName = "/lifeboat.v1.Operator/TransferLeadership"
+	Operator_CreateToken_FullMethodName        = "/lifeboat.v1.Operator/CreateToken"
+	Operator_ListTokens_FullMethodName         = "/lifeboat.v1.Operator/ListTokens"
+	Operator_RevokeToken_FullMethodName        = "/lifeboat.v1.Operator/RevokeToken"
 	Operator_SaveSnapshot_FullMethodName       = "/lifeboat.v1.Operator/SaveSnapshot"
 )
 
@@ -446,6 +489,10 @@ type OperatorClient interface {
 	ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersReply, error)
 	// TransferLeadership hands the lead to another coordinator before this one goes.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipReply, error)
+	// CreateToken makes what lets a machine join: it is told once, and only a sum of it is kept.
+	CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenReply, error)
+	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensReply, error)
+	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenReply, error)
 	// SaveSnapshot sends all that the coordinators know durably, as `lifeboat raft restore` reads it.
 	SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error)
 }
@@ -634,6 +681,36 @@ func (c *operatorClient) TransferLeadership(ctx context.Context, in *TransferLea
 	return out, nil
 }
 
+func (c *operatorClient) CreateToken(ctx context.Context, in *CreateTokenRequest, opts ...grpc.CallOption) (*CreateTokenReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateTokenReply)
+	err := c.cc.Invoke(ctx, Operator_CreateToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTokensReply)
+	err := c.cc.Invoke(ctx, Operator_ListTokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeTokenReply)
+	err := c.cc.Invoke(ctx, Operator_RevokeToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operatorClient) SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[4], Operator_SaveSnapshot_FullMethodName, cOpts...)
@@ -680,6 +757,10 @@ type OperatorServer interface {
 	ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersReply, error)
 	// TransferLeadership hands the lead to another coordinator before this one goes.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipReply, error)
+	// CreateToken makes what lets a machine join: it is told once, and only a sum of it is kept.
+	CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error)
+	ListTokens(context.Context, *ListTokensRequest) (*ListTokensReply, error)
+	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error)
 	// SaveSnapshot sends all that the coordinators know durably, as `lifeboat raft restore` reads it.
 	SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotReply]) error
 	mustEmbedUnimplementedOperatorServer()
@@ -733,6 +814,15 @@ func (UnimplementedOperatorServer) ChangeMembers(context.Context, *ChangeMembers
 }
 func (UnimplementedOperatorServer) TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method TransferLeadership not implemented")
+}
+func (UnimplementedOperatorServer) CreateToken(context.Context, *CreateTokenRequest) (*CreateTokenReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
+}
+func (UnimplementedOperatorServer) ListTokens(context.Context, *ListTokensRequest) (*ListTokensReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTokens not implemented")
+}
+func (UnimplementedOperatorServer) RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeToken not implemented")
 }
 func (UnimplementedOperatorServer) SaveSnapshot(*SaveSnapshotRequest, grpc.ServerStreamingServer[SaveSnapshotReply]) error {
 	return status.Error(codes.Unimplemented, "method SaveSnapshot not implemented")
@@ -982,6 +1072,60 @@ func _Operator_TransferLeadership_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operator_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).CreateToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_CreateToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).CreateToken(ctx, req.(*CreateTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_ListTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).ListTokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_ListTokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).ListTokens(ctx, req.(*ListTokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_RevokeToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).RevokeToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_RevokeToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).RevokeToken(ctx, req.(*RevokeTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operator_SaveSnapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(SaveSnapshotRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1039,6 +1183,18 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TransferLeadership",
 			Handler:    _Operator_TransferLeadership_Handler,
+		},
+		{
+			MethodName: "CreateToken",
+			Handler:    _Operator_CreateToken_Handler,
+		},
+		{
+			MethodName: "ListTokens",
+			Handler:    _Operator_ListTokens_Handler,
+		},
+		{
+			MethodName: "RevokeToken",
+			Handler:    _Operator_RevokeToken_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -41,6 +41,9 @@ func (i *Identity) Expires() time.Time { return i.held.Load().cert.Leaf.NotAfter
 // Begins is when the certificate's time began.
 func (i *Identity) Begins() time.Time { return i.held.Load().cert.Leaf.NotBefore }
 
+// Leaf is the certificate itself.
+func (i *Identity) Leaf() *x509.Certificate { return i.held.Load().cert.Leaf }
+
 // Reload reads the files anew. Handshakes from then on use what they say; connections that are open stay. If they are
 // not in order, or of another name, what was read before stays in use.
 func (i *Identity) Reload() error {

@@ -58,7 +58,7 @@ type Config struct {
 	Trouble func(error)
 }
 
-// Refused is a coordinator's definite no: asking again would change nothing.
+// Refused is a definite no, a coordinator's or ours: asking again would change nothing.
 type Refused struct{ Why string }
 
 func (r Refused) Error() string { return r.Why }
@@ -132,7 +132,7 @@ func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 	}
 	ca, err := j.Pin.Pick(cas)
 	if err != nil {
-		return nil, err
+		return nil, Refused{err.Error()} // by us
 	}
 	known, err := certs.Newcomer(ca, protos, certs.RoleCoordinator)
 	if err != nil {
