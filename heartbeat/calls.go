@@ -63,6 +63,17 @@ func (c *Client) Locate(ctx context.Context, id string) (*api.LocateReply, error
 	return reply, err
 }
 
+// Renew asks for a new certificate for the one that the calls are made with, and its key: request is DER, the answers are
+// PEM. A coordinator that makes no certificates refuses with FAILED_PRECONDITION.
+func (c *Client) Renew(ctx context.Context, request []byte) (certificate, ca []byte, err error) {
+	err = c.call(ctx, "renew the certificate", func(m api.MembershipClient) error {
+		reply, err := m.Renew(ctx, &api.RenewRequest{Request: request})
+		certificate, ca = reply.GetCertificate(), reply.GetCa()
+		return err
+	})
+	return certificate, ca, err
+}
+
 func (c *Client) call(ctx context.Context, what string, ask func(api.MembershipClient) error) error {
 	until := time.Now().Add(electionPatience)
 	for {

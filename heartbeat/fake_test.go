@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -122,6 +124,10 @@ type coordinator struct {
 	mu        sync.Mutex // guards what follows
 	known     bool
 	interval  time.Duration
+	lease     time.Duration // 0: 30 s
+	reconnect time.Duration
+	term      uint64
+	behind    time.Duration // its clock
 	directive *api.Directive
 	peers     []*api.Peer
 	version   uint64
@@ -146,14 +152,14 @@ func (c *coordinator) Register(_ context.Context, r *api.RegisterRequest) (*api.
 	defer c.mu.Unlock()
 	c.known = true
 	c.registered = append(c.registered, r)
-	return &api.RegisterReply{NodeId: "1", Pace: c.pace()}, nil
+	return &api.RegisterReply{NodeId: "1", Pace: c.pace(), Term: c.term}, nil
 }
 
 func (c *coordinator) pace() *api.Pace {
 	if c.interval == 0 {
 		return nil
 	}
-	return &api.Pace{Interval: durationpb.New(c.interval), Lease: durationpb.New(30 * time.Second)}
+	return &api.Pace{Interval: durationpb.New(c.interval), Lease: durationpb.New(cmp.Or(c.lease, 30*time.Second)), ReconnectWithin: durationpb.New(c.reconnect)}
 }
 
 func (c *coordinator) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*api.HeartbeatReply, error) {
@@ -166,6 +172,7 @@ func (c *coordinator) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*
 			reply.Peers = c.peers
 		}
 	}
+	reply.Term, reply.Now = c.term, timestamppb.New(time.Now().Add(-c.behind))
 	onBeat := c.onBeat
 	c.mu.Unlock()
 	if onBeat != nil {

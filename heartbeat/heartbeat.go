@@ -44,7 +44,7 @@ type Config struct {
 
 	PeersFile string // where the peers are kept across restarts; empty: nowhere
 
-	// Status is asked before every beat and must not block. Nil: no status is sent.
+	// Status is asked before every beat and must not block; what it returns is changed here. Nil: no status is sent.
 	Status func() *api.Status
 	// Held yields every block that landed here from others; it is read by every full report. Nil: none.
 	Held func() iter.Seq2[*api.HeldBlock, error]
@@ -172,6 +172,10 @@ func (c *Client) Believe(decommission string) {
 func (c *Client) NextDirective(ctx context.Context) (*api.Directive, error) {
 	return c.wishes.next(ctx)
 }
+
+// Apps returns the apps that ran here and still run elsewhere, as the newest reply had them; false: there was none since
+// the start. They change without NextDirective returning: the wish is the same.
+func (c *Client) Apps() (apps []string, heard bool) { return c.wishes.elsewhere() }
 
 func (c *Client) paceReports(within time.Duration) {
 	c.mu.Lock()

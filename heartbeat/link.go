@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -163,6 +164,17 @@ func (l *links) letGo() {
 	if k != nil {
 		k.conn.Close()
 	}
+}
+
+// cut says whether there is no connection, and none is being made.
+func (l *links) cut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.inUse == nil {
+		return true
+	}
+	state := l.inUse.conn.GetState()
+	return state != connectivity.Ready && state != connectivity.Connecting
 }
 
 func (l *links) address() string {

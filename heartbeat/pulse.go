@@ -18,8 +18,11 @@ const (
 	leastInterval = 100 * time.Millisecond
 	mostInterval  = time.Minute
 
-	// answerLimit is what a coordinator that accepts and never answers may cost. Six fit into the default lease of 30 s.
+	// answerLimit is what a coordinator that accepts and never answers may cost, and a sixth of the lease where that is less:
+	// to give it up, to come back within the window that it told, and to miss two beats, must all fit into a lease. Below
+	// leastLimit a busy machine would pass for a dead one.
 	answerLimit = 5 * time.Second
+	leastLimit  = time.Second
 
 	backoffFirst = 250 * time.Millisecond
 	backoffMost  = 5 * time.Second
@@ -37,8 +40,13 @@ type pulse struct {
 	interval     time.Duration
 	peersVersion uint64 // of the peers in hand, as numbered by the coordinator in use; 0: send them all
 	registered   bool
-	fresh        bool // registered since the last answered beat
-	failures     int  // in a row
+	fresh        bool          // registered since the last answered beat
+	failures     int           // in a row
+	lease        time.Duration // as told; 0: not yet
+	reconnect    time.Duration // within which to come back, as told
+	apart        bool          // it has drawn its moment in that since the last answered beat
+	fence        fence
+	skew         skew
 	silence      streak
 }
 
@@ -48,6 +56,11 @@ func newPulse(c *Client) *pulse {
 
 func (p *pulse) run(ctx context.Context) {
 	for ctx.Err() == nil {
+		if p.registered && !p.apart && p.links.cut() { // the coordinator ended, and may be there again: for everybody
+			p.apart = true
+			p.outbox.close() // a report would come back before its time
+			p.pause(ctx, time.Now(), p.moment())
+		}
 		began := time.Now()
 		err := p.attempt(ctx)
 		switch {
@@ -56,7 +69,7 @@ func (p *pulse) run(ctx context.Context) {
 		case err == nil && !p.registered:
 			continue // the coordinator has forgotten the node: register at once
 		case err == nil:
-			p.failures = 0
+			p.failures, p.apart = 0, false
 			p.silence.end("peer", p.links.address())
 			p.answered()
 			p.outbox.open()
@@ -82,7 +95,7 @@ func (p *pulse) attempt(ctx context.Context) error {
 		return err
 	}
 	defer p.links.done(k)
-	limited, cancel := context.WithTimeout(ctx, answerLimit)
+	limited, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
 	if !p.registered {
 		err = p.register(limited, k)
@@ -113,6 +126,10 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
+	if err := p.fence.admit(reply.GetTerm(), time.Now()); err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	p.skew.forget()
 	p.registered, p.fresh = true, true
 	p.peersVersion = 0
 	p.keepPace(reply.GetPace())
@@ -123,6 +140,7 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 }
 
 func (p *pulse) beat(ctx context.Context, k *link) error {
+	sent := time.Now()
 	reply, err := k.Heartbeat(ctx, &api.HeartbeatRequest{
 		Node:         p.cfg.Node,
 		Incarnation:  p.cfg.Incarnation,
@@ -133,6 +151,10 @@ func (p *pulse) beat(ctx context.Context, k *link) error {
 	if err != nil {
 		return fmt.Errorf("beat: %w", err)
 	}
+	if err := p.fence.admit(reply.GetTerm(), time.Now()); err != nil {
+		return fmt.Errorf("beat: %w", err)
+	}
+	p.skew.measure(sent, time.Now(), reply.GetNow())
 	return p.take(reply)
 }
 
@@ -161,22 +183,62 @@ func (p *pulse) keepPace(pace *api.Pace) {
 	if told := span(pace.GetInterval()); told > 0 {
 		p.interval = min(max(told, leastInterval), mostInterval)
 	}
+	if told := span(pace.GetLease()); told > 0 {
+		p.lease = told
+	}
+	p.reconnect = min(max(span(pace.GetReconnectWithin()), 0), mostInterval)
 }
 
+// limit is how long an attempt may take.
+func (p *pulse) limit() time.Duration {
+	if p.lease == 0 {
+		return answerLimit
+	}
+	return min(max(p.lease/6, leastLimit), answerLimit)
+}
+
+// status is what the node says of itself, and what is known here of its clock.
 func (p *pulse) status() *api.Status {
 	if p.cfg.Status == nil {
 		return nil
 	}
-	return p.cfg.Status()
+	s := p.cfg.Status()
+	if ahead, ok := p.skew.ahead(); ok && s != nil {
+		s.ClockAhead = durationpb.New(ahead)
+	}
+	return s
 }
 
-// backoff is the pause after a failure: short while another address is untried, then growing with every round.
+// backoff is the pause after a failure: short while another address is untried, then growing with every round. Sight of the
+// coordinator is lost by all at once, so each comes back at a moment of its own.
 func (p *pulse) backoff() time.Duration {
 	rounds, within := p.failures/len(p.cfg.Coordinators), p.failures%len(p.cfg.Coordinators)
-	if within != 0 {
-		return jittered(turnPause)
+	pause := jittered(turnPause)
+	if within == 0 {
+		pause = min(backoff(rounds), p.limit())
 	}
-	return backoff(rounds)
+	if !p.apart || within == 0 && rounds > 1 {
+		p.apart = true
+		pause = max(pause, p.moment())
+	}
+	return pause
+}
+
+// moment is one of the window in which the coordinator wants those back that lost sight of it.
+func (p *pulse) moment() time.Duration {
+	if p.reconnect <= 0 || p.hurried() {
+		return 0
+	}
+	return rand.N(p.reconnect)
+}
+
+// hurried says whether the node is under a notice: it has little time, and such nodes are few.
+func (p *pulse) hurried() bool {
+	if p.cfg.Status == nil {
+		return false
+	}
+	n := p.cfg.Status().GetNotice()
+	return n != nil && n.GetStance() != "ignore"
 }
 
 // pause waits until span after began, so that the time which a hanging coordinator took is not waited for again. A nudge

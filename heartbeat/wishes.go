@@ -27,6 +27,8 @@ type wishes struct {
 	mu      sync.Mutex // guards what follows
 	wished  *wish
 	given   *wish
+	apps    []string      // of the last reply
+	heard   bool          // a reply, since the start
 	changed chan struct{} // closed, and replaced, when wished is no longer what was given
 }
 
@@ -43,7 +45,7 @@ func (w *wishes) hear(d *api.Directive) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wished = heard
+	w.wished, w.apps, w.heard = heard, d.GetApps(), true
 	if !same(w.wished, w.given) {
 		close(w.changed)
 		w.changed = make(chan struct{})
@@ -66,6 +68,13 @@ func (w *wishes) next(ctx context.Context) (*api.Directive, error) {
 		case <-changed:
 		}
 	}
+}
+
+// elsewhere returns the apps that the last reply named, and whether there was one since the start.
+func (w *wishes) elsewhere() (apps []string, heard bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.apps, w.heard
 }
 
 // now is the directive with the time that remains at this moment.

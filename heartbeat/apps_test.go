@@ -1,0 +1,28 @@
+package heartbeat
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// The apps that hold a node up are those of the newest reply, also when the wish itself is no news. Before the first reply
+// they are not known.
+func TestAppsAreOfTheNewestReply(t *testing.T) {
+	w := newWishes()
+	w.believe(&api.Directive{Decommission: "dec-1"})
+	if _, heard := w.elsewhere(); heard {
+		t.Error("a journal's word was taken for a reply's")
+	}
+	for _, want := range [][]string{{"app-1", "app-2"}, {"app-2"}, nil} {
+		w.hear(&api.Directive{Decommission: "dec-1", Apps: want})
+		if got, heard := w.elsewhere(); !heard || !slices.Equal(got, want) {
+			t.Errorf("got %v, %t, want %v", got, heard, want)
+		}
+	}
+	w.hear(nil)
+	if got, heard := w.elsewhere(); !heard || len(got) != 0 {
+		t.Errorf("got %v, %t, want none", got, heard)
+	}
+}

@@ -1,0 +1,97 @@
+package heartbeat
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// comeBack has agents lose their coordinator for a moment, and says when each was back.
+func comeBack(t *testing.T, agents int, window time.Duration, status func() *api.Status) (after []time.Duration) {
+	var mu sync.Mutex
+	var restarted time.Time
+	for i := range agents {
+		n, co := newNetwork(), &coordinator{interval: 100 * time.Millisecond, reconnect: window}
+		cfg := config(n, addrA)
+		cfg.Node, cfg.Status = fmt.Sprint("host-", i), status
+		stop := n.serve(t, addrA, co)
+		start(t, newClient(t, cfg))
+		go func() {
+			time.Sleep(5 * time.Second)
+			stop()
+			again := &coordinator{known: true, interval: 100 * time.Millisecond}
+			n.serve(t, addrA, again)
+			mu.Lock()
+			restarted = time.Now()
+			mu.Unlock()
+			for again.beatCount() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			after = append(after, time.Since(restarted))
+		}()
+	}
+	time.Sleep(10*time.Second + 2*window)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(after) != agents {
+		t.Fatalf("got %d agents back, want %d", len(after), agents)
+	}
+	return after
+}
+
+func TestAgentsComeBackOverTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var quarters [4]int
+		for _, d := range comeBack(t, 60, 8*time.Second, nil) {
+			if d > 8*time.Second+time.Second {
+				t.Errorf("got an agent back after %s, want all within the window", d)
+			}
+			quarters[min(3, int(d/(2*time.Second)))]++
+		}
+		for i, got := range quarters {
+			if got < 4 {
+				t.Errorf("got %v back by quarters of the window: few in the %d.: want them spread", quarters, i+1)
+			}
+		}
+	})
+}
+
+func TestSmallFleetComesBackAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, d := range comeBack(t, 3, 2*time.Millisecond, nil) {
+			if d > time.Second {
+				t.Errorf("got an agent back after %s, want at once", d)
+			}
+		}
+	})
+}
+
+func TestNodeUnderNoticeDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		noticed := func() *api.Status { return &api.Status{Notice: &api.Notice{Incident: "i", Stance: "drain"}} }
+		for _, d := range comeBack(t, 10, 8*time.Second, noticed) {
+			if d > time.Second {
+				t.Errorf("got an agent under notice back after %s, want at once", d)
+			}
+		}
+	})
+}
+
+// With a short lease an answer is given up sooner: giving up, coming back and two beats fit into it.
+func TestPatienceFollowsTheLease(t *testing.T) {
+	p := newPulse(newClient(t, config(newNetwork(), addrA)))
+	if got := p.limit(); got != answerLimit {
+		t.Errorf("got %s without a lease, want %s", got, answerLimit)
+	}
+	for lease, want := range map[time.Duration]time.Duration{time.Minute: answerLimit, 30 * time.Second: answerLimit, 12 * time.Second: 2 * time.Second, time.Second: leastLimit} {
+		if p.lease = lease; p.limit() != want {
+			t.Errorf("lease %s: got %s, want %s", lease, p.limit(), want)
+		}
+	}
+}
