@@ -52,39 +52,18 @@ type Action struct {
 	Agent   Agent   `yaml:"agent"`
 }
 
-// Signal is sent to the main process of a unit, to the process that a file names, or to those that match.
-type Signal struct {
-	Signal  string `yaml:"signal"`
-	Unit    string `yaml:"unit"`
-	PIDFile string `yaml:"pid_file"`
-	Match   Match  `yaml:"match"`
-}
-
-// Match says which processes are meant, by all that it names.
-type Match struct {
-	Comm    string `yaml:"comm"`
-	CmdLine string `yaml:"cmdline"`
-	User    string `yaml:"user"`
-}
+// How somebody is told is said as in an agent's workloads.
+type (
+	Signal  = workloads.SignalSettings
+	Match   = workloads.MatchSettings
+	Hook    = workloads.HookSettings
+	Webhook = workloads.WebhookSettings
+)
 
 // Unit is one of systemd's, and what is done with it.
 type Unit struct {
 	Name string `yaml:"name"`
 	Verb string `yaml:"verb"`
-}
-
-// Hook is a program that is run.
-type Hook struct {
-	Command []string          `yaml:"command"`
-	Env     map[string]string `yaml:"env"`
-	Dir     string            `yaml:"dir"`
-}
-
-// Webhook is a URL that is called. HeaderFiles name the files that hold what should not stand in a file of settings.
-type Webhook struct {
-	URL         string            `yaml:"url"`
-	Headers     map[string]string `yaml:"headers"`
-	HeaderFiles map[string]string `yaml:"header_files"`
 }
 
 // Agent is a Lifeboat agent of this machine.

@@ -234,10 +234,9 @@ func (h Hook) stopEarlier(w Word) error {
 	return errors.Join(errs...)
 }
 
-// environ is ours, without what is between the service manager and us alone (sd_notify(3), sd_listen_fds(3)), and with
-// the word. Every LIFEBOAT_ variable is always set: an empty one is not known.
-func (h Hook) environ(w Word) []string {
-	var env []string
+// inherited is our environment, without what is between the service manager and us alone (sd_notify(3),
+// sd_listen_fds(3)).
+func inherited() (env []string) {
 	for _, kv := range os.Environ() {
 		key, _, _ := strings.Cut(kv, "=")
 		switch key {
@@ -246,7 +245,12 @@ func (h Hook) environ(w Word) []string {
 			env = append(env, kv)
 		}
 	}
-	env = append(env, h.Env...)
+	return env
+}
+
+// environ is what the program inherits, and the word. Every LIFEBOAT_ variable is always set: an empty one is not known.
+func (h Hook) environ(w Word) []string {
+	env := append(inherited(), h.Env...)
 	var deadline, remaining, rehearsal string
 	if !w.Deadline.IsZero() {
 		deadline = w.Deadline.UTC().Format(time.RFC3339)

@@ -160,7 +160,7 @@ func TestHookIsRunAgainAfterAReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, boot := range []string{"another-boot", ""} {
-		err := errors.Join(r.put(supervisorFile, identity{os.Getpid(), 1, boot}), r.put(resultFile, result{Code: 9}))
+		err := errors.Join(r.put(supervisorFile, Identity{os.Getpid(), 1, boot}), r.put(resultFile, result{Code: 9}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,8 @@ import (
 const (
 	catchRole = "catch" // prints each SIGPWR that it gets, until it gets SIGTERM
 	tellRole  = "tell"  // tells the hook of testHook in the directory that follows
+	defyRole  = "defy"  // ignores SIGTERM
+	forkRole  = "fork"  // starts two that defy, says their numbers, and ends at SIGTERM
 )
 
 // TestMain lets this binary play the processes that are told, the one that tells, and the hooks' supervisor.
@@ -28,6 +30,11 @@ func TestMain(m *testing.M) {
 			os.Exit(Supervise(os.Args[2:]))
 		case catchRole:
 			catch()
+			os.Exit(0)
+		case defyRole:
+			defy()
+		case forkRole:
+			fork()
 			os.Exit(0)
 		case tellRole:
 			err := testHook(os.Args[2], os.Args[3]).Tell(context.Background(), testWord(PhaseNoticed))
@@ -49,6 +56,34 @@ func catch() {
 		}
 		fmt.Println("caught", s)
 	}
+}
+
+func defy() {
+	signal.Ignore(syscall.SIGTERM)
+	fmt.Println("ready")
+	io.Copy(io.Discard, os.Stdin) // until somebody kills it, or the test is over
+}
+
+func fork() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	for range 2 {
+		c := exec.Command("/proc/self/exe", defyRole)
+		c.Stdin = os.Stdin
+		out, err := c.StdoutPipe()
+		if err == nil {
+			err = c.Start()
+		}
+		if err == nil {
+			_, err = bufio.NewReader(out).ReadString('\n')
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	fmt.Println("ready")
+	<-signals
 }
 
 func testWord(p Phase) Word {

@@ -30,6 +30,7 @@ type process struct {
 	pid     int
 	comm    string
 	state   byte
+	parent  int
 	kernel  bool   // a thread of the kernel's
 	started uint64 // in ticks since boot: with the pid it names the process, as the pid alone does not
 	uid     uint32 // effective
@@ -89,19 +90,20 @@ func parseProcess(stat, status []byte) (process, error) {
 		return process{}, fmt.Errorf("/proc/PID/stat is not as proc_pid_stat(5) has it: %.80q", stat)
 	}
 	const first = 3 // of the fields behind the name: the state
-	const flagsAt, startedAt = 9 - first, 22 - first
+	const parentAt, flagsAt, startedAt = 4 - first, 9 - first, 22 - first
 	fields := strings.Fields(string(stat[closing+1:]))
 	if len(fields) <= startedAt {
 		return process{}, fmt.Errorf("/proc/PID/stat is not as proc_pid_stat(5) has it: %.80q", stat)
 	}
 	pid, err1 := strconv.Atoi(strings.TrimSpace(string(stat[:open])))
-	flags, err2 := strconv.ParseUint(fields[flagsAt], 10, 64)
-	started, err3 := strconv.ParseUint(fields[startedAt], 10, 64)
+	parent, err2 := strconv.Atoi(fields[parentAt])
+	flags, err3 := strconv.ParseUint(fields[flagsAt], 10, 64)
+	started, err4 := strconv.ParseUint(fields[startedAt], 10, 64)
 	p := process{
 		pid: pid, comm: printable(string(stat[open+1 : closing])), state: fields[0][0],
-		kernel: flags&isKernelThread != 0, started: started,
+		parent: parent, kernel: flags&isKernelThread != 0, started: started,
 	}
-	errs := []error{err1, err2, err3}
+	errs := []error{err1, err2, err3, err4}
 	found := 0
 	for line := range strings.Lines(string(status)) {
 		key, value, _ := strings.Cut(line, ":")
@@ -163,6 +165,13 @@ func (p procfs) pids() ([]int, error) {
 		}
 	}
 	return pids, nil
+}
+
+// hidden tells whether processes of others are kept from our eyes (ProtectProc= of systemd.exec(5), hidepid= of proc(5)).
+// Then one that is not found may still be there. The first process is somebody else's on every host.
+func (p procfs) hidden() bool {
+	_, err := os.Stat(p.path(1, "stat"))
+	return err != nil
 }
 
 // spared says why a process is never signalled, whoever asks; nil: it may be.

@@ -45,8 +45,8 @@ type job struct {
 	Dir  string   `json:"dir"`
 }
 
-// identity names a process beyond its end: a number alone would come to mean another.
-type identity struct {
+// Identity names a process beyond its end: a number alone would come to mean another.
+type Identity struct {
 	PID     int    `json:"pid"`
 	Started uint64 `json:"started"` // in ticks since boot
 	Boot    string `json:"boot"`
@@ -195,7 +195,7 @@ func (r run) introduce(pid int) error {
 	if err != nil {
 		return err
 	}
-	return r.put(supervisorFile, identity{p.pid, p.started, boot})
+	return r.put(supervisorFile, Identity{p.pid, p.started, boot})
 }
 
 // begun tells whether the run was begun in this boot.
@@ -215,7 +215,7 @@ type supervising struct {
 
 // supervisor finds who supervises, or did in this boot. The handle is the caller's to close.
 func (r run) supervisor() (supervising, error) {
-	var id identity
+	var id Identity
 	if err := r.get(supervisorFile, &id); err != nil {
 		return supervising{}, err
 	}

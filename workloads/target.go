@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/user"
 	"regexp"
@@ -22,6 +23,19 @@ type Target interface {
 	// Check returns what is wrong with it as a setting.
 	Check() error
 	String() string
+}
+
+// nobody is the error of a target that was looked for and is certainly not there.
+func nobody(format string, args ...any) error { return &nobodyError{fmt.Sprintf(format, args...)} }
+
+type nobodyError struct{ text string }
+
+func (e *nobodyError) Error() string { return e.text }
+
+// isNobody tells whether an error says that a target is certainly not there. Anything else is not known.
+func isNobody(err error) bool {
+	_, ok := errors.AsType[*nobodyError](err)
+	return ok || errors.Is(err, errGone) || errors.Is(err, fs.ErrNotExist)
 }
 
 // PIDFile is the path of a file that holds the number of one process.
@@ -77,7 +91,7 @@ func (f PIDFile) find(_ context.Context, proc procfs) ([]process, error) {
 		return nil, err
 	}
 	if started.Sub(info.ModTime()) > pidFileSlack {
-		return nil, fmt.Errorf("pid file %s is stale: it was written at %s, and %s started at %s",
+		return nil, nobody("pid file %s is stale: it was written at %s, and %s started at %s",
 			f, info.ModTime().Format(time.DateTime), p, started.Format(time.DateTime))
 	}
 	if owner := info.Sys().(*syscall.Stat_t).Uid; owner != p.uid && owner != 0 && int(owner) != os.Geteuid() {
@@ -149,7 +163,7 @@ func (m Match) find(ctx context.Context, proc procfs) ([]process, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("there are no %s", m)
+		return nil, nobody("there are no %s", m)
 	}
 	return found, nil
 }
@@ -191,7 +205,7 @@ func (m MainProcess) find(ctx context.Context, proc procfs) ([]process, error) {
 		return nil, fmt.Errorf("ask for %s: %w", m, err)
 	}
 	if pid == 0 {
-		return nil, fmt.Errorf("%s has no main process", cmp.Or(m.Unit, "the unit"))
+		return nil, nobody("%s has no main process", cmp.Or(m.Unit, "the unit"))
 	}
 	p, err := proc.read(pid)
 	if err != nil {

@@ -38,6 +38,34 @@ func TestExposureStaysLow(t *testing.T) {
 	}
 }
 
+// The agent that may see and signal others is as little exposed as one can be that may.
+func TestWorkloadsCostLittle(t *testing.T) {
+	analyze := lookFor(t, "systemd-analyze")
+	if help, _ := exec.Command(analyze, "--help").Output(); !strings.Contains(string(help), "--offline") {
+		t.Skip("this systemd-analyze judges no file: it has no --offline (since systemd 250)")
+	}
+	more, err := files.ReadFile("workloads.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := write(t, "agent")
+	unit, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(append(unit, '\n'), more...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", file).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("systemd-analyze verify with workloads.conf: %v\n%s", err, out)
+	}
+	const limit = 27 // tenths; without it exposureLimits holds
+	out, err := exec.Command(analyze, "security", "--no-pager", "--offline=yes", "--threshold="+strconv.Itoa(limit), file).CombinedOutput()
+	if err != nil {
+		t.Errorf("with workloads.conf the agent is more exposed than %d tenths: %v\n%s", limit, err, out)
+	}
+}
+
 // What a host relies on, whether or not there is a systemd to ask.
 func TestUnitsKeepTheirPromises(t *testing.T) {
 	all := []string{

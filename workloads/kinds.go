@@ -1,0 +1,216 @@
+package workloads
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// kind is how a workload is found on this machine.
+type kind interface {
+	// look tells whether it runs, RUNNING, DONE or UNKNOWN, and its processes. known are those that it had.
+	look(ctx context.Context, known []Identity) Look
+	// terminate asks it to end and returns whom it asked, and what those had started. It waits for nobody.
+	terminate(ctx context.Context, known []Identity) (asked []Identity, err error)
+	// kill ends those that were asked, and what they have started.
+	kill(ctx context.Context, asked []Identity) error
+	// String says in a few words what it is.
+	String() string
+}
+
+// unitKind is all that runs in a unit.
+type unitKind struct {
+	name  string
+	units Units
+}
+
+func (u unitKind) String() string { return u.name }
+
+func (u unitKind) look(ctx context.Context, _ []Identity) Look {
+	a, err := u.units.Look(ctx, u.name)
+	switch {
+	case errors.Is(err, systemd.ErrNoUnit): // one that never was, or a transient one that has ended
+		return Look{State: Done, Trouble: err.Error()}
+	case err != nil:
+		return Look{State: Unknown, Trouble: err.Error()}
+	case !a.Runs():
+		return Look{State: Done}
+	}
+	return Look{State: Running, Count: a.Processes}
+}
+
+func (u unitKind) terminate(ctx context.Context, _ []Identity) ([]Identity, error) {
+	return nil, u.units.Stop(ctx, u.name)
+}
+
+// kill leaves the stop job in place, so that nothing starts the unit anew.
+func (u unitKind) kill(ctx context.Context, _ []Identity) error {
+	return u.units.Kill(ctx, u.name, unix.SIGKILL)
+}
+
+// processKind is the processes that a target means, and those that it meant.
+type processKind struct {
+	target Target
+	proc   procfs
+	boot   string
+}
+
+func (k processKind) String() string { return k.target.String() }
+
+// living are those of the processes that still are there, as they are now. A number that went to another is nobody.
+func (k processKind) living(known []Identity) (alive []process) {
+	for _, id := range known {
+		if p, err := k.proc.read(id.PID); err == nil && p.started == id.Started && id.Boot == k.boot {
+			alive = append(alive, p)
+		}
+	}
+	return alive
+}
+
+// find looks for the target's processes, and adds those that it meant earlier and that are still there: many a pid file
+// goes before its process does, and many a process takes another name.
+func (k processKind) find(ctx context.Context, known []Identity) ([]process, error) {
+	all := k.living(known)
+	found, err := k.target.find(ctx, k.proc)
+	for _, p := range found {
+		if !slices.ContainsFunc(all, func(q process) bool { return p.pid == q.pid }) {
+			all = append(all, p)
+		}
+	}
+	switch {
+	case err == nil:
+	case !isNobody(err):
+		return all, err
+	case k.proc.hidden():
+		return all, fmt.Errorf("the processes of others are hidden from this one (ProtectProc=, hidepid=), so nobody may be somebody: %w", err)
+	}
+	return all, nil
+}
+
+func (k processKind) look(ctx context.Context, known []Identity) Look {
+	all, err := k.find(ctx, known)
+	l := Look{State: Running, Processes: k.identities(all), Count: len(all)}
+	if len(all) == 0 {
+		l.State = Done
+	}
+	if err != nil {
+		l.Trouble = err.Error()
+		if len(all) == 0 {
+			l.State = Unknown
+		}
+	}
+	return l
+}
+
+func (k processKind) identities(all []process) (ids []Identity) {
+	for _, p := range all {
+		ids = append(ids, Identity{p.pid, p.started, k.boot})
+	}
+	return ids
+}
+
+func (k processKind) terminate(ctx context.Context, known []Identity) ([]Identity, error) {
+	all, err := k.find(ctx, known)
+	if len(all) == 0 {
+		return nil, err
+	}
+	heads := k.identities(all)
+	asked := k.withOffspring(heads) // first: a parent that ends leaves its children to nobody that we know
+	// A find that failed keeps nobody who was found from being asked.
+	return asked, errors.Join(err, k.send(heads, unix.SIGTERM))
+}
+
+func (k processKind) kill(_ context.Context, asked []Identity) error {
+	return k.send(k.withOffspring(asked), unix.SIGKILL)
+}
+
+// send signals exactly these processes, but for those that have ended.
+func (k processKind) send(ids []Identity, s syscall.Signal) error {
+	var errs []error
+	for _, id := range ids {
+		if err := k.sendOne(id, s); err != nil && !errors.Is(err, errGone) {
+			errs = append(errs, fmt.Errorf("%s to process %d: %w", signalName(s), id.PID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k processKind) sendOne(id Identity, s syscall.Signal) error {
+	if id.Boot != k.boot {
+		return errGone
+	}
+	h, err := openHandle(id.PID)
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	// The handle was opened first: if this is the process that was meant, the handle holds it.
+	p, err := k.proc.read(id.PID)
+	switch {
+	case err != nil:
+		return err
+	case p.started != id.Started:
+		return errGone
+	}
+	if err := p.spared(); err != nil {
+		return err
+	}
+	return h.signal(s)
+}
+
+// withOffspring adds what the processes have started, and what that has, as far as it did not leave its parents.
+func (k processKind) withOffspring(ids []Identity) []Identity {
+	pids, err := k.proc.pids()
+	if err != nil {
+		return ids
+	}
+	children := map[int][]process{}
+	for _, pid := range pids {
+		if p, err := k.proc.read(pid); err == nil {
+			children[p.parent] = append(children[p.parent], p)
+		}
+	}
+	all := slices.Clone(ids)
+	for i := 0; i < len(all) && len(all) < mostProcesses; i++ { // all grows as it is walked
+		// What the first process has started is everything, and what we have is ours.
+		if alive := k.living(all[i : i+1]); len(alive) == 0 || alive[0].spared() != nil {
+			continue
+		}
+		for _, id := range k.identities(children[all[i].PID]) {
+			if !slices.Contains(all, id) {
+				all = append(all, id)
+			}
+		}
+	}
+	return all
+}
+
+// mostProcesses bounds what is remembered of one workload.
+const mostProcesses = 4096
+
+// execKind is whatever a program says of it.
+type execKind struct{ running question }
+
+func (e execKind) String() string { return "what " + e.running[0] + " says" }
+
+func (e execKind) look(ctx context.Context, _ []Identity) Look {
+	runs, err := e.running.yes(ctx)
+	switch {
+	case err != nil:
+		return Look{State: Unknown, Trouble: err.Error()}
+	case runs:
+		return Look{State: Running}
+	}
+	return Look{State: Done}
+}
+
+func (e execKind) terminate(context.Context, []Identity) ([]Identity, error) { return nil, errNotOurs }
+func (e execKind) kill(context.Context, []Identity) error                    { return errNotOurs }
+
+var errNotOurs = errors.New("nobody knows its processes, so it cannot be stopped")

@@ -1,0 +1,190 @@
+package workloads
+
+import (
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/lifeboat/lifeboat/config"
+)
+
+// What follows are the parts of files of settings that say who is told and how, with their validation. They are the same
+// for a sidecar's actions and for an agent's workloads.
+
+// SignalSettings are a signal and whom it is for: the main process of a unit, the process that a file names, or those
+// that match.
+type SignalSettings struct {
+	Signal  string        `yaml:"signal"`
+	Unit    string        `yaml:"unit"`
+	PIDFile string        `yaml:"pid_file"`
+	Match   MatchSettings `yaml:"match"`
+}
+
+// MatchSettings say which processes are meant, by all that they name.
+type MatchSettings struct {
+	Comm    string `yaml:"comm"`
+	CmdLine string `yaml:"cmdline"`
+	User    string `yaml:"user"`
+}
+
+// HookSettings are a program that is run.
+type HookSettings struct {
+	Command []string          `yaml:"command"`
+	Env     map[string]string `yaml:"env"`
+	Dir     string            `yaml:"dir"`
+}
+
+// WebhookSettings are a URL that is called. HeaderFiles name the files that hold what should not stand in a file of
+// settings.
+type WebhookSettings struct {
+	URL         string            `yaml:"url"`
+	Headers     map[string]string `yaml:"headers"`
+	HeaderFiles map[string]string `yaml:"header_files"`
+}
+
+// Open makes the action of settings that were validated.
+func (s SignalSettings) Open(units Units) (Action, error) {
+	signal, err := ParseSignal(s.Signal)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.Unit != "":
+		return Signal{Signal: signal, Target: MainProcess{s.Unit, units.MainPID}}, nil
+	case s.PIDFile != "":
+		return Signal{Signal: signal, Target: PIDFile(s.PIDFile)}, nil
+	}
+	m, err := s.Match.open()
+	return Signal{Signal: signal, Target: m}, err
+}
+
+func (m MatchSettings) open() (Match, error) {
+	match := Match{Comm: m.Comm, User: m.User}
+	if m.CmdLine == "" {
+		return match, nil
+	}
+	var err error
+	match.CmdLine, err = regexp.Compile(m.CmdLine)
+	return match, err
+}
+
+// Open makes the hook of settings that were validated. state is where it keeps what must outlive us.
+func (h HookSettings) Open(name, state string) Action {
+	hook := Hook{Name: name, Argv: h.Command, Dir: h.Dir, State: state, Detach: Systemd{}.Detach}
+	for _, name := range slices.Sorted(maps.Keys(h.Env)) {
+		hook.Env = append(hook.Env, name+"="+h.Env[name])
+	}
+	return program{hook}
+}
+
+// program is a hook by what it runs. Its arguments may hold what is not for logs.
+type program struct{ Hook }
+
+func (p program) String() string { return "run " + p.Argv[0] }
+
+// Open makes the webhook of settings that were validated.
+func (w WebhookSettings) Open() Action {
+	return Webhook{URL: w.URL, Headers: w.Headers, HeaderFiles: w.HeaderFiles}
+}
+
+// Validate reports every value out of its bounds.
+func (s SignalSettings) Validate(report config.Report, key string) {
+	checkSignalName(report, key+".signal", s.Signal)
+	targets := 0
+	for _, set := range []bool{s.Unit != "", s.PIDFile != "", s.Match != (MatchSettings{})} {
+		if set {
+			targets++
+		}
+	}
+	if targets != 1 {
+		report(key, nil, "must mean a unit, a pid_file or a match, and one of them", "name one")
+	}
+	if s.Unit != "" {
+		CheckUnit(report, key+".unit", s.Unit)
+	}
+	if s.PIDFile != "" {
+		config.CheckDir(report, key+".pid_file", s.PIDFile)
+	}
+	if s.Match != (MatchSettings{}) {
+		s.Match.validate(report, key+".match")
+	}
+}
+
+func checkSignalName(report config.Report, key, name string) {
+	if _, err := ParseSignal(name); err != nil {
+		report(key, name, err.Error(), "write the name of a signal, such as SIGPWR or SIGTERM")
+	}
+}
+
+func (m MatchSettings) validate(report config.Report, key string) {
+	if _, err := regexp.Compile(m.CmdLine); err != nil {
+		report(key+".cmdline", m.CmdLine, "must be a regular expression: "+err.Error(), "write one that Go understands (pkg.go.dev/regexp/syntax)")
+	}
+	if m.Comm == "" && m.CmdLine == "" {
+		report(key, nil, "must say comm or cmdline: it would mean all that the user runs", "add one")
+	}
+}
+
+// Validate reports every value out of its bounds.
+func (h HookSettings) Validate(report config.Report, key string) {
+	checkCommand(report, key+".command", h.Command)
+	if h.Dir != "" && h.Dir != "/" {
+		config.CheckDir(report, key+".dir", h.Dir)
+	}
+	for _, name := range slices.Sorted(maps.Keys(h.Env)) {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			report(key+".env", name, "must be the name of a variable", "write it without '='")
+		}
+	}
+}
+
+func checkCommand(report config.Report, key string, argv []string) {
+	if len(argv) == 0 {
+		report(key, nil, "must name a program", "write it with its arguments: [/usr/local/bin/drain, --now]")
+		return
+	}
+	config.CheckDir(report, key, argv[0])
+}
+
+// headerName is a token of RFC 9110, section 5.6.2.
+var headerName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+// Validate reports every value out of its bounds.
+func (w WebhookSettings) Validate(report config.Report, key string) {
+	u, err := url.Parse(w.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		report(key+".url", nil, "must be a URL", // which is not shown: chat services' are secrets
+			"write it like https://hooks.example.com/lifeboat")
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Headers)) {
+		checkHeader(report, key+".headers", name)
+		if strings.ContainsAny(w.Headers[name], "\r\n\x00") {
+			report(key+".headers."+name, nil, "must be one line", "remove what comes after it")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.HeaderFiles)) {
+		file := w.HeaderFiles[name]
+		checkHeader(report, key+".header_files", name)
+		if file == "" {
+			report(key+".header_files."+name, nil, "must name a file", "write the path of the file that holds the value")
+		}
+		if _, twice := w.Headers[name]; twice {
+			report(key+".header_files."+name, file, "stands in headers already", "keep one of them")
+		}
+	}
+}
+
+func checkHeader(report config.Report, key, name string) {
+	if !headerName.MatchString(name) {
+		report(key, name, "must be the name of a header", "write it like Authorization")
+	}
+}
+
+// CheckUnit reports what is not the name of a unit that has processes.
+func CheckUnit(report config.Report, key, name string) {
+	if !strings.HasSuffix(name, ".service") && !strings.HasSuffix(name, ".scope") || strings.ContainsAny(name, "/ ") {
+		report(key, name, "must be the whole name of a service or a scope", "write it like spark-worker.service")
+	}
+}

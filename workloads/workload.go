@@ -1,0 +1,191 @@
+package workloads
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// State is how far a workload is. Its words go over the wire.
+type State string
+
+const (
+	Running  State = "RUNNING"
+	Told     State = "TOLD"     // it runs, and knows that the machine goes
+	Stopping State = "STOPPING" // it was asked to end
+	Done     State = "DONE"
+	Killed   State = "KILLED"
+	Unknown  State = "UNKNOWN" // which is not "done"
+)
+
+// Look is what was seen of a workload at one moment.
+type Look struct {
+	State     State      // Running, Done or Unknown
+	Processes []Identity // those that were seen one by one
+	Count     int        // of processes
+	Apps      []string
+	Executors []Executor
+	Trouble   string // empty: well
+}
+
+// Workload is something on this machine that is waited for, told or stopped before the machine goes. It is made by
+// Settings.Open. Its methods may be called by several goroutines.
+type Workload struct {
+	Name  string
+	Type  string
+	Await bool          // a node that leaves waits for it
+	Stops bool          // it is stopped when it is there late
+	Grace time.Duration // between SIGTERM and SIGKILL
+	Every time.Duration // from one look to the next
+	Idle  time.Duration // the same, as long as there is no notice
+	// Teller is how it is told; nil: it is told nothing.
+	Teller Action
+
+	kind    kind
+	list    question // empty: what it runs is not known
+	done    question // empty: it is done when it is gone
+	timeout time.Duration
+
+	mu     sync.Mutex // guards what follows
+	asked  time.Time  // when the look began that has not come back; zero: none is under way
+	hangs  int
+	listed Look // its apps and executors are those that were listed last
+}
+
+// String says in a few words what it is.
+func (w *Workload) String() string { return w.kind.String() }
+
+// killing is how long a look that is over its time may take to end what it has started.
+const killing = time.Second
+
+// Look tells how the workload is. known are the processes that it had, leaving says that the node is about to go: only
+// then it is asked whether it is done though it runs.
+//
+// A look that does not come back in its time is left behind, as nothing can end it: the answer is that it is not known,
+// and it stays so until that look is back. No second one is begun.
+func (w *Workload) Look(ctx context.Context, known []Identity, leaving bool) Look {
+	if since, busy := w.begin(); busy {
+		return w.unknown(fmt.Sprintf("it was asked %s ago and has not answered: nobody asks again before it does", time.Since(since).Round(time.Second)))
+	}
+	limited, cancel := context.WithTimeout(ctx, w.timeout)
+	answer := make(chan Look, 1)
+	go func() {
+		defer cancel()
+		l := w.look(limited, known, leaving)
+		w.end()
+		answer <- l
+	}()
+	select {
+	case l := <-answer:
+		return l
+	case <-limited.Done():
+	}
+	late := time.NewTimer(killing)
+	defer late.Stop()
+	select {
+	case l := <-answer:
+		return l
+	case <-late.C:
+	}
+	w.mu.Lock()
+	w.hangs++
+	w.mu.Unlock()
+	return w.unknown(fmt.Sprintf("it does not answer within %s", w.timeout))
+}
+
+// unknown is a look that saw nothing: as far as anybody knows, it runs what it ran.
+func (w *Workload) unknown(trouble string) Look {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return Look{State: Unknown, Apps: w.listed.Apps, Executors: w.listed.Executors, Trouble: trouble}
+}
+
+// Hangs counts the looks that did not come back in their time.
+func (w *Workload) Hangs() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hangs
+}
+
+func (w *Workload) begin() (since time.Time, busy bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.asked.IsZero() {
+		return w.asked, true
+	}
+	w.asked = time.Now()
+	return time.Time{}, false
+}
+
+func (w *Workload) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = time.Time{}
+}
+
+func (w *Workload) look(ctx context.Context, known []Identity, leaving bool) Look {
+	l := w.kind.look(ctx, known)
+	switch l.State {
+	case Unknown:
+		return w.unknown(l.Trouble)
+	case Done:
+		return l
+	}
+	if leaving && len(w.done) > 0 {
+		switch done, err := w.done.yes(ctx); {
+		case err != nil:
+			l.Trouble = err.Error()
+		case done:
+			l.State = Done
+			return l
+		}
+	}
+	if len(w.list) > 0 {
+		apps, executors, err := w.list.list(ctx)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err != nil {
+			l.Trouble = err.Error()
+		}
+		if err == nil || len(apps) > 0 {
+			w.listed = Look{Apps: apps, Executors: executors}
+		}
+		l.Apps, l.Executors = w.listed.Apps, w.listed.Executors
+	}
+	return l
+}
+
+// Terminate asks the workload to end: SIGTERM to its processes, or the stop job of its unit. It returns those whom Kill
+// may end, and waits for nobody.
+func (w *Workload) Terminate(ctx context.Context, known []Identity) ([]Identity, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	return w.kind.terminate(ctx, known)
+}
+
+// Kill ends those whom Terminate asked and what they have started since, and nobody else.
+func (w *Workload) Kill(ctx context.Context, asked []Identity) error {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	return w.kind.kill(ctx, asked)
+}
+
+// Hears tells whether the workload is told a word. A signal and a stop say one thing only: leave. A rehearsal stops nothing.
+func (w *Workload) Hears(word Word) bool {
+	switch w.Teller.(type) {
+	case nil:
+		return false
+	case program, Webhook:
+		return word.Phase != PhaseDone
+	case Unit:
+		return word.Phase == PhaseNoticed && !word.Rehearsal
+	}
+	return word.Phase == PhaseNoticed
+}
+
+// Again tells whether a word that did not arrive may arrive at another try. A program is run once for a word.
+func (w *Workload) Again() bool {
+	_, once := w.Teller.(program)
+	return !once
+}
