@@ -32,6 +32,7 @@ type coordinator struct {
 	c       *city
 	address string
 	asked   int
+	events  func(*api.EventsRequest, grpc.ServerStreamingServer[api.Event]) error // nil: one event
 	conns   chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
@@ -62,6 +63,9 @@ func (o *coordinator) GetNode(context.Context, *api.GetNodeRequest) (*api.Node, 
 func (o *coordinator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServer[api.Event]) error {
 	if err := o.refused(); err != nil {
 		return err
+	}
+	if o.events != nil {
+		return o.events(r, stream)
 	}
 	return stream.Send(&api.Event{Index: r.GetAfter() + 1, Node: o.address})
 }
