@@ -23,22 +23,29 @@ func mayCall(method string) []certs.Role {
 		api.Membership_ReportUnavailable_FullMethodName,
 		api.Membership_ReportBlocks_FullMethodName,
 		api.Membership_Goodbye_FullMethodName,
-		api.Membership_Locate_FullMethodName:
+		api.Membership_Locate_FullMethodName,
+		api.Membership_Renew_FullMethodName:
 		return []certs.Role{certs.RoleNode}
 	case api.Operator_Decommission_FullMethodName,
 		api.Operator_Recommission_FullMethodName,
 		api.Operator_RefreshNodes_FullMethodName,
 		api.Operator_ChangeMembers_FullMethodName,
 		api.Operator_TransferLeadership_FullMethodName,
-		api.Operator_SaveSnapshot_FullMethodName:
+		api.Operator_SaveSnapshot_FullMethodName,
+		api.Operator_ReleaseBrake_FullMethodName,
+		api.Operator_CreateToken_FullMethodName,
+		api.Operator_ListTokens_FullMethodName,
+		api.Operator_RevokeToken_FullMethodName,
+		api.Operator_ListAudit_FullMethodName:
 		return []certs.Role{certs.RoleOperator}
 	case api.Operator_ListNodes_FullMethodName,
 		api.Operator_GetNode_FullMethodName,
-		api.Operator_ListBlocks_FullMethodName,
 		api.Operator_Locate_FullMethodName,
-		api.Operator_GetManifest_FullMethodName,
 		api.Operator_Events_FullMethodName,
 		api.Operator_GetStatus_FullMethodName:
+		return []certs.Role{certs.RoleNode, certs.RoleOperator, certs.RoleApp}
+	case api.Operator_ListBlocks_FullMethodName,
+		api.Operator_GetManifest_FullMethodName:
 		return []certs.Role{certs.RoleNode, certs.RoleOperator}
 	case api.Coordination_GetPosition_FullMethodName,
 		api.Coordination_KeepManifest_FullMethodName,

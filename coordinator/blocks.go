@@ -86,33 +86,46 @@ func checkID(id string) error {
 	return nil
 }
 
-// hear takes a node's words in their order.
-func (b *blocks) hear(node string, words []word) error {
+// hear takes a node's words in their order, and counts what it now has and had not before.
+func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, w := range words {
 		k := keyOf(w.id)
 		if w.gone {
 			b.drop(node, k)
-		} else if err := b.put(node, k, landed{w.bytes, unique.Make(w.from)}); err != nil {
-			return err
+			continue
+		}
+		_, had := b.held[node][k]
+		if err := b.put(node, k, landed{w.bytes, unique.Make(w.from)}); err != nil {
+			return news, err
+		}
+		if !had {
+			news.count(w.from, w.bytes)
 		}
 	}
-	return nil
+	return news, nil
 }
 
-// replace forgets what node was said to hold and takes words instead.
-func (b *blocks) replace(node string, words map[blockKey]landed) error {
+// replace forgets what node was said to hold and takes words instead. The first words of all tell what there is, and no
+// news of it; later ones count as hear does.
+func (b *blocks) replace(node string, words map[blockKey]landed) (news arrivals, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	had, again := b.held[node], b.full[node]
+	for k, l := range words {
+		if _, ok := had[k]; again && !ok {
+			news.count(l.from.Value(), l.bytes)
+		}
+	}
 	b.forgetLocked(node)
 	b.full[node] = true
 	for k, l := range words {
 		if err := b.put(node, k, l); err != nil {
-			return err
+			return news, err
 		}
 	}
-	return nil
+	return news, nil
 }
 
 // reported says whether node has said all that landed there since this process started.

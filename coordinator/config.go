@@ -18,18 +18,33 @@ type Config struct {
 	DataDir string     `yaml:"data_dir"`
 	TLS     config.TLS `yaml:"tls"`
 	Peers   []Peer     `yaml:"peers"`
+	Node    string     `yaml:"node"` // of this coordinator's own machine; empty: the one at its host among peers
 	Hosts   Hosts      `yaml:"hosts"`
+	Issue   Issue      `yaml:"issue"`
+	Loss    Loss       `yaml:"loss"`
+
+	Webhooks []Webhook `yaml:"webhooks"`
 
 	Heartbeat           time.Duration `yaml:"heartbeat"`
 	Lease               time.Duration `yaml:"lease"`
+	SuspectAfter        time.Duration `yaml:"suspect_after"` // 0: half of the lease
 	DecommissionTimeout time.Duration `yaml:"decommission_timeout"`
 	Election            time.Duration `yaml:"election"`
+	RestartTimeout      time.Duration `yaml:"restart_timeout"`
+	ForgetAfter         time.Duration `yaml:"forget_after"`
 }
 
 // Listen is where agents and operators (GRPC) and readers (HTTP) find the coordinator.
 type Listen struct {
 	GRPC string `yaml:"grpc"`
 	HTTP string `yaml:"http"`
+}
+
+// Issue lets this coordinator make certificates, for machines that join and for those whose time is half over. Where there
+// are several coordinators, each that may lead needs it.
+type Issue struct {
+	CAKey string        `yaml:"ca_key"` // of tls.ca; empty: certificates are made by hand
+	Life  time.Duration `yaml:"life"`
 }
 
 // Hosts are the files that say which nodes may join and which must leave; either may be empty, for none.
@@ -55,9 +70,13 @@ func Default() Config {
 		Listen:              Listen{GRPC: "0.0.0.0:7411", HTTP: "0.0.0.0:7410"},
 		DataDir:             "/var/lib/lifeboat/coordinator", // an agent may live beside it
 		Heartbeat:           time.Second,
+		Issue:               Issue{Life: 30 * 24 * time.Hour},
 		Lease:               30 * time.Second,
+		Loss:                defaultLoss(),
 		DecommissionTimeout: time.Hour,
 		Election:            defaultElection,
+		RestartTimeout:      10 * time.Minute,
+		ForgetAfter:         forgetAfter,
 	}
 }
 
@@ -69,6 +88,10 @@ func Load(path string) (Config, error) {
 	}
 	c.TLS = c.TLS.In(filepath.Dir(path))
 	c.Hosts = c.Hosts.in(filepath.Dir(path))
+	c.Issue.CAKey = config.In(filepath.Dir(path), c.Issue.CAKey)
+	for i, w := range c.Webhooks {
+		c.Webhooks[i] = w.in(filepath.Dir(path))
+	}
 	return c, nil
 }
 
@@ -92,6 +115,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	config.CheckDir(report, "data_dir", c.DataDir)
 	c.TLS.Validate(report, map[string]string{"listen.grpc": c.Listen.GRPC, "listen.http": c.Listen.HTTP})
 	c.checkPeers(report)
+	c.checkNode(report)
+	c.checkWebhooks(report)
 	if h := c.Hosts; h.Exclude != "" && filepath.Clean(h.Exclude) == filepath.Clean(h.Include) && !strings.EqualFold(filepath.Ext(h.Exclude), ".json") {
 		report("hosts.exclude", h.Exclude, "must differ from hosts.include, or everybody who may join must leave", "name another file, or HDFS's .json, which says both")
 	}
@@ -99,8 +124,16 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	if c.Lease < 3*c.Heartbeat {
 		report("lease", c.Lease, fmt.Sprintf("must cover three heartbeats of %s", c.Heartbeat), fmt.Sprintf("raise it to %s", 3*c.Heartbeat))
 	}
+	c.checkSuspects(report)
+	c.Loss.check(report)
+	config.CheckBetween(report, "issue.life", c.Issue.Life, time.Hour, 10*365*24*time.Hour)
+	if c.TLS.DevInsecure && c.Issue.CAKey != "" {
+		report("issue.ca_key", c.Issue.CAKey, "cannot be used with tls.dev_insecure", "remove it, or use certificates")
+	}
 	config.CheckBetween(report, "decommission_timeout", c.DecommissionTimeout, time.Second, maxTimeout)
 	config.CheckBetween(report, "election", c.Election, minElection, maxElection)
+	config.CheckBetween(report, "restart_timeout", c.RestartTimeout, 10*time.Second, 24*time.Hour)
+	config.CheckBetween(report, "forget_after", c.ForgetAfter, time.Minute, 365*24*time.Hour)
 }
 
 func (c Config) identity() certs.Name { return certs.Name{Role: certs.RoleCoordinator, Name: c.Name} }

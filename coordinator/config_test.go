@@ -35,8 +35,12 @@ func TestConfigMinimal(t *testing.T) {
 		Peers:               []Peer{},
 		Heartbeat:           time.Second,
 		Lease:               30 * time.Second,
+		Issue:               Issue{Life: 30 * 24 * time.Hour},
+		Loss:                Loss{BudgetPercent: 2, FleetPercent: 10, PoolPercent: 20},
 		DecommissionTimeout: time.Hour,
 		Election:            200 * time.Millisecond,
+		RestartTimeout:      10 * time.Minute,
+		ForgetAfter:         7 * 24 * time.Hour,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -55,15 +55,20 @@ type Deps struct {
 	GRPC     net.Listener // nil: listen on the configured address
 	HTTP     net.Listener // nil: listen on the configured address
 	// Dial reaches the other coordinators. Nil: a plain net.Dialer.
-	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Web posts to webhooks. Nil: a client that goes by the environment's proxies.
+	Web *http.Client
+	// Verify says whose clouds' documents open the door to machines that join. Nil: nobody's.
+	Verify  Verifier
 	Version string // of this build, for status
 	Ready   func() // called once calls are answered; may be nil
 }
 
 // Coordinator is one member of several, or the whole.
 type Coordinator struct {
-	cfg  Config
-	deps Deps
+	cfg       Config
+	deps      Deps
+	authority *certs.Authority // nil: it issues no certificates
 }
 
 // New checks what it is given.
@@ -86,7 +91,14 @@ func New(cfg Config, deps Deps) (*Coordinator, error) {
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Coordinator{cfg: cfg, deps: deps}, nil
+	c := &Coordinator{cfg: cfg, deps: deps}
+	if cfg.Issue.CAKey != "" {
+		var err error
+		if c.authority, err = certs.LoadAuthority(cfg.TLS.CA, cfg.Issue.CAKey); err != nil {
+			return nil, fmt.Errorf("issue.ca_key: %w", err)
+		}
+	}
+	return c, nil
 }
 
 // Run serves until ctx ends. An error means that the coordinator cannot do its work.
@@ -110,6 +122,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
+	f.web, f.authority = c.deps.Web, c.authority
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if f.ledger.alone() {
 		if err := f.ledger.awaitLead(ctx); err != nil && ctx.Err() != nil {
@@ -117,17 +130,24 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		} else if err != nil {
 			return fmt.Errorf("coordinator: %w", err)
 		}
-		if err := f.takeOver(ctx); err != nil {
+		if err := f.takeOver(ctx, f.ledger.term()); err != nil {
 			return fmt.Errorf("coordinator: %w", err)
 		}
 	}
 
 	g, ctx := errgroup.WithContext(ctx)
-	calls, pages := c.callServer(ctx, f), c.pageServer(ctx, f)
+	in := newPorch(f, c.deps.Verify)
+	calls, pages := c.callServer(ctx, f, in), c.pageServer(ctx, f)
+	g.Go(func() error { return in.serve(ctx) })
+	g.Go(func() error { return c.keepCertificate(ctx) })
 	g.Go(func() error { return f.reap(ctx) })
+	g.Go(func() error { return f.audience.watch(ctx) })
+	g.Go(func() error { return f.tellMoves(ctx) })
+	g.Go(func() error { return f.postHooks(ctx) })
 	if !f.ledger.alone() {
 		g.Go(func() error { return f.govern(ctx) })
 		g.Go(func() error { return f.keepManifests(ctx) })
+		g.Go(func() error { return f.stepAside(ctx) })
 	}
 	g.Go(func() error {
 		if err := calls.Serve(grpcListener); !errors.Is(err, grpc.ErrServerStopped) {
@@ -165,14 +185,18 @@ func listen(given net.Listener, what, address string) (net.Listener, error) {
 }
 
 // callServer answers agents and operators.
-func (c *Coordinator) callServer(ctx context.Context, f *fleet) *grpc.Server {
-	protos, roles := []string{"h2"}, []certs.Role{certs.RoleNode, certs.RoleOperator}
+func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc.Server {
+	protos, roles := []string{"h2"}, []certs.Role{certs.RoleNode, certs.RoleOperator, certs.RoleApp}
 	if !f.ledger.alone() {
 		protos, roles = append(protos, raftProtocol), append(roles, certs.RoleCoordinator)
 	}
+	terms := c.deps.Identity.Server(protos, roles...)
+	if c.authority != nil {
+		terms = c.deps.Identity.Door(terms, api.JoinProtocol)
+	}
 	guard := gate{f}
 	s := grpc.NewServer(
-		grpc.Creds(doors{credentials.NewTLS(c.deps.Identity.Server(protos, roles...)), f.ledger.streams}),
+		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby()}),
 		grpc.UnaryInterceptor(guard.unary),
 		grpc.StreamInterceptor(guard.stream),
 		grpc.MaxRecvMsgSize(maxMessageBytes),

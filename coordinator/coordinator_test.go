@@ -108,11 +108,11 @@ func TestHeldUpCoordinatorBlamesNobody(t *testing.T) {
 	l := newLeases([]string{"a"}, t0)
 	l.beat("a", nil, t0)
 	l.regrant(t0.Add(time.Hour))
-	if l.silent("a", t0.Add(time.Hour+29*time.Second), 30*time.Second) {
+	if _, suspected := l.watch("a", t0.Add(time.Hour+14*time.Second), 15*time.Second); suspected {
 		t.Error("the lease did not begin anew")
 	}
-	if !l.silent("a", t0.Add(time.Hour+31*time.Second), 30*time.Second) {
-		t.Error("the lease never ends")
+	if _, suspected := l.watch("a", t0.Add(time.Hour+16*time.Second), 15*time.Second); !suspected {
+		t.Error("the node is trusted for ever")
 	}
 }
 
@@ -193,7 +193,7 @@ func TestAnnouncedRestart(t *testing.T) {
 		if _, err := a.ReportUnavailable(v.Context(), &api.ReportUnavailableRequest{Node: "a", Incarnation: a.incarnation}); err != nil {
 			v.Fatal(err)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(v.cfg.RestartTimeout)
 		v.is("a", Shutdown)
 		a.beat()
 		v.is("a", Active)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,22 +17,14 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
 const (
-	// reapPace is how late a lease or a deadline may be found to have run out.
-	reapPace = 250 * time.Millisecond
-
-	// reapBatch bounds one entry of the log when a whole zone falls silent.
-	reapBatch = 1000
-
-	// beatsPerSecond is what one coordinator answers at ease on two cores: measured, 8,000 to 15,000 over mutual TLS. A
-	// larger fleet is asked to beat less often.
-	beatsPerSecond = 8000
-
 	// unsaidBeats is how many beats without notice and without drain it takes to believe that an announced decommission was
 	// taken back while nobody here could hear it.
 	unsaidBeats = 3
@@ -48,15 +41,24 @@ type fleet struct {
 	ledger     *ledger
 	leases     *leases
 	roster     *roster
+	apps       *apps
 	blocks     *blocks
 	manifests  *manifests
 	metrics    *metrics
 	hosts      *hostFiles
 	colleagues *colleagues
+	authority  *certs.Authority // nil: no certificates are made here
+	denials    denials
+	brakes     brakes
+	audience   *audience
+	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
+	moves      *moves
 	started    time.Time
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
 
-	goodbyes sync.Mutex // held while a manifest enters the log, and files that left it are removed
+	went atomic.Pointer[time.Time] // when its own machine was last seen to leave, as the leader
+
+	goodbyes sync.Mutex // held while files of manifests are told apart: those that the log names, and those that left it
 }
 
 // openFleet reads what is under data_dir. It answers for nothing before takeOver.
@@ -75,36 +77,46 @@ func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
 	now := time.Now()
 	f := &fleet{
 		cfg: cfg, log: log, ledger: l, manifests: kept, started: now,
-		leases: newLeases(nil, now), roster: newRoster(), blocks: newBlocks(), hosts: newHostFiles(cfg.Hosts),
+		leases: newLeases(nil, now), roster: newRoster(), apps: newApps(), blocks: newBlocks(), hosts: newHostFiles(cfg.Hosts),
 	}
 	f.colleagues = &colleagues{ledger: l, conns: map[Peer]*grpc.ClientConn{}}
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
+	f.audience, f.moves = newAudience(), newMoves()
 	f.tookOver.Store(&now)
+	f.brakes.brake = newBrake(cfg.Loss, cfg.Lease)
 	f.metrics = newMetrics(f)
 	return f, nil
 }
 
 func (f *fleet) Close() error {
 	f.ledger.office.quit()
+	f.audience.senders.Wait()
 	return errors.Join(f.colleagues.Close(), f.ledger.Close(), f.manifests.Close())
 }
 
 // do decides a command and follows it through the soft state.
 func (f *fleet) do(c command) ([]event, error) {
-	events, err := f.ledger.do(c)
+	events, err := f.ledger.do(f.nameExecutors(c))
 	for _, e := range events {
 		switch e.Type {
 		case evReplaced, evForgotten:
 			f.blocks.forget(e.Node)
 			f.leases.forget(e.Node)
+			f.apps.forget(e.Node)
+		case evLost, evShutdown, evDecommissioned:
+			f.apps.quit(e.Node)
+			f.leases.cleared(e.Node)
 		case evHosts:
 			f.hosts.changed()
 		}
 		level := slog.LevelInfo
 		if e.Type == evLost || e.Type == evExcluded || e.Type == evHostsRefused || e.Data["outcome"] == string(timedOut) || e.Data["outcome"] == string(forced) || e.Data["lost"] != "" && e.Data["lost"] != "0" {
 			level = slog.LevelWarn
+		}
+		if e.Type == evExecutor { // there may be a thousand, and their node is told of above
+			level = slog.LevelDebug
 		}
 		words := []any{"event", e.Type, "node", e.Node, "index", e.Index}
 		for _, k := range slices.Sorted(maps.Keys(e.Data)) {
@@ -141,19 +153,19 @@ func (f *fleet) nodes() []node {
 // picture is one node as it is shown.
 func (f *fleet) picture(n node) *api.Node {
 	now := time.Now()
-	out := nodeTo(n, f.leases.read(n.Name), now)
+	p := f.leases.read(n.Name)
+	out := nodeTo(n, p, now)
+	out.SubState, out.WaitsFor = waits(n, p, f.elsewhere(n, now), now)
+	if !p.suspected.IsZero() {
+		out.Suspect, out.Schedulable = durationpb.New(now.Sub(p.suspected)), false
+		if n.State == Active {
+			out.SubState = "SUSPECT"
+		}
+	}
 	if f.maintained(n, now) {
 		out.Maintenance, out.Schedulable = "DOWN", false
 	}
 	return out
-}
-
-// pace grows the interval with the fleet, as far as the lease allows.
-func (f *fleet) pace() (interval, lease time.Duration) {
-	var n int
-	f.ledger.view(func(m *machine) { n = len(m.Nodes) })
-	interval = max(f.cfg.Heartbeat, time.Duration(n)*time.Second/beatsPerSecond)
-	return min(interval, f.cfg.Lease/3), f.cfg.Lease
 }
 
 // settled says whether everybody who should be here has been heard, or had the time. Before that a list of peers would
@@ -174,77 +186,25 @@ func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.
 	return version, peers
 }
 
-// takers are the nodes that may take blocks.
+// takers are the nodes that may take blocks, in no order.
 func (f *fleet) takers() []*api.Peer {
-	var peers []*api.Peer
-	now := time.Now()
-	for _, n := range f.nodes() {
-		if n.State != Active || n.Excluded || f.maintained(n, now) {
-			continue
+	now, lists := time.Now(), f.hostsInForce().Lists
+	var able []node
+	f.ledger.view(func(m *machine) {
+		able = make([]node, 0, len(m.Nodes))
+		for _, n := range m.Nodes {
+			if n.State == Active && !n.Excluded && !lists.maintained(n.Name, n.PeerAddress, now) {
+				able = append(able, n)
+			}
 		}
-		if p := f.leases.read(n.Name); p.heard && !watched(p.status) && p.room > 0 {
+	})
+	peers := make([]*api.Peer, 0, len(able))
+	for _, n := range able {
+		if p := f.leases.read(n.Name); p.heard && p.suspected.IsZero() && !watched(p.status) && p.room > 0 {
 			peers = append(peers, &api.Peer{Node: n.Name, Address: n.PeerAddress, Zone: n.Zone, Pool: n.Pool, RoomBytes: p.room})
 		}
 	}
 	return peers
-}
-
-// reap ends what the clock ends, until ctx ends.
-func (f *fleet) reap(ctx context.Context) error {
-	tick := time.NewTicker(reapPace)
-	defer tick.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if _, err := f.ledger.lead(); err != nil {
-			last = time.Now()
-			continue
-		}
-		now := time.Now()
-		if gap := now.Sub(last); gap > f.cfg.Lease/3 {
-			// A stopped process or machine has heard nobody: that is no news about them.
-			f.log.Warn("the coordinator was held up: every lease begins anew", "took", gap)
-			f.leases.regrant(now)
-		}
-		last = now
-		f.reapOnce(now)
-		if f.maintenanceEnds(now) {
-			f.roster.change()
-		}
-	}
-}
-
-func (f *fleet) reapOnce(now time.Time) {
-	var silent, late, gone []string
-	f.ledger.view(func(m *machine) {
-		for _, n := range m.Nodes {
-			switch {
-			case n.leaving() && !n.Decommission.deadline().IsZero():
-				if !now.Before(n.Decommission.deadline()) {
-					late = append(late, n.Name)
-				}
-			case n.State == Active || n.leaving():
-				if f.leases.silent(n.Name, now, f.cfg.Lease) {
-					silent = append(silent, n.Name)
-				}
-			case n.gone(now):
-				gone = append(gone, n.Name)
-			}
-		}
-	})
-	for do, names := range map[verb][]string{doLose: silent, doTimeout: late, doForget: gone} {
-		for batch := range slices.Chunk(names, reapBatch) {
-			if _, err := f.do(command{Do: do, Nodes: batch}); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
-				return // it is the next leader's business
-			} else if err != nil {
-				f.log.Error("the clock's decision was not written down and is tried again", "event", string(do), "err", err)
-			}
-		}
-	}
 }
 
 // locate answers where a block may be read.

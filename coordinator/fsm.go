@@ -65,6 +65,7 @@ type decommission struct {
 	Outcome   outcome   `json:"outcome,omitempty"`
 	Order     *order    `json:"order,omitempty"`
 	Notice    *notice   `json:"notice,omitempty"`
+	Told      bool      `json:"told,omitempty"` // of its executors
 }
 
 // order is an operator's wish. Its deadline counts from At whenever the timeout changes: a new timeout starts no new clock.
@@ -117,11 +118,6 @@ func (d *decommission) reason() string {
 	return ""
 }
 
-// gone says whether n left so long ago that its name need not be kept.
-func (n node) gone(at time.Time) bool {
-	return n.State != Active && n.State != Decommissioning && at.Sub(n.Since) > forgetAfter
-}
-
 // leaving says whether a decommission of n is under way.
 func (n node) leaving() bool { return n.State == Decommissioning }
 
@@ -144,9 +140,11 @@ type manifestRef struct {
 	Skipped     int64     `json:"skipped"`
 }
 
-// event is one thing that happened. Its index has no gaps and is the same after a restart.
+// event is one thing that happened. The index of one in the log has no gaps and is the same after a restart.
 type event struct {
 	Index uint64            `json:"index"`
+	Term  uint64            `json:"term,omitempty"` // of the leader that decided it; 0: an older lifeboat wrote it
+	Soft  uint64            `json:"-"`              // its number behind index, of what is in no log
 	Time  time.Time         `json:"time"`
 	Type  string            `json:"type"`
 	Node  string            `json:"node"`
@@ -154,10 +152,13 @@ type event struct {
 }
 
 const (
-	keptEvents    = 4096 // about 1 MB: an hour of a fleet in trouble, weeks of a quiet one
+	// keptEvents are for whoever was away for hours of a fleet in trouble, or months of a quiet one. They are some 4 MB of a
+	// snapshot and 10 MB of memory, and less where less happened.
+	keptEvents    = 16384
 	keptManifests = 4096
 
-	// forgetAfter is how long a node that is gone stays on the list. Fleets of spot machines never use a name twice.
+	// forgetAfter is how long a node that is gone stays on the list, unless the settings say otherwise. Fleets of spot
+	// machines never use a name twice.
 	forgetAfter = 7 * 24 * time.Hour
 )
 
@@ -169,12 +170,23 @@ type machine struct {
 	LastEvent uint64          `json:"last_event"`
 	Manifests []*manifestRef  `json:"manifests"` // the newest, oldest first
 	Hosts     hostsState      `json:"hosts,omitzero"`
+	Audit     []auditRecord   `json:"audit,omitempty"` // the newest, oldest first
+	LastAudit uint64          `json:"last_audit,omitempty"`
+	Hooks     map[string]mark `json:"hooks,omitempty"` // how far webhooks are, by name; replaced, never changed
+	Door      door            `json:"door,omitzero"`
 }
 
 func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 
 // commandVersion is raised when an older coordinator could not apply a command as meant.
-const commandVersion = 2 // 1 knew no host files and excluded no nodes
+//
+// 1 knew no host files and excluded no nodes. 2 knew one timeout for all nodes of an order, ended nobody at once, began the
+// clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
+// that the leader gives.
+const commandVersion = 3
+
+// atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
+const atOnce = 3
 
 // command is one entry of the log: what to do to which nodes. The leader stamps At.
 type command struct {
@@ -182,6 +194,8 @@ type command struct {
 	At      time.Time `json:"at"`
 	Do      verb      `json:"do"`
 	Nodes   []string  `json:"nodes"`
+	Asked   *asking   `json:"asked,omitempty"` // by an operator: recorded with what becomes of it
+	term    uint64    // of the entry that it came in
 
 	Facts       *facts       `json:"facts,omitempty"`        // register
 	UnderNotice bool         `json:"under_notice,omitempty"` // register
@@ -191,10 +205,17 @@ type command struct {
 	Incident    string       `json:"incident,omitempty"`     // withdraw
 	Order       *order       `json:"order,omitempty"`        // decommission; At is set when it is first applied
 	LeavingOnly bool         `json:"leaving_only,omitempty"` // decommission: others stay as they are
+	Overdue     bool         `json:"overdue,omitempty"`      // lose: nodes that announced a restart, too
 	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
 	Hosts       *hostLists   `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
 	Force       bool         `json:"force,omitempty"`        // hosts
 	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude
+
+	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
+	Executors map[string][]executor    `json:"executors,omitempty"` // what ran on nodes that begin to leave, or are ended
+	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer
+	Mark      *mark                    `json:"mark,omitempty"`      // mark
+	Pass      *pass                    `json:"pass,omitempty"`      // pass
 }
 
 type verb string
@@ -210,10 +231,14 @@ const (
 	doLose         verb = "lose"
 	doTimeout      verb = "timeout"
 	doForget       verb = "forget"
+	doRelease      verb = "release-brake" // an operator says that those are lost
+	doTell         verb = "tell"          // of executors that nobody knew when their node began to leave
 	doExclude      verb = "exclude"
 	doReadmit      verb = "readmit"
 	doHosts        verb = "hosts" // about every node there is
 	doRefuseHosts  verb = "refuse-hosts"
+	doRecord       verb = "record" // of what was asked, and is no command
+	doMark         verb = "mark"   // how far a webhook is
 )
 
 // Reasons why a command is refused. Nothing changed then.
@@ -225,10 +250,21 @@ var (
 
 // apply does c whole or not at all.
 func (m *machine) apply(c command) ([]event, error) {
+	if m.decided(c.Asked) {
+		return nil, nil
+	}
+	if c.Pass != nil {
+		return m.through(c)
+	}
 	nodes, hosts, events, err := m.try(c)
+	m.audit(c, events, err)
 	if err != nil {
 		return nil, err
 	}
+	for i := range events {
+		events[i].Term = c.term
+	}
+	m.mark(c.Mark)
 	m.Hosts = hosts
 	for i, n := range nodes {
 		if n.State == "" {
@@ -244,10 +280,17 @@ func (m *machine) apply(c command) ([]event, error) {
 	return events, nil
 }
 
-// idle says whether c would change nothing, so that it need not be logged.
+// idle says whether c would change nothing, so that it need not be logged. That it was asked for is something to log.
 func (m *machine) idle(c command) bool {
+	if c.Asked != nil {
+		return m.decided(c.Asked)
+	}
+	if c.Pass != nil {
+		_, changed, _, err := m.doorAfter(c)
+		return err == nil && !changed
+	}
 	_, _, events, err := m.try(c)
-	return err == nil && len(events) == 0
+	return err == nil && len(events) == 0 && !m.moves(c.Mark)
 }
 
 // try works out what c would do. A step that has no event to tell has changed nothing, and its node stays as it was.
@@ -274,7 +317,7 @@ func (m *machine) try(c command) (nodes []node, hosts hostsState, events []event
 func (m *machine) record(events []event) {
 	m.Events = append(m.Events, events...)
 	m.LastEvent += uint64(len(events))
-	if len(m.Events) >= 2*keptEvents {
+	if len(m.Events) >= keptEvents+keptEvents/4 {
 		m.Events = slices.Clone(m.Events[len(m.Events)-keptEvents:])
 	}
 }

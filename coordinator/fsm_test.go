@@ -341,8 +341,13 @@ func TestEventsAreBounded(t *testing.T) {
 func randomCommand(r *rand.Rand, at time.Time) command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	c := command{Version: commandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts}
+	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
+	for _, name := range []string{"a", "b"} {
+		if r.IntN(3) == 0 {
+			c.Executors = map[string][]executor{name: {{Workload: "w", App: pick("p", "q"), ID: pick("7", "8")}, {Workload: "v"}}}
+		}
+	}
 	switch c.Do = verbs[r.IntN(len(verbs))]; c.Do {
 	case doRegister:
 		c.Facts = &facts{Incarnation: incarnation, PeerAddress: pick("h:1", "h:2")}
@@ -366,9 +371,16 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 		}
 	case doRefuseHosts:
 		c.Nodes, c.Reason = nil, pick("x", "y")
+	case doLose:
+		c.Overdue = r.IntN(3) == 0
+	case doForget:
+		c.After = time.Duration(r.IntN(200)) * time.Second
 	case doDecommission:
 		c.LeavingOnly = r.IntN(4) == 0
-		c.Order = &order{Timeout: time.Duration(r.IntN(200)-20) * time.Second}
+		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, forever) * time.Duration(r.IntN(8)&1)}
+		if r.IntN(3) == 0 {
+			c.Timeouts = map[string]time.Duration{"a": max(time.Duration(r.IntN(100)-20)*time.Second, forever)}
+		}
 		c.Nodes = append(c.Nodes, "a")
 		if c.Nodes[0] == "a" {
 			c.Nodes = c.Nodes[:1]

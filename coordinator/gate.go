@@ -29,34 +29,45 @@ func anybodys(method string) bool {
 
 func (g gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if err := authorise(ctx, info.FullMethod); err != nil {
-		return nil, err
+		return nil, g.denied(ctx, info.FullMethod, err)
 	}
 	if !anybodys(info.FullMethod) {
-		if _, err := g.ledger.lead(); err != nil {
+		if _, err := g.lead(ctx); err != nil {
 			return nil, g.redirect(err)
 		}
 	}
+	ctx, asked := g.audited(ctx, info.FullMethod, req)
 	reply, err := next(ctx, req)
-	return reply, g.redirect(err)
+	return reply, g.redirect(g.settle(ctx, asked, err))
+}
+
+// lead is the time as the leader in which a call may be answered. While nobody is known to lead the call waits.
+func (f *fleet) lead(ctx context.Context) (term context.Context, err error) {
+	if term, err = f.ledger.lead(); err == nil {
+		return term, nil
+	}
+	f.ledger.await(ctx)
+	return f.ledger.lead()
 }
 
 // stream ends with the time as the leader in which it began: what follows is for the next one to say.
 func (g gate) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	ctx := stream.Context()
 	if err := authorise(ctx, info.FullMethod); err != nil {
-		return err
+		return g.denied(ctx, info.FullMethod, err)
 	}
 	if anybodys(info.FullMethod) {
 		return next(srv, stream)
 	}
-	term, err := g.ledger.lead()
+	term, err := g.lead(ctx)
 	if err != nil {
 		return g.redirect(err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(term, func() { cancel(errDeposed) })()
-	err = next(srv, &bounded{stream, ctx})
+	ctx, asked := g.audited(ctx, info.FullMethod, nil)
+	err = g.settle(ctx, asked, next(srv, &bounded{stream, ctx}))
 	if err != nil && context.Cause(ctx) == errDeposed {
 		return g.redirect(overtaken{errDeposed})
 	}
@@ -74,16 +85,22 @@ func (b *bounded) Context() context.Context { return b.ctx }
 // overtaken is what a call ends with whose coordinator leads no more. redirect says instead who leads.
 type overtaken struct{ error }
 
+func (o overtaken) Unwrap() error { return o.error }
+
 // redirect turns the want of a leader into words that clients follow.
 func (g gate) redirect(err error) error {
 	if _, ok := errors.AsType[overtaken](err); !ok && !errors.Is(err, errFollows) {
 		return err
 	}
+	why := errFollows
+	if errors.Is(err, errDeposed) {
+		why = errDeposed // who asks on may find it done
+	}
 	hint := &api.NotLeader{}
-	words := fmt.Sprintf("%s: %v, and no leader is known: ask again in a second", g.cfg.Name, errFollows)
+	words := fmt.Sprintf("%s: %v, and no leader is known: ask again in a second", g.cfg.Name, why)
 	if name, address := g.ledger.leader(); name != "" && name != g.cfg.Name {
 		hint.Leader, hint.Address = name, address
-		words = fmt.Sprintf("%s: %v: %s at %s does", g.cfg.Name, errFollows, name, address)
+		words = fmt.Sprintf("%s: %v: %s leads, at %s", g.cfg.Name, why, name, address)
 	}
 	told, err := status.New(codes.Unavailable, words).WithDetails(hint)
 	if err != nil {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,11 @@ func (f *fleet) govern(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-f.ledger.turned:
+			f.ledger.office.turns()
 		case leads := <-f.ledger.raft.LeaderCh():
 			f.ledger.office.quit() // raft tells the newest only: there may have been another leader meanwhile
+			term := f.ledger.term()
 			if !leads {
 				f.log.Info("another coordinator is to lead")
 				continue
@@ -29,7 +33,7 @@ func (f *fleet) govern(ctx context.Context) error {
 				f.log.Info("the lead was lost before it was taken", "err", err)
 				continue
 			}
-			if err := f.takeOver(ctx); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
+			if err := f.takeOver(ctx, term); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
 				continue
 			} else if err != nil {
 				return err
@@ -40,10 +44,11 @@ func (f *fleet) govern(ctx context.Context) error {
 
 // takeOver begins to answer for the fleet, once all that was decided is applied. What only the last leader knew, from
 // heartbeats and reports, the nodes say again: nobody is lost before a full lease has passed under our eyes.
-func (f *fleet) takeOver(ctx context.Context) error {
+func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	now := time.Now()
 	var names []string
 	var refs []*manifestRef
+	left := f.unsettled()
 	f.ledger.view(func(m *machine) {
 		for name, n := range m.Nodes {
 			if n.State == Active || n.leaving() {
@@ -54,7 +59,9 @@ func (f *fleet) takeOver(ctx context.Context) error {
 	})
 	f.tookOver.Store(&now)
 	f.leases.begin(names, now)
+	f.brakes.begin()
 	f.blocks.clear()
+	f.apps.clear()
 	f.roster.clear()
 	if f.ledger.alone() {
 		f.manifests.prune(refs)
@@ -65,11 +72,13 @@ func (f *fleet) takeOver(ctx context.Context) error {
 	if err := f.startHosts(); err != nil {
 		return fmt.Errorf("take over: %w", err)
 	}
-	f.ledger.office.enter(context.WithoutCancel(ctx)) // resign ends it, and calls under way may end theirs
+	f.ledger.fsm.hub.enter(cmp.Or(term, f.ledger.raft.CurrentTerm()))
+	f.ledger.office.enter(context.WithoutCancel(ctx), term) // resign ends it, and calls under way may end theirs
 	if !f.ledger.alone() {
-		f.log.Info("this coordinator leads", "term", f.ledger.raft.CurrentTerm(), "nodes", len(names))
+		f.log.Info("this coordinator leads", "term", term, "nodes", len(names))
 		f.compareMembers()
 	}
+	f.settleFor(left)
 	return nil
 }
 
@@ -78,7 +87,7 @@ func (f *fleet) resign() {
 	if f.ledger.alone() || !f.ledger.leads() {
 		return
 	}
-	if err := f.ledger.handOver(""); err != nil {
+	if err := f.handOver(context.Background(), ""); err != nil {
 		f.log.Warn("nobody took the lead from a coordinator that stops: the others hold an election", "err", err)
 	}
 }

@@ -115,7 +115,7 @@ func (f *fleet) startHosts() error {
 	case was == nil:
 		return fmt.Errorf("host files: %w", err)
 	default:
-		return f.refuseHosts(err)
+		return f.refuseHosts(context.Background(), err)
 	}
 	if f.hosts.stale != "" {
 		f.log.Warn("the host files are not what is in force", "err", f.hosts.stale)
@@ -128,12 +128,12 @@ func (f *fleet) applyHosts(lists *hostLists) error {
 	return err
 }
 
-func (f *fleet) refuseHosts(why error) error {
+func (f *fleet) refuseHosts(ctx context.Context, why error) error {
 	words := why.Error()
 	if len(words) > maxText {
 		words = strings.ToValidUTF8(words[:maxText-3], "") + "..."
 	}
-	_, err := f.do(command{Do: doRefuseHosts, Reason: words})
+	_, err := f.decide(ctx, command{Do: doRefuseHosts, Reason: words})
 	return err
 }
 
@@ -216,7 +216,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	inForce := s.hostsInForce()
 	lists, err := s.hosts.read(inForce.Lists)
 	if err != nil {
-		if written := s.refuseHosts(err); written != nil {
+		if written := s.refuseHosts(ctx, err); written != nil {
 			s.log.Warn("the host files are refused, and the log does not say so", "err", err)
 		}
 		return nil, status.Errorf(codes.FailedPrecondition, "refused: %v: the lists of %s stay in force", err, inForce.Since.Format(time.RFC3339))
@@ -225,7 +225,7 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 	if r.Timeout != nil {
 		timeout = max(r.Timeout.AsDuration(), forever)
 	}
-	events, err := s.do(command{Do: doHosts, Hosts: lists, Force: !r.Graceful, Order: &order{Timeout: timeout}})
+	events, err := s.decide(ctx, command{Do: doHosts, Hosts: lists, Force: !r.Graceful, Order: &order{Timeout: timeout}})
 	if err != nil {
 		return nil, asStatus(err)
 	}

@@ -195,7 +195,7 @@ func TestFirstStartNeedsGoodFiles(t *testing.T) {
 	}
 	defer f.Close()
 	if err = f.ledger.awaitLead(t.Context()); err == nil {
-		err = f.takeOver(t.Context())
+		err = f.takeOver(t.Context(), f.ledger.term())
 	}
 	if err == nil || !strings.Contains(err.Error(), "none: no such file") {
 		t.Errorf("got %v: who may join?", err)

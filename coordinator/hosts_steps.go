@@ -61,6 +61,8 @@ func (m *machine) hostsAfter(c command) (hostsState, []event) {
 	case c.Do == doRefuseHosts && (h.Refused == nil || h.Refused.Reason != c.Reason):
 		h.Refused = &refusal{At: c.At, Reason: c.Reason}
 		s.tell(evHostsRefused, "reason", c.Reason)
+	case c.Do == doRelease:
+		s.tell(evBrakeReleased, "by", "operator", "lost", strconv.Itoa(len(c.Nodes)), "reason", c.Reason)
 	}
 	return h, s.events
 }
@@ -89,7 +91,7 @@ func (s *step) refresh() {
 			o.Timeout = *j.timeout
 		}
 		o.By, o.Reason = byHosts, j.why
-		if n.State == Lost || n.State == Shutdown {
+		if s.cmd.Version < atOnce && (n.State == Lost || n.State == Shutdown) {
 			s.await(o)
 		} else {
 			s.ask(o)
@@ -125,26 +127,11 @@ func (n node) mayReturn() bool {
 
 // force ends it at once. A node that the lists do not know is shut out; an excluded one is decommissioned.
 func (s *step) force(j judgement) {
-	n := &s.node
 	left, event := Decommissioned, evDecommissioned
 	if j.untracked {
 		left, event = Shutdown, evShutdown
 	}
-	if n.State == Decommissioned || n.State == left && !n.ordered() {
-		return
-	}
-	o := &order{At: s.cmd.At, By: byHosts, Reason: j.why}
-	if d := n.Decommission; n.leaving() || n.ordered() {
-		if d.Order != nil {
-			o.By = d.Order.By
-		}
-		s.amend(o, d.Notice)
-	} else {
-		s.begin(o, nil)
-	}
-	s.end(forced)
-	n.State = left
-	s.tell(event, "outcome", string(forced), "decommission", n.Decommission.ID, "reason", j.why)
+	s.cut(order{By: byHosts, Reason: j.why}, left, event)
 }
 
 // await orders a node that is not there. Its clock starts when it is back: a time to drain in is of no use to a node that

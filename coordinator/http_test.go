@@ -118,7 +118,7 @@ func TestEventStreamOverHTTP(t *testing.T) {
 		time.Sleep(time.Second)
 		v.stop()
 		body := <-got
-		for _, want := range []string{"id: 1\nevent: NodeRegistered\ndata: {\"index\":1,", "event: NodeLost\n", "event: NodeDecommissioning\n", "\n:\n\n"} {
+		for _, want := range []string{"id: 2.1\nevent: NodeRegistered\ndata: {\"index\":1,", "event: NodeLost\n", "\nid: 2.2\n:\n\n", "event: NodeDecommissioning\n"} {
 			if !strings.Contains(body, want) {
 				v.Errorf("got %q, want %q in it", body, want)
 			}

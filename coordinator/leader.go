@@ -25,20 +25,46 @@ type office struct {
 
 	asking chan struct{} // holds one while the others are asked: who waits for it finds the answer
 
-	mu    sync.Mutex      // guards what follows
-	base  context.Context // of the term, and of one that is resumed
-	term  context.Context
-	leave context.CancelFunc
-	sure  time.Time // when a majority was last asked that then agreed
+	mu     sync.Mutex      // guards what follows
+	base   context.Context // of the term, and of one that is resumed
+	number uint64          // of the term, in raft's count
+	term   context.Context
+	leave  context.CancelFunc
+	sure   time.Time     // when a majority was last asked that then agreed
+	turned chan struct{} // closed and replaced when there may be another leader
 }
 
-// enter begins a time as the leader.
-func (o *office) enter(ctx context.Context) {
+func newOffice(lease time.Duration) *office {
+	return &office{lease: lease, asking: make(chan struct{}, 1), turned: make(chan struct{})}
+}
+
+// enter begins a time as the leader, in a term of raft's.
+func (o *office) enter(ctx context.Context, number uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.base = ctx
+	o.base, o.number = ctx, number
 	o.term, o.leave = context.WithCancel(ctx)
 	o.sure = time.Time{}
+	o.tell()
+}
+
+// turns tells all who wait that there may be another leader.
+func (o *office) turns() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tell()
+}
+
+func (o *office) tell() {
+	close(o.turned)
+	o.turned = make(chan struct{})
+}
+
+// turn is closed when there may be another leader.
+func (o *office) turn() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.turned
 }
 
 // quit ends it, and with it all that is under way in its name. It returns what enter takes to resume it.
@@ -53,11 +79,12 @@ func (o *office) quit() (base context.Context) {
 	return o.base
 }
 
-// now is the present time as the leader; nil: there is none.
-func (o *office) now() (term context.Context, sure bool) {
+// now is the present time as the leader, given raft's term; nil: there is none. A time that another's term followed is over,
+// even where nobody has said so yet, and this coordinator was elected again since: it may lack what the other decided.
+func (o *office) now(number uint64) (term context.Context, sure bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.term == nil || o.term.Err() != nil {
+	if o.term == nil || o.term.Err() != nil || o.number != number {
 		return nil, false
 	}
 	return o.term, time.Since(o.sure) < o.lease
@@ -75,7 +102,7 @@ func (o *office) agreed(term context.Context, asked time.Time) {
 // cut off does not know that it was replaced, so it asks. Followers that heard from it let nobody else be elected for as
 // long as an election takes; for half of that their word need not be asked again.
 func (l *ledger) lead() (context.Context, error) {
-	term, sure := l.office.now()
+	term, sure := l.inOffice()
 	if term == nil {
 		return nil, errFollows
 	}
@@ -84,7 +111,7 @@ func (l *ledger) lead() (context.Context, error) {
 	}
 	l.office.asking <- struct{}{}
 	defer func() { <-l.office.asking }()
-	switch now, sure := l.office.now(); {
+	switch now, sure := l.inOffice(); {
 	case now != term:
 		return nil, errFollows
 	case sure:
@@ -95,10 +122,44 @@ func (l *ledger) lead() (context.Context, error) {
 		return nil, errFollows
 	}
 	l.office.agreed(term, asked)
-	if now, _ := l.office.now(); now != term {
+	if now, _ := l.inOffice(); now != term {
 		return nil, errFollows
 	}
 	return term, nil
+}
+
+// term is raft's; 0 for one alone, which leads in all of them.
+func (l *ledger) term() uint64 {
+	if l.alone() {
+		return 0
+	}
+	return l.raft.CurrentTerm()
+}
+
+func (l *ledger) inOffice() (term context.Context, sure bool) { return l.office.now(l.term()) }
+
+// await returns once it is known who leads, here or elsewhere, and at the latest after the time that an election takes:
+// callers who are held up for milliseconds need not come again.
+func (l *ledger) await(ctx context.Context) {
+	if l.alone() {
+		return
+	}
+	patience := time.NewTimer(2 * l.office.lease)
+	defer patience.Stop()
+	for {
+		turned := l.office.turn()
+		term, _ := l.inOffice()
+		if name, _ := l.leader(); term != nil || name != "" && name != string(l.own) {
+			return
+		}
+		select {
+		case <-turned:
+		case <-patience.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // verify says whether what is known here is the newest there is. A coordinator that is taking over has just made sure.
@@ -106,7 +167,7 @@ func (l *ledger) verify() error {
 	if l.alone() {
 		return nil
 	}
-	if term, _ := l.office.now(); term == nil && l.leads() {
+	if term, _ := l.inOffice(); term == nil && l.leads() {
 		if err := l.raft.VerifyLeader().Error(); err != nil {
 			return errFollows
 		}
@@ -150,6 +211,7 @@ func (l *ledger) handOver(to string) error {
 			return err
 		}
 	}
+	number := l.term()
 	base := l.office.quit() // from here on another may decide
 	var f raft.Future
 	if to == "" {
@@ -159,7 +221,7 @@ func (l *ledger) handOver(to string) error {
 	}
 	if err := f.Error(); err != nil {
 		if l.leads() && base != nil {
-			l.office.enter(base)
+			l.office.enter(base, number)
 		}
 		return fmt.Errorf("hand the lead over: %w", err)
 	}

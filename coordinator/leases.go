@@ -25,6 +25,9 @@ type pulse struct {
 	room       int64     // what peers are told; follows status in steps of a quarter
 	unsaid     int       // beats in a row without a notice and without a drain
 	sequence   uint64    // of the newest word
+	suspected  time.Time // since when it has been silent for too long; zero: it is not a suspect
+	clock      astray
+	fenced     string // the incarnation that this one replaced
 }
 
 // newLeases grants everybody in names a lease from now on, without having heard of them.
@@ -112,8 +115,33 @@ func (l *leases) beat(name string, status *api.Status, now time.Time) (changed b
 	return changed, p.unsaid
 }
 
-// silent says whether the node's lease has run out.
-func (l *leases) silent(name string, now time.Time, lease time.Duration) bool {
+// silent are those who have been silent for longer than after, the gone included.
+func (l *leases) silent(now time.Time, after time.Duration) (names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, p := range l.nodes {
+		if now.Sub(p.seen) > after {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// noticed are those who said that they are under a notice.
+func (l *leases) noticed() map[string]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	names := map[string]bool{}
+	for name, p := range l.nodes {
+		if watched(p.status) {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// watch makes a suspect of a node that has been silent for longer than after, and says whether it has just become one.
+func (l *leases) watch(name string, now time.Time, after time.Duration) (is pulse, newly bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p, ok := l.nodes[name]
@@ -121,7 +149,71 @@ func (l *leases) silent(name string, now time.Time, lease time.Duration) bool {
 		p = l.pulse(name)
 		p.seen = now
 	}
-	return now.Sub(p.seen) > lease
+	if p.suspected.IsZero() && now.Sub(p.seen) > after {
+		p.suspected, newly = now, true
+	}
+	return *p, newly
+}
+
+// hears clears a suspect that speaks, and takes what it says of its clock: is is nil when that is no news.
+func (l *leases) hears(name string, st *api.Status) (trusted bool, is *astray, ahead time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	if !ok {
+		return false, nil, 0
+	}
+	trusted = !p.suspected.IsZero()
+	p.suspected = time.Time{}
+	if st.GetClockAhead() != nil {
+		ahead = st.ClockAhead.AsDuration()
+		if now := p.clock.now(ahead); now != p.clock {
+			p.clock, is = now, &now
+		}
+	}
+	return trusted, is, ahead
+}
+
+// cleared ends the suspicion of a node whose silence has been judged, or explained.
+func (l *leases) cleared(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.nodes[name]; ok {
+		p.suspected = time.Time{}
+	}
+}
+
+// tally counts the suspects and the clocks that are off, and how far the worst of those is.
+func (l *leases) tally() (suspects, apart int, worst time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.nodes {
+		if !p.suspected.IsZero() {
+			suspects++
+		}
+		if ahead := p.status.GetClockAhead(); ahead != nil {
+			worst = max(worst, ahead.AsDuration().Abs())
+			if p.clock != onTime {
+				apart++
+			}
+		}
+	}
+	return suspects, apart, worst
+}
+
+// fence keeps the incarnation that a node replaced from replacing it in turn, while it is there.
+func (l *leases) fence(name, incarnation string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pulse(name).fenced = incarnation
+}
+
+// fences says whether an incarnation was replaced by one that was heard within the lease.
+func (l *leases) fences(name, incarnation string, now time.Time, lease time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	return ok && incarnation != "" && p.fenced == incarnation && p.heard && now.Sub(p.seen) <= lease
 }
 
 // read is a copy of what the node last said. The status in it is never written to.

@@ -145,6 +145,11 @@ func (m *manifests) prune(refs []*manifestRef) {
 	}
 }
 
+func (m *manifests) has(file string) bool {
+	_, err := m.root.Stat(file)
+	return err == nil
+}
+
 func (m *manifests) remove(file string) {
 	if err := m.root.RemoveAll(file); err != nil {
 		m.log.Warn("an unused manifest cannot be removed", "file", file, "err", err)

@@ -36,11 +36,14 @@ func (f *fleet) membersTo(ctx context.Context, version string) (members []*api.M
 		}
 		switch at := said[m.Name]; {
 		case s.ID == f.ledger.own:
-			m.Reached, m.Version = true, version
+			m.Reached, m.Version, m.Leaving = true, version, f.unfit() != ""
 		case at != nil:
 			m.Reached, m.Version = true, at.Version
 			m.Lag = applied - min(applied, at.Applied)
 			m.Skew = durationpb.New(time.Until(at.Now.AsTime()))
+		}
+		if s.ID != f.ledger.own {
+			m.Leaving = f.memberGoes(m.Address, said[m.Name])
 		}
 		members = append(members, m)
 	}
@@ -63,7 +66,10 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 			return &api.TransferLeadershipReply{Leader: to}, nil
 		}
 	}
-	if err := s.ledger.handOver(r.GetTo()); err != nil {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.handOver(ctx, r.GetTo()); err != nil {
 		return nil, status.Errorf(codes.Aborted, "%v: %s leads still", err, s.cfg.Name)
 	}
 	leader := s.successor(ctx)
@@ -71,22 +77,24 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 	return &api.TransferLeadershipReply{Leader: leader}, nil
 }
 
+// handOver makes the coordinator that is named the leader; empty: whoever is best off.
+func (f *fleet) handOver(ctx context.Context, to string) error {
+	if to != "" {
+		return f.ledger.handOver(to)
+	}
+	if _, err := f.makeWay(ctx); !errors.Is(err, errNoHeir) {
+		return err
+	}
+	return f.ledger.handOver("")
+}
+
 // successor waits for the new leader's first word; empty: it has not come in time.
 func (f *fleet) successor(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, 2*f.cfg.Election)
-	defer cancel()
-	look := time.NewTicker(f.cfg.Election / 100)
-	defer look.Stop()
-	for {
-		if name, _ := f.ledger.leader(); name != "" && name != f.cfg.Name {
-			return name
-		}
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return ""
-		}
+	f.ledger.await(ctx)
+	if name, _ := f.ledger.leader(); name != f.cfg.Name {
+		return name
 	}
+	return ""
 }
 
 // ChangeMembers removes and adds coordinators one at a time, each agreed on by those there are at that moment: first those
@@ -100,11 +108,14 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 	if err != nil {
 		return nil, err
 	}
-	if !slices.ContainsFunc(will, func(m raft.Server) bool { return m.ID == s.ledger.own }) {
-		return nil, status.Errorf(codes.FailedPrecondition, "%s leads now: lifeboat raft transfer, then remove it", s.cfg.Name)
+	if slices.Contains(r.GetRemove(), s.cfg.Name) && slices.ContainsFunc(were, func(m raft.Server) bool { return m.ID == s.ledger.own }) {
+		return nil, s.leaveTo(ctx, will)
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, err
 	}
 	for _, m := range were {
-		if !slices.ContainsFunc(will, func(w raft.Server) bool { return w.ID == m.ID }) {
+		if slices.Contains(r.GetRemove(), string(m.ID)) {
 			if err := s.ledger.raft.RemoveServer(m.ID, 0, changePatience).Error(); err != nil {
 				return nil, unchanged("remove", m, err)
 			}
@@ -112,7 +123,7 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 		}
 	}
 	for _, m := range will {
-		if !slices.Contains(were, m) {
+		if !slices.Contains(were, m) || slices.Contains(r.GetRemove(), string(m.ID)) { // it comes back empty
 			if err := s.ledger.raft.AddVoter(m.ID, m.Address, 0, changePatience).Error(); err != nil {
 				return nil, unchanged("add", m, err)
 			}
@@ -120,6 +131,25 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 		}
 	}
 	return &api.ChangeMembersReply{Members: s.membersTo(ctx, s.version)}, nil
+}
+
+// leaveTo hands the lead to one that is to stay, which is then asked for the change.
+func (s *operator) leaveTo(ctx context.Context, will []raft.Server) error {
+	var errs []error
+	for _, to := range s.heirs(ctx) {
+		if !slices.ContainsFunc(will, func(m raft.Server) bool { return string(m.ID) == to }) {
+			continue
+		}
+		err := s.ledger.handOver(to)
+		if err == nil {
+			s.ledger.await(ctx)
+			s.log.Info("the lead was handed over by a coordinator that is to be removed", "to", to)
+			return overtaken{errFollows}
+		}
+		errs = append(errs, err)
+	}
+	return status.Errorf(codes.FailedPrecondition, "%s leads now, and none that is to stay can take the lead (%v): lifeboat raft members shows who answers",
+		s.cfg.Name, errors.Join(errs...))
 }
 
 func unchanged(what string, m raft.Server, err error) error {

@@ -131,7 +131,7 @@ func TestSnapshotComesBack(t *testing.T) {
 		})
 		cfg := Default()
 		cfg.DataDir = dir
-		if _, err := Restore(cfg, bytes.NewReader(file.Bytes()), log); err == nil || !strings.Contains(err.Error(), "another process") {
+		if _, err := Restore(cfg, bytes.NewReader(file.Bytes()), Restorer{}, log); err == nil || !strings.Contains(err.Error(), "another process") {
 			t.Errorf("got %v, want a word about the process that runs", err)
 		}
 		if _, err := l.do(registration("later")); err != nil {
@@ -140,7 +140,7 @@ func TestSnapshotComesBack(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		done, err := Restore(cfg, bytes.NewReader(file.Bytes()), log)
+		done, err := Restore(cfg, bytes.NewReader(file.Bytes()), Restorer{}, log)
 		if err != nil || done.Nodes != 20 {
 			t.Fatalf("got %+v (%v), want 20 nodes", done, err)
 		}

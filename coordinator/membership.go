@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -14,10 +15,6 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 )
-
-// reportSpread is the time that a full report has to itself after a take-over: some thousand blocks are parsed and indexed in
-// that, on one of two cores.
-const reportSpread = 2 * time.Millisecond
 
 // membership is what agents call. Who calls is read from the certificate.
 type membership struct {
@@ -43,23 +40,22 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	if err := s.admit(c); err != nil {
 		return nil, err
 	}
+	was, _ := s.node(name)
+	if s.leases.fences(name, r.Incarnation, now, s.cfg.Lease) {
+		return nil, asStatus(fmt.Errorf("node %s: %w", name, errIncarnation))
+	}
 	if _, err := s.do(c); err != nil {
 		return nil, asStatus(err)
 	}
 	s.leases.register(name, r.Status, r.Sequence, now)
+	if was.Incarnation != r.Incarnation {
+		s.leases.fence(name, was.Incarnation)
+	}
+	s.hears(name, r.Status)
+	s.apps.hear(name, r.Status)
 	s.roster.change()
 	n, _ := s.node(name)
-	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo()}, nil
-}
-
-func (s *membership) paceTo() *api.Pace {
-	interval, lease := s.pace()
-	pace := &api.Pace{Interval: durationpb.New(interval), Lease: durationpb.New(lease)}
-	// One that has just taken over hears of everybody's blocks. Until it has, readers are sent to ask the nodes.
-	if now := time.Now(); now.Sub(*s.tookOver.Load()) < lease {
-		pace.ReportWithin = durationpb.New(min(time.Duration(s.leases.count())*reportSpread, lease/3))
-	}
-	return pace
+	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo(n), Term: s.reign()}, nil
 }
 
 func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*api.HeartbeatReply, error) {
@@ -73,20 +69,22 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	n, known := s.node(name)
 	if !known || n.Incarnation != r.Incarnation {
 		s.metrics.beats.WithLabelValues("unknown").Inc()
-		return &api.HeartbeatReply{Register: true, Pace: s.paceTo()}, nil
+		return s.reply(n, &api.HeartbeatReply{Register: true}), nil
 	}
 	if s.leases.overtaken(name, r.Sequence) {
 		s.metrics.beats.WithLabelValues("overtaken").Inc()
-		return &api.HeartbeatReply{Pace: s.paceTo(), Directive: directive(n, time.Now())}, nil
+		return s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now())}), nil
 	}
+	s.hears(name, r.Status)
 	changed, unsaid := s.leases.beat(name, r.Status, time.Now())
+	s.apps.hear(name, r.Status)
 	if changed {
 		s.roster.change()
 	}
 	if !s.leases.knows(name) || n.State == Lost || n.State == Shutdown || s.welcome(n, r.Status) {
 		// After a restart its blocks are wanted anew; a node that was given up comes back by name.
 		s.metrics.beats.WithLabelValues("reattach").Inc()
-		return &api.HeartbeatReply{Register: true, Pace: s.paceTo()}, nil
+		return s.reply(n, &api.HeartbeatReply{Register: true}), nil
 	}
 	s.metrics.beats.WithLabelValues("known").Inc()
 	if n, err = s.heal(n, r.Status, unsaid); err != nil {
@@ -95,7 +93,10 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if n, err = s.heedDisks(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}
-	reply := &api.HeartbeatReply{Pace: s.paceTo(), Directive: directive(n, time.Now())}
+	if err := s.tellLate(n, r.Status); err != nil {
+		return nil, asStatus(err)
+	}
+	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now())})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	return reply, nil
 }
@@ -217,7 +218,9 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		}
 		words := wordsOf(r)
 		if full == nil {
-			if err := s.blocks.hear(name, words); err != nil {
+			landed, err := s.blocks.hear(name, words)
+			s.moves.add(name, landed)
+			if err != nil {
 				return status.Error(codes.ResourceExhausted, err.Error())
 			}
 			continue
@@ -227,7 +230,9 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		}
 	}
 	if full != nil {
-		if err := s.blocks.replace(name, full); err != nil {
+		landed, err := s.blocks.replace(name, full)
+		s.moves.add(name, landed)
+		if err != nil {
 			return status.Error(codes.ResourceExhausted, err.Error())
 		}
 	}
@@ -330,8 +335,6 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 		File: w.name, Node: name, Incarnation: summary.Incarnation, Incident: summary.Incident, At: time.Now().UTC().Round(0), Summary: said,
 		Moved: w.counts["moved"], Lost: w.counts["lost"], Skipped: w.counts["skipped"],
 	}
-	s.goodbyes.Lock()
-	defer s.goodbyes.Unlock()
 	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
 		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts
@@ -340,6 +343,9 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 		s.manifests.remove(w.name)
 		return asStatus(err)
 	}
+	// The log takes in many goodbyes with one write. Every file that is kept by now is named by the log as it is read next.
+	s.goodbyes.Lock()
+	defer s.goodbyes.Unlock()
 	s.manifests.keep(ref, w.lost)
 	if s.ledger.alone() {
 		var refs []*manifestRef

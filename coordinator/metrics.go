@@ -15,6 +15,9 @@ type metrics struct {
 	beats    *prometheus.CounterVec
 	events   *prometheus.CounterVec
 	refused  prometheus.Counter
+	silence  liveness
+
+	subscribers, gaps *prometheus.Desc
 
 	nodes, located, lost, leader, term, lastEvent, stale *prometheus.Desc
 }
@@ -35,14 +38,18 @@ func newMetrics(f *fleet) *metrics {
 			Name: "lifeboat_coordinator_registrations_refused_total",
 			Help: "Registrations of nodes that the host files keep out.",
 		}),
-		nodes:     prometheus.NewDesc("lifeboat_coordinator_nodes", "Nodes by state.", []string{"state"}, nil),
-		located:   prometheus.NewDesc("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", nil, nil),
-		lost:      prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost.", nil, nil),
-		leader:    prometheus.NewDesc("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", nil, nil),
-		term:      prometheus.NewDesc("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", nil, nil),
-		stale:     prometheus.NewDesc("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", nil, nil),
-		lastEvent: prometheus.NewDesc("lifeboat_coordinator_last_event", "Index of the newest event.", nil, nil),
+		nodes:       prometheus.NewDesc("lifeboat_coordinator_nodes", "Nodes by state.", []string{"state"}, nil),
+		located:     prometheus.NewDesc("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", nil, nil),
+		lost:        prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost.", nil, nil),
+		leader:      prometheus.NewDesc("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", nil, nil),
+		term:        prometheus.NewDesc("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", nil, nil),
+		stale:       prometheus.NewDesc("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", nil, nil),
+		subscribers: prometheus.NewDesc("lifeboat_coordinator_subscribers", "Who follows events of this coordinator.", nil, nil),
+		gaps:        prometheus.NewDesc("lifeboat_coordinator_event_gaps_total", "Times that a subscriber was told to list the nodes anew.", nil, nil),
+		lastEvent:   prometheus.NewDesc("lifeboat_coordinator_last_event", "Index of the newest event.", nil, nil),
 	}
+	m.silence = newLiveness(f)
+	m.registry.MustRegister(m.silence, m.silence.recovered)
 	m.registry.MustRegister(m, m.beats, m.events, m.refused, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -56,7 +63,7 @@ func (m *metrics) handler() http.Handler {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.term, m.lastEvent, m.stale} {
+	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.term, m.lastEvent, m.stale, m.subscribers, m.gaps} {
 		to <- d
 	}
 }
@@ -73,6 +80,8 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	gauge(m.located, float64(m.fleet.blocks.located()))
 	gauge(m.lost, float64(c.lost))
 	gauge(m.lastEvent, float64(c.lastEvent))
+	gauge(m.subscribers, float64(m.fleet.audience.count()))
+	to <- prometheus.MustNewConstMetric(m.gaps, prometheus.CounterValue, float64(m.fleet.audience.gaps.Load()))
 	stale := 0.0
 	if m.fleet.hostsTo().GetTrouble() != "" {
 		stale = 1

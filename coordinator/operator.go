@@ -49,7 +49,7 @@ func (s *operator) known(name string) (node, error) {
 	return n, nil
 }
 
-func (s *operator) Decommission(_ context.Context, r *api.DecommissionRequest) (*api.DecommissionReply, error) {
+func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest) (*api.DecommissionReply, error) {
 	names, err := distinct(r.GetNodes())
 	if err != nil {
 		return nil, err
@@ -61,13 +61,17 @@ func (s *operator) Decommission(_ context.Context, r *api.DecommissionRequest) (
 	if r.Timeout != nil {
 		timeout = max(r.Timeout.AsDuration(), forever) // every negative one means the same
 	}
-	if _, err := s.do(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}, LeavingOnly: r.LeavingOnly}); err != nil {
+	timeouts, err := timeoutsFrom(r)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.decide(ctx, command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}, Timeouts: timeouts, LeavingOnly: r.LeavingOnly}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
 }
 
-func (s *operator) Recommission(_ context.Context, r *api.RecommissionRequest) (*api.RecommissionReply, error) {
+func (s *operator) Recommission(ctx context.Context, r *api.RecommissionRequest) (*api.RecommissionReply, error) {
 	names, err := distinct(r.GetNodes())
 	if err != nil {
 		return nil, err
@@ -79,7 +83,7 @@ func (s *operator) Recommission(_ context.Context, r *api.RecommissionRequest) (
 			return nil, status.Errorf(codes.FailedPrecondition, "node %s: %v (%s): cancel it on the node", name, errOwnNotice, p.status.Notice.Kind)
 		}
 	}
-	if _, err := s.do(command{Do: doRecommission, Nodes: names}); err != nil {
+	if _, err := s.decide(ctx, command{Do: doRecommission, Nodes: names}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.RecommissionReply{Nodes: s.pictures(names)}, nil
@@ -190,6 +194,9 @@ func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStre
 	if n.Manifest == nil {
 		return status.Errorf(codes.NotFound, "node %s has no manifest: it is %s and has not said goodbye", n.Name, n.State)
 	}
+	if err := s.obtain(stream.Context(), n.Manifest); err != nil {
+		return err
+	}
 	if err := stream.Send(&api.GoodbyeRequest{Summary: n.Manifest.summary()}); err != nil {
 		return err
 	}
@@ -212,20 +219,6 @@ func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStre
 	return stream.Send(&api.GoodbyeRequest{Entries: batch})
 }
 
-func (s *operator) Events(r *api.EventsRequest, stream grpc.ServerStreamingServer[api.Event]) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
-	err := s.follow(ctx, r.GetAfter(), r.GetFollow(), func(e event) error { return stream.Send(eventTo(e)) })
-	if err == nil && context.Cause(stream.Context()) == errDeposed {
-		return overtaken{errDeposed}
-	}
-	if err == nil && s.closing.Err() != nil {
-		return status.Error(codes.Unavailable, "the coordinator stops: follow again after the last index")
-	}
-	return err
-}
-
 func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api.CoordinatorStatus, error) {
 	if r.GetOfLeader() {
 		if _, err := s.ledger.lead(); err != nil {
@@ -240,11 +233,13 @@ func (s *operator) GetStatus(ctx context.Context, r *api.GetStatusRequest) (*api
 		reply.LeaderName, reply.LeaderAddress = s.ledger.leader()
 		reply.Members = s.membersTo(ctx, s.version)
 	}
+	reply.Subscribers = int64(s.audience.count())
 	c := s.count()
 	for state, n := range c.nodes {
 		reply.Nodes[string(state)] = n
 	}
 	reply.BlocksLost, reply.LastIndex = c.lost, c.lastEvent
+	s.livenessTo(reply)
 	return reply, nil
 }
 

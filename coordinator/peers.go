@@ -65,6 +65,15 @@ func (c *Config) checkPeers(report func(key string, value any, bound, remedy str
 	}
 }
 
+func (c *Config) checkNode(report func(key string, value any, bound, remedy string)) {
+	if c.Node == "" {
+		return
+	}
+	if err := (certs.Name{Role: certs.RoleNode, Name: c.Node}).Check(); err != nil {
+		report("node", c.Node, err.Error(), "set it to node.name of the agent on this coordinator's machine, or leave it out")
+	}
+}
+
 func namesOf(peers []Peer) []string {
 	names := make([]string, len(peers))
 	for i, p := range peers {

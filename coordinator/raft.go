@@ -55,7 +55,8 @@ type ledger struct {
 	own     raft.ServerID
 	peers   []Peer
 	dir     string
-	office  office
+	office  *office
+	turned  chan raft.Observation // what raft says of its leaders
 }
 
 // ledgerConfig says where a ledger is and who shares it.
@@ -75,7 +76,7 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 		return nil, err
 	}
 	l := &ledger{store: store, fsm: newReplica(), log: newRaftLog(c.log), streams: c.streams, own: voter, peers: c.peers, dir: c.dir}
-	l.office.lease, l.office.asking = c.election/2, make(chan struct{}, 1)
+	l.office, l.turned = newOffice(c.election/2), make(chan raft.Observation, 1)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -97,6 +98,9 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 		c.streams.nameAt = l.nameAt
 		wires := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 			ServerAddressProvider: l, Logger: l.log, Stream: c.streams, MaxPool: 2, Timeout: wirePatience, MsgpackUseNewTimeFormat: true,
+			// No pipelines: a leader of raft 1.8.0 that is replaced while one is full waits for it without end, and then does
+			// not stop either. Decisions are few, and those of a bad moment share a message as it is.
+			MaxRPCsInFlight: 1,
 		})
 		transport, l.wires = wires, wires
 	}
@@ -107,6 +111,10 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 		return nil, fmt.Errorf("read the log under %s: %w", c.dir, err)
 	}
 	l.started.Store(l.raft)
+	l.raft.RegisterObserver(raft.NewObserver(l.turned, false, func(o *raft.Observation) bool {
+		_, ok := o.Data.(raft.LeaderObservation)
+		return ok
+	}))
 	return l, nil
 }
 
@@ -188,13 +196,38 @@ func (l *ledger) awaitLead(ctx context.Context) error {
 	return l.catchUp()
 }
 
-// catchUp returns once all that was decided under any leader is applied here.
+// catchUp returns once all that was decided under any leader is applied here. Whoever is elected has all of it in its log
+// (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.4.3): where the last command of the log is
+// applied already, nothing need be waited for.
 func (l *ledger) catchUp() error {
 	l.log.began.Store(true)
-	if err := l.raft.Barrier(0).Error(); err != nil {
+	last, err := l.lastCommand()
+	if err == nil && !l.fsm.applied(last) {
+		err = l.raft.Barrier(0).Error()
+	}
+	if err != nil {
 		return fmt.Errorf("apply the log under %s: %w", l.dir, err)
 	}
 	return l.fsm.trouble()
+}
+
+// lastCommand is the index of the newest command in the log; 0: there is none.
+func (l *ledger) lastCommand() (uint64, error) {
+	first, err1 := l.store.FirstIndex()
+	last, err2 := l.store.LastIndex()
+	if err := errors.Join(err1, err2); err != nil || last == 0 {
+		return 0, err
+	}
+	for index := last; index >= first; index-- {
+		var entry raft.Log
+		if err := l.store.GetLog(index, &entry); err != nil {
+			return 0, fmt.Errorf("log entry %d: %w", index, err)
+		}
+		if entry.Type == raft.LogCommand {
+			return index, nil
+		}
+	}
+	return first - 1, nil // what the snapshot has
 }
 
 // Close stops raft and closes its files.
@@ -245,12 +278,13 @@ type verdict struct {
 type replica struct {
 	mu      sync.RWMutex // guards all below
 	machine *machine
-	broken  error         // why the machine is not what the log says
-	news    chan struct{} // closed when there is a new event
+	newest  uint64 // index of the newest command that was applied; 0: what is here is a snapshot's
+	broken  error  // why the machine is not what the log says
+	hub     *hub   // where its events are told
 }
 
 func newReplica() *replica {
-	return &replica{machine: newMachine(), news: make(chan struct{})}
+	return &replica{machine: newMachine(), hub: newHub()}
 }
 
 func (r *replica) view(look func(*machine)) {
@@ -265,10 +299,18 @@ func (r *replica) trouble() error {
 	return r.broken
 }
 
+// applied says whether the command at index was applied, as far as is known: a snapshot does not say what it has.
+func (r *replica) applied(index uint64) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return index != 0 && r.newest >= index
+}
+
 // Apply implements raft.FSM.
 func (r *replica) Apply(entry *raft.Log) any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.newest = entry.Index
 	var c command
 	err := json.Unmarshal(entry.Data, &c)
 	if err == nil && c.Version > commandVersion {
@@ -278,11 +320,9 @@ func (r *replica) Apply(entry *raft.Log) any {
 		r.broken = errors.Join(r.broken, fmt.Errorf("log entry %d: %w: run the lifeboat that wrote it, or a newer one", entry.Index, err))
 		return verdict{err: r.broken}
 	}
+	c.term = entry.Term
 	events, err := r.machine.apply(c)
-	if len(events) > 0 {
-		close(r.news)
-		r.news = make(chan struct{})
-	}
+	r.hub.publish(events)
 	return verdict{events, err}
 }
 
@@ -309,7 +349,8 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine = m
+	r.machine, r.newest = m, 0
+	r.hub.reset(m.LastEvent)
 	return nil
 }
 

@@ -88,7 +88,7 @@ func TestLedgerRefusesNewerLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		l := openTestLedger(t, dir, slog.New(slog.DiscardHandler))
-		if err := l.raft.Apply([]byte(`{"v":3,"do":"fly"}`), 0).Error(); err != nil {
+		if err := l.raft.Apply(fmt.Appendf(nil, `{"v":%d,"do":"fly"}`, commandVersion+1), 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Close(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -26,12 +27,20 @@ import (
 // decision. Damage to bbolt's own page headers is beyond what it checks for: the file system and its backups are for that.
 //
 // A disk that takes no more must not end the process: the fleet can still be read, and heartbeats answered. A failing log
-// is an error, after a pause, and makes raft step down. A failing stable value is tried again until it is written or
-// the store is given up, because raft ends the process when it hears of that error.
+// is an error, and makes raft step down at once. A failing stable value is tried again until it is written or the store is
+// given up, because raft ends the process when it hears of that error.
 type raftStore struct {
 	db      *bolt.DB
 	log     *slog.Logger
 	closing chan struct{} // closed by giveUp
+	ballot  []byte        // the first half of a vote; raft's main loop alone writes and reads it
+	illness atomic.Pointer[illness]
+}
+
+// illness is when and why the log could last not be written.
+type illness struct {
+	at  time.Time
+	err error
 }
 
 var (
@@ -46,6 +55,13 @@ const (
 	entryTail    = 4                 // CRC-32C over key and entry
 	openTimeout  = time.Second       // another process holds the file's lock: say so soon
 	diskPause    = time.Second       // between two attempts at a disk that fails
+	convalesce   = time.Minute       // after a failure: a full disk takes small entries for a while, and then fails again
+)
+
+// What raft writes for a vote, in this order: it answers the candidate after the second.
+var (
+	voteTerm      = []byte("LastVoteTerm")
+	voteCandidate = []byte("LastVoteCand")
 )
 
 // remedy ends every refusal of a file.
@@ -231,9 +247,26 @@ func (s *raftStore) StoreLogs(entries []*raft.Log) error {
 		return nil
 	})
 	if err != nil {
-		s.pause() // or raft would stand for election, win, and fail again, twenty times a second
+		s.fell(err)
 	}
 	return err
+}
+
+// fell notes that the log could not be written.
+func (s *raftStore) fell(err error) {
+	if s.ill() == nil {
+		s.log.Error("the log cannot be written, and this coordinator leads no more where there is another: free or replace the disk of data_dir",
+			"file", s.db.Path(), "err", err)
+	}
+	s.illness.Store(&illness{time.Now(), err})
+}
+
+// ill is why the log could not be written lately; nil: it could.
+func (s *raftStore) ill() error {
+	if i := s.illness.Load(); i != nil && time.Since(i.at) < convalesce {
+		return i.err
+	}
+	return nil
 }
 
 // DeleteRange implements raft.LogStore.
@@ -254,12 +287,29 @@ func (s *raftStore) DeleteRange(from, to uint64) error {
 	})
 }
 
-// Set implements raft.StableStore.
+// Set implements raft.StableStore. The two halves of a vote go to the disk together: one write less between the end of one
+// leader and the next, twice in a row, for the candidate and for who votes for it.
 func (s *raftStore) Set(k, v []byte) error {
+	if bytes.Equal(k, voteTerm) {
+		s.ballot = bytes.Clone(v)
+		return nil
+	}
+	if i := s.illness.Load(); i != nil && time.Since(i.at) < diskPause {
+		s.pause() // or raft would stand for election, win, and fail again, twenty times a second
+	}
 	for failed := false; ; failed = true {
 		err := s.db.Update(func(tx *bolt.Tx) error {
-			return tx.Bucket(stableBucket).Put(k, binary.BigEndian.AppendUint32(bytes.Clone(v), checksum(k, v)))
+			b := tx.Bucket(stableBucket)
+			if bytes.Equal(k, voteCandidate) && s.ballot != nil {
+				if err := b.Put(voteTerm, sealed(voteTerm, s.ballot)); err != nil {
+					return err
+				}
+			}
+			return b.Put(k, sealed(k, v))
 		})
+		if err == nil && bytes.Equal(k, voteCandidate) {
+			s.ballot = nil
+		}
 		switch {
 		case err == nil && failed:
 			s.log.Info("the raft store can be written again")
@@ -275,8 +325,14 @@ func (s *raftStore) Set(k, v []byte) error {
 	}
 }
 
+// sealed is a value with its checksum behind it.
+func sealed(k, v []byte) []byte { return binary.BigEndian.AppendUint32(bytes.Clone(v), checksum(k, v)) }
+
 // Get implements raft.StableStore.
 func (s *raftStore) Get(k []byte) (v []byte, err error) {
+	if bytes.Equal(k, voteTerm) && s.ballot != nil {
+		return bytes.Clone(s.ballot), nil
+	}
 	err = s.db.View(func(tx *bolt.Tx) error {
 		if stored := tx.Bucket(stableBucket).Get(k); stored != nil {
 			v, err = decodeStable(k, stored)

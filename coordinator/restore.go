@@ -54,7 +54,7 @@ func readSnapshot(from io.Reader) (*machine, saved, error) {
 	switch err := json.Unmarshal(line, &head); {
 	case len(all) > maxSnapshot:
 		return nil, head, fmt.Errorf("larger than %d bytes", maxSnapshot)
-	case err != nil || !whole || head.Lifeboat != savedKind:
+	case err != nil || !whole || head.Lifeboat != savedKind || head.Version < 1:
 		return nil, head, errors.New("not a snapshot of lifeboat raft snapshot")
 	case head.Version > commandVersion:
 		return nil, head, fmt.Errorf("of version %d, this lifeboat reads up to %d: restore it with the lifeboat that saved it", head.Version, commandVersion)
@@ -75,14 +75,18 @@ type Restored struct {
 	Aside   string   // where what was there before is now; empty: nothing was
 }
 
+// Restorer is who restores a snapshot, and why.
+type Restorer struct{ Who, Reason string }
+
 // Restore makes data_dir begin with what a snapshot says, with the members that the settings name. What was there is put
 // aside, not removed. Nothing may run on data_dir meanwhile.
-func Restore(cfg Config, from io.Reader, log *slog.Logger) (done Restored, err error) {
+func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Restored, err error) {
 	m, head, err := readSnapshot(from)
 	if err != nil {
 		return Restored{}, fmt.Errorf("snapshot: %w", err)
 	}
 	done = Restored{SavedAt: head.SavedAt, Nodes: len(m.Nodes), Members: namesOf(cfg.Peers)}
+	m.restored(by, head.SavedAt, time.Now().UTC().Round(0))
 	if own, ok := cfg.own(); ok && own != cfg.Peers[0] {
 		return Restored{}, fmt.Errorf("restore on %s, the first of peers, with data_dir of the others empty: they join it", cfg.Peers[0].Name)
 	}

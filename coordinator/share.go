@@ -186,6 +186,17 @@ func (f *fleet) fetch(ctx context.Context, file string) error {
 	return errors.Join(errs...)
 }
 
+// obtain makes sure that the entries of a manifest are here: who was made the leader a moment ago may have missed them.
+func (f *fleet) obtain(ctx context.Context, ref *manifestRef) error {
+	if f.manifests.has(ref.File) || f.ledger.alone() {
+		return nil
+	}
+	if err := f.fetch(ctx, ref.File); err != nil {
+		return status.Errorf(codes.Unavailable, "the manifest of %s is not here, and nobody who has it was reached: %v: ask again", ref.Node, err)
+	}
+	return nil
+}
+
 // take writes a file that comes in parts, durably and whole or not at all. An io.EOF ends it.
 func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
 	partial := "partial-" + strings.ToLower(rand.Text()) + "-" + name // it may come twice at once
@@ -248,7 +259,10 @@ type coordination struct {
 }
 
 func (s *coordination) GetPosition(context.Context, *api.GetPositionRequest) (*api.Position, error) {
-	return &api.Position{Applied: s.ledger.raft.AppliedIndex(), Version: s.version, Now: timestamppb.Now()}, nil
+	return &api.Position{
+		Applied: s.ledger.raft.AppliedIndex(), Version: s.version, Now: timestamppb.Now(),
+		HttpAddress: s.cfg.pages(), Leaving: s.unfit() != "",
+	}, nil
 }
 
 func (s *coordination) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart, api.KeepManifestReply]) error {

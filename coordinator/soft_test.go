@@ -38,7 +38,7 @@ func TestBlocksAgreeWithModel(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if err := b.replace(node, full); err != nil {
+				if _, err := b.replace(node, full); err != nil {
 					t.Fatal(err)
 				}
 			case 1:
@@ -46,12 +46,12 @@ func TestBlocksAgreeWithModel(t *testing.T) {
 				b.forget(node)
 			case 2, 3, 4:
 				delete(model[node], x)
-				if err := b.hear(node, []word{{id: x, gone: true}}); err != nil {
+				if _, err := b.hear(node, []word{{id: x, gone: true}}); err != nil {
 					t.Fatal(err)
 				}
 			default:
 				model[node][x] = true
-				if err := b.hear(node, []word{{id: x, bytes: int64(step), from: "f"}}); err != nil {
+				if _, err := b.hear(node, []word{{id: x, bytes: int64(step), from: "f"}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -103,7 +103,7 @@ func BenchmarkBlocks(b *testing.B) {
 		runtime.ReadMemStats(&before)
 		for i := range n {
 			id := fmt.Sprintf("spark/app-20261121120000-0001/shuffle_%d_%d_0", i/10000, i%10000)
-			if err := blocks.hear(fmt.Sprint("node-", i%100), []word{{id: id, bytes: 1 << 20, from: "node-x"}}); err != nil {
+			if _, err := blocks.hear(fmt.Sprint("node-", i%100), []word{{id: id, bytes: 1 << 20, from: "node-x"}}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -184,40 +184,6 @@ func TestRoomMovesInQuarters(t *testing.T) {
 	}
 }
 
-func TestEventsThatAreNoLongerKept(t *testing.T) {
-	r := newReplica()
-	s := &story{t: t, machine: r.machine, now: t0}
-	s.register("a", "i")
-	for range keptEvents {
-		s.plain(doLose, "a")
-		s.register("a", "i")
-	}
-	oldest, last := r.machine.Events[0].Index, r.machine.LastEvent
-	if oldest < 3 {
-		t.Fatalf("nothing was dropped: the oldest is %d", oldest)
-	}
-	events, _ := r.since(1)
-	if e := events[0]; e.Type != evDropped || e.Index != oldest-1 || e.Data["events"] != fmt.Sprint(oldest-2) {
-		t.Errorf("got %+v, want a word on %d dropped events", e, oldest-2)
-	}
-	for after := uint64(0); ; {
-		events, _ := r.since(after)
-		if len(events) == 0 {
-			if after != last {
-				t.Errorf("got to index %d, want %d", after, last)
-			}
-			break
-		}
-		if len(events) > eventBatch || after != 0 && events[0].Index != after+1 {
-			t.Fatalf("after %d: got %d events from %d", after, len(events), events[0].Index)
-		}
-		after = events[len(events)-1].Index
-	}
-	if events, _ := r.since(last + 10); len(events) != 0 {
-		t.Errorf("got %d events from the future", len(events))
-	}
-}
-
 // Whatever bytes an agent sends: they are refused, or they can be shown.
 func FuzzRegister(f *testing.F) {
 	good := &api.RegisterRequest{Node: "a", Incarnation: "i", PeerAddress: "[::1]:7412", Status: &api.Status{
@@ -257,7 +223,7 @@ func FuzzReport(f *testing.F) {
 			return
 		}
 		b := newBlocks()
-		if err := b.hear("a", wordsOf(r)); err != nil {
+		if _, err := b.hear("a", wordsOf(r)); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range b.of("a") {

@@ -43,6 +43,14 @@ type step struct {
 }
 
 func (s *step) take() error {
+	if err := s.meet(); err != nil {
+		return err
+	}
+	s.tellExecutors()
+	return nil
+}
+
+func (s *step) meet() error {
 	n, c := &s.node, s.cmd
 	if c.Do == doRegister {
 		return s.register()
@@ -65,8 +73,13 @@ func (s *step) take() error {
 		}
 	case doGoodbye:
 		s.goodbye()
+	case doTell: // what every command does at its end
 	case doDecommission:
-		s.ask(*c.Order)
+		o := *c.Order
+		if own, ok := c.Timeouts[s.name]; ok {
+			o.Timeout = own
+		}
+		s.ask(o)
 	case doHosts:
 		s.refresh()
 	case doExclude:
@@ -81,16 +94,12 @@ func (s *step) take() error {
 		}
 	case doRecommission:
 		return s.recommission()
-	case doLose:
+	case doLose, doRelease:
 		s.lose()
 	case doTimeout:
-		if d := n.Decommission; n.leaving() && !d.deadline().IsZero() && !c.At.Before(d.deadline()) {
-			s.end(timedOut)
-			n.State = Decommissioned
-			s.tell(evDecommissioned, "outcome", string(timedOut), "decommission", d.ID)
-		}
+		s.expire()
 	case doForget:
-		if n.gone(c.At) {
+		if n.gone(c.At, c.After) {
 			s.tell(evForgotten, "id", n.ID, "state", string(n.State))
 			*n = node{}
 		}
@@ -121,8 +130,12 @@ func (s *step) register() error {
 	switch n.State {
 	case Lost, Shutdown:
 		if n.ordered() { // it was away while the order stood: the order stands
+			from := Lost
+			if c.Version >= atOnce {
+				from = n.State
+			}
 			s.begin(n.Decommission.Order, n.Decommission.Notice)
-			s.tell(evReturned, "from", string(Lost), "decommission", n.Decommission.ID)
+			s.tell(evReturned, "from", string(from), "decommission", n.Decommission.ID)
 			return nil
 		}
 		s.activate(evReturned, "from", string(n.State))
@@ -204,9 +217,22 @@ func (s *step) goodbye() {
 	s.tell(evDecommissioned, append(counts, "outcome", string(drained), "decommission", n.Decommission.ID)...)
 }
 
-// ask wants the node gone by o.
+// ask wants the node gone by o: at once when that gives it no time, and when it is away, once it is back.
 func (s *step) ask(o order) {
 	n := &s.node
+	if s.cmd.Version >= atOnce {
+		switch {
+		case s.cmd.LeavingOnly && !n.leaving():
+			return
+		case !n.leaving() && o.Timeout == 0:
+			s.cut(o, Decommissioned, evDecommissioned)
+			return
+		case n.State == Lost || n.State == Shutdown:
+			s.await(o)
+			return
+		}
+		defer s.expire() // what time it has counts from its beginning, and may be over
+	}
 	o.At = s.cmd.At
 	d := n.Decommission
 	switch {
@@ -250,10 +276,42 @@ func (s *step) recommission() error {
 	return nil
 }
 
+// expire ends a decommission whose time is up.
+func (s *step) expire() {
+	n := &s.node
+	if !n.late(s.cmd.At) {
+		return
+	}
+	s.end(timedOut)
+	n.State = Decommissioned
+	s.tell(evDecommissioned, "outcome", string(timedOut), "decommission", n.Decommission.ID)
+}
+
+// cut ends, at once, what an order with no time is for. The node may be there still, and say what became of its blocks.
+func (s *step) cut(o order, left State, event string) {
+	n := &s.node
+	if n.State == Decommissioned || n.State == left && !n.ordered() {
+		return
+	}
+	o.At, o.Timeout = s.cmd.At, 0
+	if d := n.Decommission; n.leaving() || n.ordered() {
+		if d.Order != nil {
+			o.By = d.Order.By
+		}
+		s.amend(&o, d.Notice)
+	} else {
+		s.begin(&o, nil)
+	}
+	s.end(forced)
+	n.State = left
+	s.tell(event, "outcome", string(forced), "decommission", n.Decommission.ID, "reason", o.Reason)
+}
+
 // lose is the lease running out. A leaver with a deadline is left to the deadline: it may well be draining out of our sight.
 func (s *step) lose() {
 	n := &s.node
 	switch {
+	case s.cmd.Overdue && n.State == Shutdown && !n.shutOut(): // it said that it would be back
 	case n.leaving() && n.Decommission.deadline().IsZero():
 		s.end(silenced)
 	case n.State != Active:
@@ -270,7 +328,7 @@ func (s *step) begin(o *order, nt *notice) {
 	}
 	d := &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, Order: o, Notice: nt}
 	if s.node.ordered() {
-		d.ID, d.StartedAt = s.node.Decommission.ID, s.node.Decommission.StartedAt
+		d.ID, d.StartedAt, d.Told = s.node.Decommission.ID, s.node.Decommission.StartedAt, s.node.Decommission.Told
 	}
 	s.node.State, s.node.Decommission, s.node.Manifest = Decommissioning, d, nil
 }
@@ -308,6 +366,7 @@ func (s *step) id(kind string) string {
 
 func (s *step) tell(what string, data ...string) {
 	e := event{Index: s.last + uint64(len(s.events)) + 1, Time: s.cmd.At, Type: what, Node: s.name}
+	data = append(data, "by", s.cmd.Asked.by())
 	for i := 0; i+1 < len(data); i += 2 {
 		if data[i+1] == "" {
 			continue

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 )
 
@@ -144,15 +145,33 @@ func (k *stream) Close() error {
 type doors struct {
 	credentials.TransportCredentials
 	streams *streams // nil: this coordinator is alone
+	porch   *porch
+	lobby   *lobby
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := d.TransportCredentials.ServerHandshake(raw)
+	caller, err := greet(raw)
+	if err != nil {
+		return nil, nil, errors.Join(err, raw.Close())
+	}
+	leave, ok := d.lobby.enter(handshakePatience)
+	if !ok {
+		return nil, nil, errors.Join(errors.New("too many shake hands at once"), raw.Close())
+	}
+	conn, info, err := d.TransportCredentials.ServerHandshake(caller)
+	leave()
 	if err != nil {
 		return nil, nil, err
 	}
 	said, ok := info.(credentials.TLSInfo)
+	if ok && said.State.NegotiatedProtocol == api.JoinProtocol {
+		if err := conn.SetDeadline(time.Time{}); err != nil { // the handshake's
+			return nil, nil, errors.Join(err, conn.Close())
+		}
+		d.porch.take(conn)
+		return nil, nil, credentials.ErrConnDispatched
+	}
 	if !ok || said.State.NegotiatedProtocol != raftProtocol {
 		return conn, info, nil
 	}
@@ -169,5 +188,5 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 
 // Clone implements credentials.TransportCredentials.
 func (d doors) Clone() credentials.TransportCredentials {
-	return doors{d.TransportCredentials.Clone(), d.streams}
+	return doors{d.TransportCredentials.Clone(), d.streams, d.porch, d.lobby}
 }

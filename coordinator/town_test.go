@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -66,8 +67,11 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"
 // town is a coordinator in a bubble that can be stopped and started on the same directory.
 type town struct {
 	*testing.T
-	cfg  Config
-	stop func()
+	cfg    Config
+	stop   func()
+	web    *http.Client // for webhooks
+	pki    string       // directory of a CA of its own; empty: certs.Dev
+	verify Verifier
 
 	mu   sync.Mutex // clients dial while the coordinator restarts
 	grpc *pipes
@@ -108,8 +112,8 @@ func (v *town) start() {
 	v.mu.Unlock()
 	ready := make(chan struct{})
 	c, err := New(v.cfg, Deps{
-		Log: slog.New(slog.NewTextHandler(v.Output(), nil)), Identity: certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c"}),
-		GRPC: calls, HTTP: pages, Version: "test", Ready: func() { close(ready) },
+		Log: slog.New(slog.NewTextHandler(v.Output(), nil)), Identity: v.identity(certs.RoleCoordinator, "c"),
+		GRPC: calls, HTTP: pages, Web: v.web, Verify: v.verify, Version: "test", Ready: func() { close(ready) },
 	})
 	if err != nil {
 		v.Fatal(err)
@@ -136,9 +140,26 @@ func (v *town) restart() {
 	v.start()
 }
 
+func (v *town) identity(role certs.Role, name string) *certs.Identity {
+	v.Helper()
+	n := certs.Name{Role: role, Name: name}
+	if v.pki == "" {
+		return certs.Dev(n)
+	}
+	cert, key, err := certs.Issue(v.pki, n, nil, nil)
+	if err != nil {
+		v.Fatal(err)
+	}
+	id, err := certs.Load(filepath.Join(v.pki, "ca.pem"), cert, key)
+	if err != nil {
+		v.Fatal(err)
+	}
+	return id
+}
+
 func (v *town) conn(role certs.Role, name string) *grpc.ClientConn {
 	v.Helper()
-	tls := certs.Dev(certs.Name{Role: role, Name: name}).Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})
+	tls := v.identity(role, name).Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})
 	conn, err := grpc.NewClient("passthrough:///c", grpc.WithTransportCredentials(credentials.NewTLS(tls)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return v.dial(ctx) }),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))

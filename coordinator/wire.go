@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +32,8 @@ const (
 	maxPeers        = 1024
 	maxBlocks       = 16 << 10 // in one message
 	maxEntries      = 8 << 20  // in one manifest
+	maxWorkloads    = 64
+	maxExecutors    = 256 // of one workload
 	maxSpan         = 10 * 365 * 24 * time.Hour
 )
 
@@ -168,6 +169,7 @@ func checkStatus(s *api.Status) error {
 	}
 	if err := first(
 		checkNotice(s.Notice),
+		checkSpan("clock_ahead", s.ClockAhead),
 		checkCount("disks", len(s.Disks), maxDisks),
 		checkCount("stores", len(s.Stores), maxStores),
 		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),
@@ -197,6 +199,35 @@ func checkStatus(s *api.Status) error {
 		for _, peer := range p.Peers {
 			if err := first(checkWord("peer", peer.GetNode(), maxName), checkText("trouble", peer.GetTrouble()),
 				checkSizes("peer "+peer.GetNode(), peer.GetBlocks(), peer.GetBytes())); err != nil {
+				return err
+			}
+		}
+	}
+	return checkWorkloads(s.Workloads)
+}
+
+func checkWorkloads(all []*api.Workload) error {
+	if err := checkCount("workloads", len(all), maxWorkloads); err != nil {
+		return err
+	}
+	for _, w := range all {
+		if err := first(checkWord("workload name", w.GetName(), maxWord), checkWord("workload type", w.GetType(), maxWord),
+			checkWord("workload state", w.GetState(), maxWord), checkSpan("workload since", w.GetSince()),
+			checkSizes("processes of workload "+w.GetName(), w.GetProcesses()), checkText("workload trouble", w.GetTrouble()),
+			checkCount("executors of one workload", len(w.GetExecutors()), maxExecutors),
+			checkCount("apps of one workload", len(w.GetApps()), mostApps)); err != nil {
+			return err
+		}
+		for _, e := range w.GetExecutors() {
+			if err := first(checkWord("app", e.GetApp(), maxWord), checkWord("executor", e.GetId(), maxWord)); err != nil {
+				return err
+			}
+		}
+		for _, app := range w.GetApps() {
+			if app == "" {
+				return fault("workload %s runs an app without a name", w.GetName())
+			}
+			if err := checkWord("app", app, maxWord); err != nil {
 				return err
 			}
 		}
@@ -274,7 +305,7 @@ func noticeFrom(n *api.Notice, now time.Time) *notice {
 // no node is that.
 func nodeTo(n node, p pulse, now time.Time) *api.Node {
 	out := &api.Node{
-		Name: n.Name, Id: n.ID, State: string(n.State), SubState: subState(n, p),
+		Name: n.Name, Id: n.ID, State: string(n.State),
 		Schedulable: n.State == Active && !n.Excluded && !watched(p.status), Excluded: n.Excluded, Maintenance: "UP",
 		PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Zone: n.Zone, Pool: n.Pool, Version: n.Version,
 	}
@@ -307,19 +338,6 @@ func nodeTo(n node, p pulse, now time.Time) *api.Node {
 	return out
 }
 
-// subState refines what is under way, and tells a decommission that ran out of time from one that was done.
-func subState(n node, p pulse) string {
-	switch {
-	case n.State == Decommissioned && n.Decommission != nil && n.Decommission.Outcome == timedOut:
-		return "TIMEOUT"
-	case !n.leaving():
-		return ""
-	case p.status.GetDrain().GetPhase() == "drained":
-		return "READY"
-	}
-	return "MIGRATING"
-}
-
 // summary is nil when the bytes are not one, which only a damaged log could bring about.
 func (r *manifestRef) summary() *api.ManifestSummary {
 	s := new(api.ManifestSummary)
@@ -330,10 +348,35 @@ func (r *manifestRef) summary() *api.ManifestSummary {
 }
 
 func eventTo(e event) *api.Event {
-	return &api.Event{Index: e.Index, Time: timestamppb.New(e.Time), Type: e.Type, Node: e.Node, Data: e.Data}
+	return &api.Event{Index: e.Index, Term: e.Term, Soft: e.Soft, Time: timestamppb.New(e.Time), Type: e.Type, Node: e.Node, Data: e.Data}
 }
 
-// distinct drops repetitions and keeps the order.
+// timeoutsFrom are those of single nodes, each of which must be named.
+func timeoutsFrom(r *api.DecommissionRequest) (map[string]time.Duration, error) {
+	if len(r.GetTimeouts()) > maxNodes {
+		return nil, fault("%d timeouts in one call: at most %d, make several calls", len(r.GetTimeouts()), maxNodes)
+	}
+	own := make(map[string]time.Duration, len(r.GetTimeouts()))
+	named := make(map[string]bool, len(r.GetNodes()))
+	for _, name := range r.GetNodes() {
+		named[name] = true
+	}
+	for name, d := range r.GetTimeouts() {
+		switch {
+		case !named[name]:
+			return nil, fault("a timeout for %q, which is not among the nodes: nothing was done, name it there too", name)
+		case d == nil:
+			return nil, fault("a timeout for %s without a value: leave it out, or give one", name)
+		}
+		if err := checkSpan("timeout of "+name, d); err != nil {
+			return nil, err
+		}
+		own[name] = max(d.AsDuration(), forever)
+	}
+	return own, nil
+}
+
+// distinct wants every node named once: a call that names one twice was meant otherwise.
 func distinct(names []string) ([]string, error) {
 	if len(names) == 0 {
 		return nil, fault("no node is named: name at least one")
@@ -346,10 +389,10 @@ func distinct(names []string) ([]string, error) {
 		if err := checkWord("node", name, maxName); err != nil {
 			return nil, err
 		}
-	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		was := seen[name]
+		if seen[name] {
+			return nil, fault("node %s is named twice: nothing was done, name it once", name)
+		}
 		seen[name] = true
-		return was
-	}), nil
+	}
+	return names, nil
 }

@@ -72,11 +72,18 @@ func TestWhoMayCallWhat(t *testing.T) {
 		_, err = api.NewMembershipClient(person).Heartbeat(ctx, &api.HeartbeatRequest{Node: "eve", Incarnation: "i"})
 		v.refused(err, codes.PermissionDenied, "operator eve may not call")
 
-		// An app has no business here; without WaitForReady the handshake's refusal is the call's.
+		app := api.NewOperatorClient(v.conn(certs.RoleApp, "app"))
+		if _, err := app.ListNodes(ctx, &api.ListNodesRequest{}); err != nil {
+			v.Errorf("an app may look: %v", err)
+		}
+		_, err = app.Decommission(ctx, &api.DecommissionRequest{Nodes: []string{"a"}})
+		v.refused(err, codes.PermissionDenied, "operator's certificate")
+
+		// One coordinator alone has no business with others; without WaitForReady the handshake's refusal is the call's.
 		short, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		if _, err := api.NewOperatorClient(v.conn(certs.RoleApp, "app")).ListNodes(short, &api.ListNodesRequest{}); err == nil {
-			v.Error("an app's certificate opened the control plane")
+		if _, err := api.NewOperatorClient(v.conn(certs.RoleCoordinator, "c2")).ListNodes(short, &api.ListNodesRequest{}); err == nil {
+			v.Error("another coordinator's certificate opened the control plane")
 		}
 		v.is("a", Active)
 	})

@@ -1,0 +1,66 @@
+package coordinator
+
+import "testing"
+
+// A machine is known by its host, in any spelling; loopback is no machine's own.
+func TestMachineOf(t *testing.T) {
+	for _, s := range []struct{ address, want string }{
+		{"10.0.0.1:7411", "10.0.0.1"},
+		{"[::ffff:10.0.0.1]:7412", "10.0.0.1"},
+		{"Host-A.example.:7412", "host-a.example"},
+		{"127.0.0.1:7411", ""},
+		{"[::1]:7411", ""},
+		{"localhost:7411", ""},
+		{"0.0.0.0:7411", ""},
+		{"", ""},
+		{"nonsense", ""},
+	} {
+		if got := machineOf(s.address); got != s.want {
+			t.Errorf("%q: got %q, want %q", s.address, got, s.want)
+		}
+	}
+}
+
+// A coordinator's machine is the node that its settings name, or the one at its host.
+func TestOwnMachineGoes(t *testing.T) {
+	m := newMachine()
+	at := func(name, address string) {
+		m.Nodes[name] = node{Name: name, State: Active, facts: facts{PeerAddress: address}}
+	}
+	at("a", "10.0.0.1:7412")
+	at("b", "10.0.0.2:7412")
+	at("l", "127.0.0.1:7412")
+	go1 := m.Nodes["a"]
+	go1.State = Decommissioning
+	m.Nodes["a"], m.Nodes["l"] = go1, node{Name: "l", State: Decommissioned, facts: facts{PeerAddress: "127.0.0.1:7412"}}
+	for _, s := range []struct {
+		node, address string
+		want          bool
+	}{
+		{"", "10.0.0.1:7411", true},
+		{"", "10.0.0.2:7411", false},
+		{"", "10.0.0.9:7411", false},
+		{"", "127.0.0.1:7411", false},
+		{"a", "10.0.0.2:7411", true},
+		{"b", "10.0.0.1:7411", false},
+		{"nobody", "10.0.0.1:7411", false},
+		{"l", "127.0.0.1:7411", true},
+	} {
+		f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(nil, t0)}
+		f.ledger.fsm.machine = m
+		if got := f.machineGoes(s.node, s.address); got != s.want {
+			t.Errorf("node %q at %s: got %t, want %t", s.node, s.address, got, s.want)
+		}
+	}
+}
+
+func TestNodeIsCheckedForItsName(t *testing.T) {
+	for name, wrong := range map[string]bool{"": false, "host-a": false, "host/a": true} {
+		cfg := Config{Node: name}
+		said := false
+		cfg.checkNode(func(key string, _ any, _, _ string) { said = key == "node" })
+		if said != wrong {
+			t.Errorf("node %q: reported %t, want %t", name, said, wrong)
+		}
+	}
+}

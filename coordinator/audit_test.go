@@ -1,0 +1,342 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// audit reads the records after an index as an operator sees them.
+func (v *town) audit(after uint64, node string) (records []*api.AuditRecord) {
+	v.Helper()
+	stream, err := v.operator().ListAudit(v.Context(), &api.ListAuditRequest{After: after, Node: node})
+	if err != nil {
+		v.Fatal(err)
+	}
+	for {
+		reply, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return records
+		}
+		if err != nil {
+			v.Fatal(err)
+		}
+		records = append(records, reply.Records...)
+	}
+}
+
+// Every call that changes something leaves one record of what came of it, whoever was refused and whatever follows. A
+// restart loses none.
+func TestEveryCallLeavesOneRecord(t *testing.T) {
+	excludes := filepath.Join(t.TempDir(), "exclude")
+	lines := func(text string) {
+		if err := os.WriteFile(excludes, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines("")
+	inTown(t, func(v *town) {
+		v.stop()
+		v.cfg.Hosts.Exclude = excludes
+		v.start()
+		for _, name := range []string{"a", "b"} {
+			v.agent(name).register()
+		}
+		op := v.operator()
+		decommission := func(r *api.DecommissionRequest) func() error {
+			return func() error { _, err := op.Decommission(v.Context(), r); return err }
+		}
+		for _, s := range []struct {
+			name                   string
+			do                     func() error
+			asked, outcome, events string // asked "": no record
+			nodes                  []string
+			detail                 map[string]string
+		}{
+			{"decommission", decommission(&api.DecommissionRequest{Nodes: []string{"a"}, Timeout: durationpb.New(time.Hour), Reason: "disks"}),
+				"decommission", "done", evDecommissioning, []string{"a"}, map[string]string{"timeout": "1h0m0s"}},
+			{"again, which changes nothing", decommission(&api.DecommissionRequest{Nodes: []string{"a"}, Timeout: durationpb.New(time.Hour), Reason: "disks"}),
+				"decommission", "done", "", []string{"a"}, map[string]string{"timeout": "1h0m0s"}},
+			{"of a stranger", decommission(&api.DecommissionRequest{Nodes: []string{"a", "zz"}, Reason: "disks"}),
+				"decommission", "refused: node zz: not known here", "", []string{"a", "zz"}, nil},
+			{"of nobody", decommission(&api.DecommissionRequest{Reason: "disks"}), "", "", "", nil, nil},
+			{"recommission", func() error {
+				_, err := op.Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}, Reason: "disks"})
+				return err
+			}, "recommission", "done", evRecommissioned, []string{"a"}, nil},
+			{"refresh of a good file", func() error {
+				lines("b\n")
+				_, err := op.RefreshNodes(v.Context(), &api.RefreshNodesRequest{Graceful: true, Reason: "disks"})
+				return err
+			}, "refresh-nodes", "done", evHosts + " " + evDecommissioning, []string{"b"},
+				map[string]string{"graceful": "yes", "exclude": excludes, "excluded": "1"}},
+			{"refresh of a bad one", func() error {
+				lines("b\x00c\n")
+				_, err := op.RefreshNodes(v.Context(), &api.RefreshNodesRequest{Reason: "disks"})
+				return err
+			}, "refresh-nodes", "refused: " + excludes, evHostsRefused, nil, nil},
+			{"recommission against the file", func() error {
+				_, err := op.Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"b"}, Reason: "disks"})
+				return err
+			}, "recommission", "refused: node b: kept out", "", []string{"b"}, nil},
+			{"members of one", func() error {
+				_, err := op.ChangeMembers(v.Context(), &api.ChangeMembersRequest{Remove: []string{"c2"}, Reason: "disks"})
+				return err
+			}, "raft remove", "refused: there is one coordinator only", "", nil, map[string]string{"remove": "c2"}},
+			{"transfer by one", func() error {
+				_, err := op.TransferLeadership(v.Context(), &api.TransferLeadershipRequest{To: "c2", Reason: "disks"})
+				return err
+			}, "raft transfer", "refused: there is one coordinator only", "", nil, map[string]string{"to": "c2"}},
+			{"snapshot", func() error {
+				stream, err := op.SaveSnapshot(v.Context(), &api.SaveSnapshotRequest{})
+				for err == nil {
+					_, err = stream.Recv()
+				}
+				return err
+			}, "raft snapshot", "done", "", nil, nil},
+		} {
+			before := v.audit(0, "")
+			err := s.do()
+			got := v.audit(uint64(len(before)), "")
+			if s.asked == "" {
+				if len(got) != 0 {
+					v.Errorf("%s: got %v, want no record", s.name, got)
+				}
+				continue
+			}
+			if len(got) != 1 {
+				v.Fatalf("%s: got %d records (%v), want 1", s.name, len(got), err)
+			}
+			r := got[0]
+			if r.Who != "operator:eve" || r.From == "" || r.Asked != s.asked || !strings.HasPrefix(r.Outcome, s.outcome) || !slices.Equal(r.Nodes, s.nodes) ||
+				r.Reason != "disks" && s.asked != "raft snapshot" || !reflect.DeepEqual(r.Detail, s.detail) || time.Until(r.Time.AsTime()).Abs() > time.Second {
+				v.Errorf("%s: got %v", s.name, r)
+			}
+			if told := v.told(r); told != s.events {
+				v.Errorf("%s: got events %q, want %q", s.name, told, s.events)
+			}
+		}
+		all := fmt.Sprint(v.audit(0, ""))
+		v.restart()
+		if got := fmt.Sprint(v.audit(0, "")); got != all {
+			v.Errorf("after a restart: got %s, want %s", got, all)
+		}
+		for _, r := range v.audit(0, "b") {
+			if !slices.Contains(r.Nodes, "b") {
+				v.Errorf("of b: got %v", r)
+			}
+		}
+		if n := len(v.audit(0, "b")); n != 2 {
+			v.Errorf("got %d records of b, want 2", n)
+		}
+	})
+}
+
+// told are the events of a record, and checks that each is owed to its operator.
+func (v *town) told(r *api.AuditRecord) string {
+	v.Helper()
+	if r.FirstEvent == 0 {
+		return ""
+	}
+	stream, err := v.operator().Events(v.Context(), &api.EventsRequest{After: r.FirstEvent - 1})
+	if err != nil {
+		v.Fatal(err)
+	}
+	var types []string
+	for {
+		e, err := stream.Recv()
+		if err != nil || e.Index > r.LastEvent {
+			return strings.Join(types, " ")
+		}
+		if types = append(types, e.Type); e.Data["by"] != r.Who {
+			v.Errorf("event %v: got by %q, want %q", e, e.Data["by"], r.Who)
+		}
+	}
+}
+
+func TestWhoMayReadTheAudit(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		v.order(time.Hour, "a")
+		stream, err := api.NewOperatorClient(v.conn(certs.RoleNode, "a")).ListAudit(v.Context(), &api.ListAuditRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		v.refused(err, codes.PermissionDenied, "use an operator's certificate")
+		for _, r := range []certs.Role{certs.RoleNode, certs.RoleApp} {
+			if code, body := v.get("/audit", &certs.Name{Role: r, Name: "a"}); code != http.StatusForbidden {
+				v.Errorf("as %s: got %d %s, want 403", r, code, body)
+			}
+		}
+		as := certs.Name{Role: certs.RoleOperator, Name: "eve"}
+		code, body := v.get("/audit?node=a", &as)
+		var got []api.AuditJSON
+		if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || len(got) != 1 || got[0].Asked != "decommission" || got[0].Reason != "kernel" {
+			v.Errorf("got %d %s (%v), want the order", code, body, err)
+		}
+		for path, want := range map[string]int{"/audit?after=1": http.StatusOK, "/audit?node=b": http.StatusOK, "/audit?after=x": http.StatusBadRequest} {
+			if code, body := v.get(path, &as); code != want || want == http.StatusOK && body != "[]\n" {
+				v.Errorf("%s: got %d %s, want %d", path, code, body, want)
+			}
+		}
+	})
+}
+
+// A call that is made again after a failover is decided once: what others have decided since stands.
+func TestRepeatedCallIsDecidedOnce(t *testing.T) {
+	inTown(t, func(v *town) {
+		v.agent("a").register()
+		named := func(name string) context.Context {
+			return metadata.AppendToOutgoingContext(v.Context(), api.CallHeader, name)
+		}
+		op := v.operator()
+		order := &api.DecommissionRequest{Nodes: []string{"a"}, Timeout: durationpb.New(time.Hour)}
+		for range 2 {
+			if _, err := op.Decommission(named("one"), order); err != nil {
+				v.Fatal(err)
+			}
+		}
+		if _, err := op.Recommission(named("two"), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
+			v.Fatal(err)
+		}
+		if _, err := op.Decommission(named("one"), order); err != nil {
+			v.Fatal(err)
+		}
+		v.is("a", Active)
+		if n := len(v.audit(0, "")); n != 2 {
+			v.Errorf("got %d records, want 2", n)
+		}
+		// The name of a call is the caller's word: it hides nothing that he asks for besides.
+		if _, err := op.Decommission(named("one"), &api.DecommissionRequest{Nodes: []string{"a"}}); err != nil {
+			v.Fatal(err)
+		}
+		v.is("a", Decommissioning)
+		if n := len(v.audit(0, "")); n != 3 {
+			v.Errorf("got %d records, want 3", n)
+		}
+	})
+}
+
+func TestAuditOfTheMachine(t *testing.T) {
+	ask := func(call string) *asking { return &asking{Call: call, Who: "operator:eve", Asked: "recommission"} }
+	t.Run("the end takes the place of the beginning", func(t *testing.T) {
+		s := newStory(t)
+		begun := ask("1")
+		begun.Outcome = outcomeBegun
+		s.must(command{Do: doRecord, Asked: begun})
+		s.must(command{Do: doRecord, Asked: ask("2")})
+		frozen := s.freeze()
+		s.at(5).must(command{Do: doRecord, Asked: ask("1")})
+		if len(s.Audit) != 2 || s.Audit[0].Outcome != outcomeDone || s.Audit[0].Index != 1 || !s.Audit[0].Time.Equal(t0) || s.Audit[1].Index != 2 {
+			t.Errorf("got %+v", s.Audit)
+		}
+		if frozen.Audit[0].Outcome != outcomeBegun {
+			t.Error("a snapshot was written into")
+		}
+	})
+	t.Run("what is done is not done again", func(t *testing.T) {
+		s := newStory(t)
+		s.register("a", "i1")
+		again := command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: time.Hour}, Asked: ask("1")}
+		s.must(again)
+		s.must(command{Do: doRecommission, Nodes: []string{"a"}, Asked: ask("2")})
+		s.must(again)
+		s.is("a", Active, 0)
+		if len(s.Audit) != 2 {
+			t.Errorf("got %+v, want two records", s.Audit)
+		}
+	})
+	t.Run("the newest are kept", func(t *testing.T) {
+		s := newStory(t)
+		for i := range 3 * keptAudit {
+			s.must(command{Do: doRecord, Asked: ask(fmt.Sprint(i))})
+		}
+		if n := len(s.Audit); n < keptAudit || n >= 2*keptAudit || s.LastAudit != 3*keptAudit || s.Audit[n-1].Index != 3*keptAudit {
+			t.Errorf("got %d records up to %d", n, s.LastAudit)
+		}
+	})
+	t.Run("a record names so many nodes", func(t *testing.T) {
+		a := naming(asking{}, make([]string, 300))
+		if len(a.Nodes) != namedInAudit || a.Detail["more_nodes"] != "44" {
+			t.Errorf("got %d nodes and %v", len(a.Nodes), a.Detail)
+		}
+	})
+	t.Run("a restore", func(t *testing.T) {
+		m := newMachine()
+		m.restored(Restorer{Who: "local:root", Reason: "the disks are gone"}, t0, t0.Add(time.Hour))
+		if len(m.Audit) != 1 || m.Audit[0].Who != "local:root" || m.Audit[0].Reason != "the disks are gone" || m.Audit[0].Detail["saved_at"] != stamp(t0) {
+			t.Errorf("got %+v", m.Audit)
+		}
+	})
+	t.Run("a snapshot of before", func(t *testing.T) {
+		m, err := thaw([]byte(`{"nodes":{"a":{"name":"a","id":"node-1","state":"ACTIVE","since":"2026-11-21T12:00:00Z","incarnation":"i","peer_address":"a:1"}},"events":null,"last_event":1,"manifests":null}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.apply(command{At: t0, Do: doRecommission, Nodes: []string{"a"}, Asked: ask("1")}); err != nil || len(m.Audit) != 1 {
+			t.Errorf("got %v, %v", m.Audit, err)
+		}
+	})
+}
+
+// Who is refused asks again and again, and is told of once a minute.
+func TestDenialsAreCounted(t *testing.T) {
+	var d denials
+	var told []int
+	for second := range 121 {
+		if n := d.count("node a /Decommission", t0.Add(time.Duration(second)*time.Second)); n > 0 {
+			told = append(told, n)
+		}
+	}
+	if want := []int{1, 60, 60}; !slices.Equal(told, want) {
+		t.Errorf("got %v, want %v", told, want)
+	}
+	for i := range 3 * denialsKept {
+		d.count(fmt.Sprint(i), t0)
+	}
+	if len(d.seen) > denialsKept {
+		t.Errorf("got %d callers, want %d at most", len(d.seen), denialsKept)
+	}
+}
+
+// What a leader began and did not live to end, the next one ends.
+func TestNextLeaderSettles(t *testing.T) {
+	inTown(t, func(v *town) {
+		v.stop()
+		l := openTestLedger(v.T, v.cfg.DataDir, slog.New(slog.DiscardHandler))
+		for _, what := range []string{"raft transfer", "raft add"} {
+			if _, err := l.do(command{Do: doRecord, Asked: &asking{Call: what, Who: "operator:eve", Asked: what, Outcome: outcomeBegun}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		v.start()
+		synctest.Wait()
+		got := v.audit(0, "")
+		if len(got) != 2 || got[0].Outcome != "done" || got[0].Detail["leader"] != "c" || !strings.HasPrefix(got[1].Outcome, "failed: not known") {
+			t.Errorf("got %v", got)
+		}
+	})
+}

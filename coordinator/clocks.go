@@ -1,0 +1,49 @@
+package coordinator
+
+import (
+	"log/slog"
+	"time"
+)
+
+const (
+	// clockOff is when an operator should look at a node's clock. Nothing here reads it: time crosses the wire as what
+	// remains. Its logs do, and so does the cloud, whose notices name instants.
+	clockOff = time.Second
+	clockFar = 10 * time.Second
+	// clockWell keeps a clock that is off by just so much from being news again and again.
+	clockWell = clockOff / 2
+)
+
+// astray is how badly a node's clock is off.
+type astray int
+
+const (
+	onTime astray = iota
+	offTime
+	farOff
+)
+
+// now is what it is with a clock that is ahead by so much.
+func (was astray) now(ahead time.Duration) astray {
+	switch ahead = ahead.Abs(); {
+	case ahead > clockFar:
+		return farOff
+	case was == farOff && ahead > clockFar/2:
+		return farOff
+	case ahead > clockOff, was != onTime && ahead > clockWell:
+		return offTime
+	}
+	return onTime
+}
+
+// tellClock logs what a node's clock has become.
+func tellClock(log *slog.Logger, name string, is astray, ahead time.Duration) {
+	switch ahead = ahead.Round(time.Millisecond); is {
+	case onTime:
+		log.Info("a node's clock is right again", "node", name, "ahead", ahead)
+	case offTime:
+		log.Warn("a node's clock is off: its logs mislead; look at its time service", "node", name, "ahead", ahead)
+	case farOff:
+		log.Error("a node's clock is far off: it may misread the deadline of its cloud's notices; look at its time service", "node", name, "ahead", ahead)
+	}
+}

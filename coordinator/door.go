@@ -1,0 +1,156 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// door is what the machine knows of those that may join, and of those that did. Its maps are replaced, never changed.
+type door struct {
+	Tokens map[string]joinToken `json:"tokens,omitempty"` // by id
+	Given  map[string]given     `json:"given,omitempty"`  // certificates of machines that joined, by role and name
+}
+
+// joinToken lets machines join.
+type joinToken struct {
+	ID      string     `json:"id"`
+	Sum     string     `json:"sum"` // of the secret
+	Role    certs.Role `json:"role"`
+	Name    string     `json:"name,omitempty"` // the only name it is good for; empty: any
+	Uses    int64      `json:"uses"`           // that are left; negative: any number
+	Joined  int64      `json:"joined,omitempty"`
+	At      time.Time  `json:"at"`
+	Expires time.Time  `json:"expires"`
+	By      string     `json:"by"`
+}
+
+// given is whose key has a name.
+type given struct {
+	Key string    `json:"key"` // SHA-256 of the public key
+	By  string    `json:"by"`  // the token, or the machine as its cloud names it
+	At  time.Time `json:"at"`
+}
+
+// pass is one command about the door.
+type pass struct {
+	Token  *joinToken    `json:"token,omitempty"` // made, good for Life
+	Life   time.Duration `json:"life,omitempty"`
+	Revoke string        `json:"revoke,omitempty"` // the id of a token
+	Join   *joining      `json:"join,omitempty"`
+}
+
+// joining is a machine that has shown why it may join.
+type joining struct {
+	Token string     `json:"token,omitempty"` // its id
+	As    string     `json:"as,omitempty"`    // or which machine it is, as its cloud says
+	Name  certs.Name `json:"name"`
+	Key   string     `json:"key"`
+}
+
+// keptTokens bounds the tokens that have not expired. One that was used up stays until then: a machine whose answer got
+// lost asks again with it.
+const keptTokens = 1000
+
+const (
+	doPass   verb = "pass"
+	evJoined      = "NodeJoined" // a machine was given a certificate
+)
+
+// Reasons why a machine may not join.
+var (
+	errNoToken    = errors.New("the join token is not known here: it was used up, revoked, or has expired")
+	errOtherName  = errors.New("the join token is good for another name")
+	errNameTaken  = errors.New("another machine has this name and lives")
+	errOtherKey   = errors.New("this machine has joined with another key: was its image made after it had joined?")
+	errManyTokens = fmt.Errorf("there are %d tokens: revoke some", keptTokens)
+)
+
+// doorAfter is what c makes of the door. No event and no change: it was so already.
+func (m *machine) doorAfter(c command) (after door, changed bool, events []event, err error) {
+	after = door{Tokens: maps.Clone(m.Door.Tokens), Given: maps.Clone(m.Door.Given)}
+	if after.Tokens == nil {
+		after.Tokens, after.Given = map[string]joinToken{}, map[string]given{}
+	}
+	maps.DeleteFunc(after.Tokens, func(_ string, t joinToken) bool { return !c.At.Before(t.Expires) })
+	maps.DeleteFunc(after.Given, func(name string, g given) bool { return m.forgotten(name, g, c.At) })
+	switch p := c.Pass; {
+	case p.Token != nil:
+		if len(after.Tokens) >= keptTokens {
+			return m.Door, false, nil, errManyTokens
+		}
+		t := *p.Token
+		t.At, t.Expires = c.At, c.At.Add(p.Life)
+		after.Tokens[t.ID] = t
+	case p.Revoke != "":
+		if _, ok := after.Tokens[p.Revoke]; !ok {
+			return m.Door, false, nil, errNoToken
+		}
+		delete(after.Tokens, p.Revoke)
+	case p.Join != nil:
+		s := step{cmd: c, name: p.Join.Name.Name, last: m.LastEvent}
+		if changed, err = m.join(&after, &s); err != nil || !changed {
+			return m.Door, false, nil, err
+		}
+		return after, true, s.events, nil
+	}
+	return after, true, nil, nil
+}
+
+// forgotten says whether what was given under a name need not be kept: its node was forgotten.
+func (m *machine) forgotten(name string, g given, at time.Time) bool {
+	role, node, _ := strings.Cut(name, " ")
+	_, known := m.Nodes[node]
+	return role == string(certs.RoleNode) && !known && at.Sub(g.At) > forgetAfter
+}
+
+// join lets one machine in. One that has the name's key already is in, and uses up nothing: it asks again because the
+// answer did not arrive.
+func (m *machine) join(d *door, s *step) (changed bool, err error) {
+	j := s.cmd.Pass.Join
+	was, has := d.Given[j.Name.String()]
+	if has && was.Key == j.Key {
+		return false, nil
+	}
+	by := j.As
+	if j.Token != "" {
+		t, ok := d.Tokens[j.Token]
+		switch {
+		case !ok || t.Uses == 0 || t.Role != j.Name.Role:
+			return false, errNoToken
+		case t.Name != "" && t.Name != j.Name.Name:
+			return false, fmt.Errorf("%w: %s", errOtherName, t.Name)
+		}
+		if t.Joined++; t.Uses > 0 {
+			t.Uses--
+		}
+		d.Tokens[t.ID], by = t, "token "+t.ID
+	} else if has && was.By == j.As {
+		return false, errOtherKey
+	}
+	if n, known := m.Nodes[j.Name.Name]; j.Name.Role == certs.RoleNode && known && n.State != Lost && n.State != Decommissioned {
+		return false, fmt.Errorf("%w: %s is %s: give the machine another name, or wait until the other one is gone", errNameTaken, n.Name, n.State)
+	}
+	d.Given[j.Name.String()] = given{Key: j.Key, By: by, At: s.cmd.At}
+	s.tell(evJoined, "role", string(j.Name.Role), "by", by, "key", j.Key[:min(len(j.Key), 16)])
+	return true, nil
+}
+
+// through does c, whole or not at all.
+func (m *machine) through(c command) ([]event, error) {
+	after, _, events, err := m.doorAfter(c)
+	m.audit(c, events, err)
+	if err != nil {
+		return nil, err
+	}
+	for i := range events {
+		events[i].Term = c.term
+	}
+	m.Door = after
+	m.record(events)
+	return events, nil
+}

@@ -1,0 +1,113 @@
+package coordinator
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// eventComment is how often something is written to a stream on which nothing happens: proxies drop silent ones, and 15 s
+// is what the HTML standard suggests (server-sent events, 9.2.7).
+const eventComment = 15 * time.Second
+
+// streamEvents sends what happened after ?after=PLACE (or Last-Event-ID, which browsers send when they come back), then
+// what happens; with ?type=TYPE, which may be repeated, and ?node=NODE only that.
+func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	at, err := api.ParsePlace(firstWord(r.Header.Get("Last-Event-ID"), query.Get("after"), "0"))
+	if err != nil {
+		refuseHTTP(w, http.StatusBadRequest, "after: "+err.Error())
+		return
+	}
+	want := filter{types: query["type"], node: query.Get("node")}
+	if err := want.check(); err != nil {
+		refuseHTTP(w, http.StatusBadRequest, messageOf(err))
+		return
+	}
+	term, err := s.ledger.lead()
+	if err != nil {
+		s.turnAway(w, r)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	defer context.AfterFunc(term, cancel)() // the next leader goes on after the last place
+
+	control := http.NewResponseController(w)
+	sub, err := s.audience.join(func() { control.SetWriteDeadline(time.Now().Add(-time.Second)) })
+	if err != nil {
+		refuseHTTP(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	defer sub.leave()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	p := &page{w: w, control: control, sub: sub, want: want, from: s.reader(at)}
+	defer func() { s.audience.gaps.Add(int64(p.from.gaps)) }()
+	p.follow(ctx)
+}
+
+// page is one stream of server-sent events.
+type page struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	sub     *subscriber
+	want    filter
+	from    *reader
+	wrote   bool // since the last tick
+}
+
+// follow writes until ctx or the reader's patience ends. All that there is goes out at once.
+func (p *page) follow(ctx context.Context) {
+	tick := time.NewTicker(eventComment / 2) // one without a word says that the next is due
+	defer tick.Stop()
+	if p.write([]byte(": events follow\n\n")) != nil {
+		return
+	}
+	var frames [][]byte
+	for ctx.Err() == nil {
+		events, news := p.from.more()
+		frames = frames[:0]
+		for _, e := range events {
+			if p.want.wants(e) {
+				frames = append(frames, e.sse())
+			}
+		}
+		switch {
+		case len(frames) > 0:
+			if p.write(frames...) != nil {
+				return
+			}
+			p.wrote = true
+		case len(events) > 0: // others'
+		default:
+			select {
+			case <-news:
+			case <-ctx.Done():
+			case <-tick.C:
+				if !p.wrote && p.write([]byte("id: "+p.from.at.String()+"\n:\n\n")) != nil {
+					return
+				}
+				p.wrote = false
+			}
+		}
+	}
+}
+
+// write sends in as few packets as it fits in.
+func (p *page) write(frames ...[]byte) error {
+	p.sub.begin()
+	for _, f := range frames {
+		if _, err := p.w.Write(f); err != nil {
+			return err
+		}
+	}
+	if err := p.control.Flush(); err != nil {
+		return err
+	}
+	p.sub.end()
+	return nil
+}

@@ -1,0 +1,272 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// scroll is a replica that is told what its log would say.
+type scroll struct {
+	*testing.T
+	*replica
+	index uint64
+}
+
+func newScroll(t *testing.T) *scroll { return &scroll{T: t, replica: newReplica()} }
+
+func (s *scroll) apply(term uint64, c command) {
+	s.Helper()
+	c.Version, c.At = commandVersion, t0
+	data, err := json.Marshal(c)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.index++
+	if v := s.Apply(&raft.Log{Index: s.index, Term: term, Data: data}).(verdict); v.err != nil {
+		s.Fatal(v.err)
+	}
+}
+
+// happen makes one durable event each, of node a.
+func (s *scroll) happen(term uint64, times int) {
+	s.Helper()
+	for range times {
+		if n, ok := s.machine.Nodes["a"]; ok && n.State == Active {
+			s.apply(term, command{Do: doLose, Nodes: []string{"a"}})
+			continue
+		}
+		s.apply(term, command{Do: doRegister, Nodes: []string{"a"}, Facts: &facts{Incarnation: "i"}})
+	}
+}
+
+func (s *scroll) glimpse(times int) {
+	for range times {
+		s.hub.publishSoft(event{Time: t0, Type: evMoved, Node: "a"})
+	}
+}
+
+func (s *scroll) after(p api.Place) *reader { return &reader{replica: s.replica, at: p} }
+
+// all reads what there is.
+func (r *reader) all() (events []*told) {
+	for {
+		more, _ := r.more()
+		if len(more) == 0 {
+			return events
+		}
+		events = append(events, more...)
+	}
+}
+
+// Whoever goes on after any place that was ever told gets every later event of the log once, and those of leaders' own in
+// their order, whatever happened meanwhile.
+func TestEveryPlaceIsOneToGoOnFrom(t *testing.T) {
+	s := newScroll(t)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var term uint64
+	var history []*told
+	follower := s.after(api.Place{})
+	for range 300 {
+		if rnd.IntN(10) == 0 || term == 0 {
+			term += 1 + rnd.Uint64N(2)
+			s.hub.enter(term)
+		}
+		s.happen(term, rnd.IntN(3))
+		s.glimpse(rnd.IntN(3))
+		if rnd.IntN(4) > 0 {
+			history = append(history, follower.all()...)
+		}
+	}
+	history = append(history, follower.all()...)
+	for i, from := range history {
+		if from.Type == evGap || i > 0 && from.place().Compare(history[i-1].place()) <= 0 {
+			t.Fatalf("got %s %s after %s", from.Type, from.place(), history[i-1].place())
+		}
+		if got := s.after(from.place()).all(); !slices.Equal(places(got), places(history[i+1:])) {
+			t.Fatalf("after %s: got %v, want %v", from.place(), places(got), places(history[i+1:]))
+		}
+	}
+	// Another coordinator has the log alone.
+	other := newScroll(t)
+	other.machine, other.index = s.machine, s.index
+	other.hub.reset(s.machine.LastEvent)
+	other.hub.enter(term + 1)
+	for i, from := range history {
+		var want []api.Place
+		for _, e := range history[i+1:] {
+			if e.Soft == 0 {
+				want = append(want, e.place())
+			}
+		}
+		if got := other.after(from.place()).all(); !slices.Equal(places(got), want) {
+			t.Fatalf("after %s, of another coordinator: got %v, want %v", from.place(), places(got), want)
+		}
+	}
+}
+
+func places(events []*told) (all []api.Place) {
+	for _, e := range events {
+		all = append(all, e.place())
+	}
+	return all
+}
+
+// The term is that of the entry, also after a snapshot was read.
+func TestEventsKeepTheirTerm(t *testing.T) {
+	s := newScroll(t)
+	s.happen(3, 2)
+	s.happen(5, 1)
+	m, err := thaw([]byte(written(t, s.machine.freeze())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*machine{s.machine, m} {
+		var got []uint64
+		for _, e := range m.Events {
+			got = append(got, e.Term)
+		}
+		if want := []uint64{3, 3, 5}; !slices.Equal(got, want) {
+			t.Errorf("got terms %v, want %v", got, want)
+		}
+	}
+}
+
+func TestGap(t *testing.T) {
+	s := newScroll(t)
+	s.hub.enter(7)
+	s.happen(3, 10)
+	s.happen(7, 2*keptEvents)
+	kept := s.machine.Events
+	oldest, last := kept[0].Index, s.machine.LastEvent
+	if oldest < 20 {
+		t.Fatalf("nothing was dropped: the oldest is %d", oldest)
+	}
+	for at, why := range map[api.Place]string{
+		{Term: 3, Index: 5}:                "no longer kept",
+		{Term: 7, Index: oldest - 2}:       "the last one before it is not kept",
+		{Index: 4}:                         "without a term",
+		{Term: 7, Index: last + 1}:         "of the future",
+		{Index: last + 1}:                  "of the future, without a term",
+		{Term: 8, Index: last}:             "of a leader that there was not",
+		{Term: 6, Index: last}:             "decided by another leader",
+		{Term: 6, Index: last, Soft: 1}:    "told behind an event that had yet to come",
+		{Term: 8, Index: oldest, Soft: 12}: "told by a leader that there was not",
+	} {
+		r := s.after(at)
+		got := r.all()
+		if got[0].Type != evGap || got[0].Index != oldest-1 || got[0].Data["after"] != at.String() || got[0].Data["list"] != "nodes" {
+			t.Errorf("after %s (%s): got %+v", at, why, got[0].event)
+			continue
+		}
+		if len(got) != len(kept)+1 || got[1].Index != oldest || got[len(kept)].Index != last || r.gaps != 1 {
+			t.Errorf("after %s (%s): got %d events and %d gaps, want all %d that are kept", at, why, len(got), r.gaps, len(kept))
+		}
+	}
+	for _, at := range []api.Place{{}, {Index: oldest - 1}, {Index: oldest}, {Term: 7, Index: oldest}, {Term: 7, Index: last}, {Term: 7, Index: last, Soft: 4}} {
+		if got := s.after(at).all(); len(got) > 0 && got[0].Type == evGap {
+			t.Errorf("after %s: got a gap", at)
+		}
+	}
+	if got := len(s.after(api.Place{}).all()); got != len(kept) {
+		t.Errorf("from the start: got %d events, want the %d that are kept", got, len(kept))
+	}
+}
+
+// One that is far behind reads the log, and is told when it missed what a leader saw for itself.
+func TestSlowReader(t *testing.T) {
+	s := newScroll(t)
+	s.hub.enter(1)
+	s.happen(1, 3)
+	slow, quiet := s.after(api.Place{}), s.after(api.Place{})
+	if got := len(slow.all()) + len(quiet.all()); got != 6 {
+		t.Fatalf("got %d events, want 6", got)
+	}
+	s.happen(1, 2*hubKept)
+	got := slow.all()
+	if len(got) != 2*hubKept || got[0].Index != 4 || slow.gaps != 0 {
+		t.Errorf("got %d events from %s and %d gaps, want %d from 1.4 and none", len(got), got[0].place(), slow.gaps, 2*hubKept)
+	}
+	s.glimpse(1)
+	s.happen(1, 2*hubKept)
+	got = quiet.all()
+	if got[0].Type != evGap || got[0].place() != (api.Place{Term: 1, Index: 3}) || quiet.gaps != 1 {
+		t.Errorf("got %s at %s and %d gaps, want one at 1.3", got[0].Type, got[0].place(), quiet.gaps)
+	}
+	for i, e := range got[1:] {
+		if e.Index != uint64(4+i) {
+			t.Fatalf("got index %d at %d: an event of the log is missing", e.Index, i)
+		}
+	}
+}
+
+// Memory is bounded whatever a leader tells.
+func TestHubIsBounded(t *testing.T) {
+	s := newScroll(t)
+	s.hub.enter(1)
+	s.happen(1, 1)
+	s.glimpse(10 * hubKept)
+	if got := len(s.hub.events); got < hubKept || got > hubKept+hubKept/4 {
+		t.Errorf("got %d events at hand, want %d and a quarter more at most", got, hubKept)
+	}
+	if got := s.after(api.Place{Term: 1, Index: 1}).all(); got[0].Type != evGap || got[len(got)-1].Soft != 10*hubKept {
+		t.Errorf("got %s first and %s last", got[0].Type, got[len(got)-1].place())
+	}
+}
+
+func TestFilter(t *testing.T) {
+	gap, lost := &told{event: event{Type: evGap}}, &told{event: event{Type: evLost, Node: "a"}}
+	for _, c := range []struct {
+		filter
+		want bool
+	}{{filter{}, true}, {filter{types: []string{evLost, evMoved}}, true}, {filter{types: []string{evMoved}}, false}, {filter{node: "a"}, true}, {filter{node: "b"}, false},
+		{filter{types: []string{evLost}, node: "b"}, false}} {
+		if got := c.wants(lost); got != c.want || !c.wants(gap) {
+			t.Errorf("%+v: got %t, want %t, and a gap in any case", c.filter, got, c.want)
+		}
+	}
+	for _, bad := range []filter{{types: make([]string, maxFilter+1)}, {types: []string{"\x1b"}}, {node: strings.Repeat("a", maxName+1)}} {
+		if bad.check() == nil {
+			t.Errorf("a filter of %d types and %d bytes of node was taken", len(bad.types), len(bad.node))
+		}
+	}
+}
+
+// The bytes are made once, however many read them.
+func TestEventsAreWrittenOnce(t *testing.T) {
+	e := &told{event: event{Index: 4, Term: 2, Soft: 1, Time: t0, Type: evMoved, Node: "b", Data: map[string]string{"from": "a"}}}
+	first, second := e.sse(), e.sse()
+	if &first[0] != &second[0] {
+		t.Error("an event was written twice")
+	}
+	want := fmt.Sprintf("id: 2.4.1\nevent: BlocksMoved\ndata: {\"index\":4,\"term\":2,\"soft\":1,\"time\":%q,\"type\":\"BlocksMoved\",\"node\":\"b\",\"data\":{\"from\":\"a\"}}\n\n", stamp(t0))
+	if string(first) != want {
+		t.Errorf("got %q, want %q", first, want)
+	}
+}
+
+func TestSubscribersAreBounded(t *testing.T) {
+	a := newAudience()
+	var all []*subscriber
+	for range maxSubscribers {
+		s, err := a.join(func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	if _, err := a.join(func() {}); err == nil || !strings.Contains(err.Error(), "4096 follow") {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	all[0].leave()
+	if _, err := a.join(func() {}); err != nil {
+		t.Error(err)
+	}
+}

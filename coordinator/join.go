@@ -1,0 +1,179 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+const (
+	// maxJoin is far more than a request, a token and a cloud's document take.
+	maxJoin = 64 << 10
+	// joinPatience bounds what a machine without a certificate may take from request to answer.
+	joinPatience = 30 * time.Second
+)
+
+// Verifier says which machine a cloud's document is of, and whether such machines may join. The error is for the machine.
+type Verifier func(d *api.Document) (machine string, err error)
+
+// porch is where machines without a certificate come to join: HTTP on connections of the port for calls that said so in
+// their handshake.
+type porch struct {
+	*fleet
+	verify Verifier // nil: documents open nothing
+
+	waiting chan net.Conn
+	closed  chan struct{}
+	close   sync.Once
+}
+
+func newPorch(f *fleet, verify Verifier) *porch {
+	return &porch{fleet: f, verify: verify, waiting: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// take is given a connection that came in.
+func (p *porch) take(conn net.Conn) {
+	select {
+	case p.waiting <- struct{ net.Conn }{conn}: // net/http would not speak to a *tls.Conn of a protocol that it does not know
+	case <-p.closed:
+		conn.Close()
+	}
+}
+
+// Accept implements net.Listener.
+func (p *porch) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.waiting:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (p *porch) Close() error {
+	p.close.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (p *porch) Addr() net.Addr { return raftAddress(api.JoinProtocol) }
+
+// serve answers until ctx ends.
+func (p *porch) serve(ctx context.Context) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /ca", func(w http.ResponseWriter, _ *http.Request) { w.Write(p.authority.PEM()) })
+	mux.HandleFunc("POST /join", p.join)
+	s := &http.Server{
+		Handler: mux, ReadTimeout: joinPatience, WriteTimeout: joinPatience, IdleTimeout: joinPatience, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if err := s.Serve(p); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (p *porch) join(w http.ResponseWriter, r *http.Request) {
+	reply, no := p.admitted(w, r)
+	if no != nil {
+		p.log.Warn("a machine was not let in", "from", r.RemoteAddr, "why", no.Error())
+		answer, code := api.JoinRefusal{Error: no.Error()}, http.StatusForbidden
+		switch {
+		case errors.Is(no, errFollows), errors.Is(no, errDeposed):
+			_, answer.Leader = p.ledger.leader()
+			code = http.StatusServiceUnavailable
+		case errors.Is(no, errNoLog):
+			code = http.StatusServiceUnavailable
+		}
+		writeJSON(w, code, answer)
+		return
+	}
+	writeJSON(w, http.StatusOK, reply)
+}
+
+// admitted lets the machine in, or says why not.
+func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply, error) {
+	var asked api.JoinRequest
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxJoin))
+	if err := d.Decode(&asked); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	if _, err := p.ledger.lead(); err != nil {
+		return nil, err
+	}
+	j := &joining{Name: certs.Name{Role: certs.RoleNode, Name: asked.Name}}
+	switch {
+	case asked.Token != "":
+		t, err := certs.ParseToken(asked.Token)
+		if err != nil {
+			return nil, err
+		}
+		kept, ok := p.token(t.ID)
+		if !ok || !t.Is(kept.Sum) {
+			return nil, errNoToken
+		}
+		j.Token, j.Name.Role = t.ID, kept.Role
+	case asked.Document == nil:
+		return nil, errors.New("nothing says why this machine should join: give a token")
+	case p.verify == nil:
+		return nil, errors.New("no cloud's documents are believed here: set join in the coordinator's settings, or give a token")
+	default:
+		machine, err := p.verify(asked.Document)
+		if err != nil {
+			return nil, err
+		}
+		j.As = machine
+	}
+	if err := j.Name.Check(); err != nil {
+		return nil, fmt.Errorf("name %q: %w", asked.Name, err)
+	}
+	cert, err := p.authority.Sign(asked.Request, j.Name, p.cfg.Issue.Life, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if j.Key, err = keyOfRequest(asked.Request); err != nil {
+		return nil, err
+	}
+	if _, err := p.do(command{Do: doPass, Pass: &pass{Join: j}}); err != nil {
+		return nil, err
+	}
+	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.authority.PEM())}
+	for _, peer := range p.cfg.Peers {
+		reply.Coordinators = append(reply.Coordinators, peer.Address)
+	}
+	return reply, nil
+}
+
+// token reads one that has not expired. Whether it may still be used is the machine's to say.
+func (f *fleet) token(id string) (t joinToken, ok bool) {
+	f.ledger.view(func(m *machine) { t, ok = m.Door.Tokens[id] })
+	return t, ok && time.Now().Before(t.Expires)
+}
+
+func keyOfRequest(request []byte) (string, error) {
+	asked, err := x509.ParseCertificateRequest(request)
+	if err != nil {
+		return "", fmt.Errorf("request for a certificate: %w", err)
+	}
+	return keySum(asked.RawSubjectPublicKeyInfo), nil
+}
+
+// keySum is what a key is known by here.
+func keySum(publicKeyInfo []byte) string {
+	sum := sha256.Sum256(publicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,260 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/enrol"
+)
+
+// inWalledTown is a town with a CA of its own, whose coordinator lets machines join.
+func inWalledTown(t *testing.T, tell func(*town)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		v := &town{T: t, cfg: Default(), pki: filepath.Join(t.TempDir(), "pki")}
+		if err := certs.InitCA(v.pki); err != nil {
+			t.Fatal(err)
+		}
+		v.cfg.Name, v.cfg.DataDir = "c", t.TempDir()
+		v.cfg.TLS.CA, v.cfg.Issue.CAKey = filepath.Join(v.pki, "ca.pem"), filepath.Join(v.pki, "ca.key")
+		v.cfg.TLS.Cert, v.cfg.TLS.Key = filepath.Join(v.pki, "c.pem"), filepath.Join(v.pki, "c.key")
+		v.start()
+		defer func() { v.stop() }()
+		tell(v)
+		time.Sleep(10 * time.Second) // either side of a pipe may be saying goodbye, for 5 s at most (crypto/tls, Conn.Close)
+	})
+}
+
+func (v *town) token(r *api.CreateTokenRequest) string {
+	v.Helper()
+	reply, err := v.operator().CreateToken(v.Context(), r)
+	if err != nil {
+		v.Fatal(err)
+	}
+	return reply.Token
+}
+
+// joins lets a machine with a directory of its own ask to be called name.
+func (v *town) joins(dir, name, token string) error {
+	v.Helper()
+	t, err := certs.ParseToken(token)
+	if err != nil {
+		v.Fatal(err)
+	}
+	_, err = enrol.Join(v.Context(), enrol.Config{
+		Coordinators: []string{"c:7411"}, Name: name, Pin: t.Pin, Token: token, Files: enrol.In(dir),
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dial(ctx) },
+	})
+	return err
+}
+
+// as is the node that joined in dir.
+func (v *town) as(dir, name string) *agent {
+	v.Helper()
+	f := enrol.In(dir)
+	id, err := certs.Load(f.CA, f.Cert, f.Key)
+	if err != nil {
+		v.Fatal(err)
+	}
+	conn, err := grpc.NewClient("passthrough:///c", grpc.WithTransportCredentials(credentials.NewTLS(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}))),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return v.dial(ctx) }), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		v.Fatal(err)
+	}
+	v.Cleanup(func() { conn.Close() })
+	return &agent{town: v, name: name, incarnation: "inc-of-" + dir, MembershipClient: api.NewMembershipClient(conn), status: &api.Status{RoomBytes: 1 << 30}}
+}
+
+func wantRefusal(t *testing.T, err error, part string) {
+	t.Helper()
+	if no, ok := errors.AsType[enrol.Refused](err); !ok || !strings.Contains(no.Why, part) {
+		t.Errorf("got error %v, want a refusal with %q", err, part)
+	}
+}
+
+// Two machines join with a token for two, over a restart of the coordinator; a third is late. Whoever asks again because the
+// answer got lost uses up nothing. What joined may speak for itself at once.
+func TestMachinesJoin(t *testing.T) {
+	inWalledTown(t, func(v *town) {
+		token := v.token(&api.CreateTokenRequest{Uses: 2, Reason: "the new rack"})
+		a, b := v.TempDir(), v.TempDir()
+		if err := v.joins(a, "host-a", token); err != nil {
+			v.Fatal(err)
+		}
+		v.restart()
+		for range 2 {
+			if err := v.joins(b, "host-b", token); err != nil {
+				v.Fatal(err)
+			}
+		}
+		wantRefusal(v.T, v.joins(v.TempDir(), "host-c", token), "used up")
+		node := v.as(a, "host-a")
+		node.register()
+		if _, err := node.Heartbeat(v.Context(), &api.HeartbeatRequest{Node: "host-b", Incarnation: "x"}); status.Code(err) != codes.PermissionDenied {
+			v.Errorf("host-a speaks for host-b: got error %v, want PermissionDenied", err)
+		}
+		audit, err := v.operator().ListAudit(v.Context(), &api.ListAuditRequest{})
+		if err != nil {
+			v.Fatal(err)
+		}
+		reply, err := audit.Recv()
+		if err != nil || len(reply.Records) != 1 || reply.Records[0].Asked != "token create" || reply.Records[0].Reason != "the new rack" {
+			v.Errorf("got audit %v (%v), want that the token was created, and why", reply, err)
+		}
+	})
+}
+
+// A token is for a time, a name and a role, may be taken back, and is of this fleet. Only operators make them.
+func TestTokensAreBounded(t *testing.T) {
+	inWalledTown(t, func(v *town) {
+		op := v.operator()
+		short := v.token(&api.CreateTokenRequest{Life: durationpb.New(time.Minute)})
+		named := v.token(&api.CreateTokenRequest{Name: "host-a"})
+		revoked := v.token(&api.CreateTokenRequest{})
+		reader := v.token(&api.CreateTokenRequest{Role: "app", Name: "etl"})
+
+		wantRefusal(v.T, v.joins(v.TempDir(), "host-b", named), "another name")
+		wantRefusal(v.T, v.joins(v.TempDir(), "host-b", reader), "another name")
+		id, _, _ := strings.Cut(strings.TrimPrefix(revoked, "lifeboat1."), ".")
+		if _, err := op.RevokeToken(v.Context(), &api.RevokeTokenRequest{Id: id}); err != nil {
+			v.Fatal(err)
+		}
+		wantRefusal(v.T, v.joins(v.TempDir(), "host-b", revoked), "revoked")
+		time.Sleep(time.Minute)
+		wantRefusal(v.T, v.joins(v.TempDir(), "host-b", short), "expired")
+
+		guess := certs.NewToken(certs.Pin{})
+		real, err := certs.ParseToken(named)
+		if err != nil {
+			v.Fatal(err)
+		}
+		guess.ID, guess.Pin = real.ID, real.Pin
+		wantRefusal(v.T, v.joins(v.TempDir(), "host-a", guess.String()), "not known")
+
+		left, err := op.ListTokens(v.Context(), &api.ListTokensRequest{})
+		if err != nil || len(left.Tokens) != 2 {
+			v.Errorf("got tokens %v (%v), want the two that are good", left, err)
+		}
+		for what, r := range map[string]*api.CreateTokenRequest{
+			"any operator": {Role: "operator"}, "no role": {Role: "king"}, "no uses": {Uses: -1}, "for ever": {Life: durationpb.New(maxSpan)},
+			"a bad name": {Name: "../x"},
+		} {
+			if _, err := op.CreateToken(v.Context(), r); status.Code(err) != codes.InvalidArgument {
+				v.Errorf("a token for %s: got error %v, want InvalidArgument", what, err)
+			}
+		}
+		asNode := api.NewOperatorClient(v.conn(certs.RoleNode, "host-z"))
+		if _, err := asNode.CreateToken(v.Context(), &api.CreateTokenRequest{}); status.Code(err) != codes.PermissionDenied {
+			v.Errorf("a node makes a token: got error %v, want PermissionDenied", err)
+		}
+	})
+}
+
+// No two machines have one name: the second is refused while the first lives, and takes its place once it is gone.
+func TestNamesAreTakenOnce(t *testing.T) {
+	inWalledTown(t, func(v *town) {
+		token := v.token(&api.CreateTokenRequest{Life: durationpb.New(24 * time.Hour)})
+		first, second := v.TempDir(), v.TempDir()
+		if err := v.joins(first, "host-a", token); err != nil {
+			v.Fatal(err)
+		}
+		node := v.as(first, "host-a")
+		node.register()
+		wantRefusal(v.T, v.joins(second, "host-a", token), "host-a is ACTIVE")
+		if err := v.joins(first, "host-a", token); err != nil {
+			v.Errorf("the same machine asks again: %v", err)
+		}
+		time.Sleep(2 * v.cfg.Lease) // the first is never heard again
+		if err := v.joins(second, "host-a", token); err != nil {
+			v.Errorf("the name of a machine that is gone: %v", err)
+		}
+	})
+}
+
+// A certificate is renewed for the key that it was made for, and for no other.
+func TestRenew(t *testing.T) {
+	inWalledTown(t, func(v *town) {
+		dir := v.TempDir()
+		if err := v.joins(dir, "host-a", v.token(&api.CreateTokenRequest{})); err != nil {
+			v.Fatal(err)
+		}
+		node := v.as(dir, "host-a")
+		request := func(file string) []byte {
+			key, err := certs.NewKey(file)
+			if err != nil {
+				v.Fatal(err)
+			}
+			r, err := certs.Request(key)
+			if err != nil {
+				v.Fatal(err)
+			}
+			return r
+		}
+		time.Sleep(time.Minute)
+		reply, err := node.Renew(v.Context(), &api.RenewRequest{Request: request(enrol.In(dir).Key)})
+		if err != nil {
+			v.Fatal(err)
+		}
+		f := enrol.In(dir)
+		if err := certs.Write(f.CA, f.Cert, reply.Ca, reply.Certificate); err != nil {
+			v.Fatal(err)
+		}
+		id, err := certs.Load(f.CA, f.Cert, f.Key)
+		if err != nil {
+			v.Fatal(err)
+		}
+		if got, want := time.Until(id.Expires()), v.cfg.Issue.Life; got < want-time.Second {
+			v.Errorf("got %s left, want all of %s again", got, want)
+		}
+		_, err = node.Renew(v.Context(), &api.RenewRequest{Request: request(filepath.Join(v.TempDir(), "other.key"))})
+		if status.Code(err) != codes.PermissionDenied {
+			v.Errorf("another key: got error %v, want PermissionDenied", err)
+		}
+	})
+}
+
+// A cloud's word does for a token; a copy of the machine with a key of its own is refused, as is a machine of nobody's.
+func TestJoinWithDocument(t *testing.T) {
+	inWalledTown(t, func(v *town) {
+		v.verify = func(d *api.Document) (string, error) {
+			if d.Provider != "ec2" {
+				return "", errors.New("this fleet has no machines at " + d.Provider)
+			}
+			return "ec2:" + string(d.Signed), nil
+		}
+		v.restart()
+		a, err := certs.LoadAuthority(v.cfg.TLS.CA, v.cfg.Issue.CAKey)
+		if err != nil {
+			v.Fatal(err)
+		}
+		join := func(dir, name, provider, machine string) error {
+			_, err := enrol.Join(v.Context(), enrol.Config{
+				Coordinators: []string{"c:7411"}, Name: name, Pin: a.Pin(), Files: enrol.In(dir),
+				Document: func(context.Context) (*api.Document, error) {
+					return &api.Document{Provider: provider, Signed: []byte(machine)}, nil
+				},
+				Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dial(ctx) },
+			})
+			return err
+		}
+		if err := join(v.TempDir(), "host-a", "ec2", "i-1"); err != nil {
+			v.Fatal(err)
+		}
+		wantRefusal(v.T, join(v.TempDir(), "host-a", "ec2", "i-1"), "another key")
+		wantRefusal(v.T, join(v.TempDir(), "host-b", "gce", "1"), "no machines at gce")
+	})
+}

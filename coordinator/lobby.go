@@ -1,0 +1,102 @@
+package coordinator
+
+import (
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// handshakesEach is how many handshakes run at a time for each processor. One costs the processor a millisecond or so
+	// and the caller a round trip or two: this many keep the processor busy over 40 ms of distance. More would only make all
+	// of them later, until nobody's is done within the caller's patience, and everybody begins again.
+	handshakesEach = 32
+
+	// holdUp is for how long a handshake counts. A caller that dawdles holds up nobody after that.
+	holdUp = time.Second
+)
+
+// lobby lets a bounded number of callers shake hands at a time, the newest first: who has waited for long has given up by
+// the time that it is let in, or is about to.
+type lobby struct {
+	mu      sync.Mutex // guards what follows
+	free    int
+	waiting []chan struct{} // the newest last; closed when it may go on
+}
+
+func newLobby() *lobby { return &lobby{free: handshakesEach * runtime.GOMAXPROCS(0)} }
+
+// enter waits until the caller may go on, at most for a time. The caller leaves in any case, once.
+func (l *lobby) enter(patience time.Duration) (leave func(), ok bool) {
+	l.mu.Lock()
+	if l.free > 0 {
+		l.free--
+		l.mu.Unlock()
+		return l.stay(), true
+	}
+	turn := make(chan struct{})
+	l.waiting = append(l.waiting, turn)
+	l.mu.Unlock()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-turn:
+		return l.stay(), true
+	case <-timer.C:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.waiting, turn); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
+		return func() {}, false
+	}
+	return l.stay(), true // its turn came at the last moment
+}
+
+// stay counts a caller until it leaves, or has taken too long.
+func (l *lobby) stay() (leave func()) {
+	once := sync.OnceFunc(l.next)
+	late := time.AfterFunc(holdUp, once)
+	return func() {
+		late.Stop()
+		once()
+	}
+}
+
+func (l *lobby) next() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.waiting); n > 0 {
+		close(l.waiting[n-1])
+		l.waiting = l.waiting[:n-1]
+		return
+	}
+	l.free++
+}
+
+// greeted is a connection whose first bytes have come: only then is there something to do for it.
+type greeted struct {
+	net.Conn
+	first [1]byte
+	left  int
+}
+
+// greet waits for the first byte.
+func greet(conn net.Conn) (*greeted, error) {
+	g := &greeted{Conn: conn}
+	n, err := conn.Read(g.first[:])
+	g.left = n
+	return g, err
+}
+
+// Read gives the first byte back.
+func (g *greeted) Read(b []byte) (int, error) {
+	if g.left > 0 && len(b) > 0 {
+		g.left = 0
+		b[0] = g.first[0]
+		return 1, nil
+	}
+	return g.Conn.Read(b)
+}

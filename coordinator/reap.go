@@ -1,0 +1,49 @@
+package coordinator
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// reapPace is how late a lease or a deadline may be found to have run out.
+	reapPace = 250 * time.Millisecond
+
+	// reapBatch bounds one entry of the log when a whole zone falls silent.
+	reapBatch = 1000
+)
+
+// reap ends what the clock ends, until ctx ends.
+func (f *fleet) reap(ctx context.Context) error {
+	tick := time.NewTicker(reapPace)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if _, err := f.ledger.lead(); err != nil {
+			last = time.Now()
+			continue
+		}
+		now := time.Now()
+		f.reapOnce(now, now.Sub(last))
+		last = now
+		if f.maintenanceEnds(now) {
+			f.roster.change()
+		}
+	}
+}
+
+// reapOnce is given the time since it was last done. A stopped process or machine has heard nobody: that is no news about
+// them.
+func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
+	if gap > f.cfg.suspectAfter()/3 {
+		f.log.Warn("the coordinator was held up: every lease begins anew", "took", gap)
+		f.leases.regrant(now)
+	}
+	f.decideAll(command{Do: doLose}, f.judge(now))
+	f.watch(now)
+}

@@ -1,0 +1,64 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// pages is where readers find this coordinator's pages: where it listens for them, at the host that its colleagues know
+// it by where it listens on every address.
+func (c *Config) pages() string {
+	host, port, err := net.SplitHostPort(c.Listen.HTTP)
+	if err != nil {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(host); host != "" && (err != nil || !ip.IsUnspecified()) {
+		return c.Listen.HTTP
+	}
+	own, _ := c.own()
+	if host, _, err = net.SplitHostPort(own.Address); err != nil {
+		return ""
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// turnAway sends a reader to the leader's pages, or has it come back when there is a leader.
+func (s *web) turnAway(w http.ResponseWriter, r *http.Request) {
+	if at := s.leadersPages(r.Context()); at != "" {
+		http.Redirect(w, r, "https://"+at+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+		return
+	}
+	w.Header().Set("Retry-After", "1")
+	refuseHTTP(w, http.StatusServiceUnavailable, s.whoLeads())
+}
+
+// leadersPages asks the leader where they are; empty: there is none, or it does not say.
+func (s *web) leadersPages(ctx context.Context) string {
+	name, address := s.ledger.leader()
+	if name == "" || name == s.cfg.Name {
+		return ""
+	}
+	leader, err := s.colleagues.ask(Peer{Name: name, Address: address})
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, positionPatience)
+	defer cancel()
+	said, err := leader.GetPosition(ctx, &api.GetPositionRequest{})
+	if err != nil {
+		return ""
+	}
+	return said.HttpAddress
+}
+
+func (s *web) whoLeads() string {
+	if name, address := s.ledger.leader(); name != "" && name != s.cfg.Name {
+		return fmt.Sprintf("%s does not lead: %s (%s) does", s.cfg.Name, name, address)
+	}
+	return "there is no leader now: ask again in a second"
+}

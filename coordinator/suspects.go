@@ -1,0 +1,174 @@
+package coordinator
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// What only the leader of the moment knows.
+const (
+	evSuspect    = "NodeSuspect" // silent for too long to be trusted with blocks
+	evTrusted    = "NodeTrusted" // and heard again
+	evBrakeHolds = "BrakeHolds"
+	// evBrakeReleased is in the log when it was an operator.
+	evBrakeReleased = "BrakeReleased"
+)
+
+// brakes is the brake of a fleet, shared by the clock and by operators.
+type brakes struct {
+	mu sync.Mutex // guards what follows
+	*brake
+	suspects []suspect // as last judged
+}
+
+// begin forgets all, as a leader that has just taken over does.
+func (b *brakes) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.clear()
+	b.suspects = nil
+}
+
+// judge marks who has been silent for too long, and says who is lost for it.
+func (f *fleet) judge(now time.Time) (lost []string) {
+	var suspects []suspect
+	var fresh []string
+	silent := f.leases.silent(now, f.cfg.suspectAfter())
+	f.ledger.view(func(m *machine) {
+		for _, name := range silent {
+			n := m.Nodes[name]
+			if n.State != Active && !n.leaving() {
+				continue
+			}
+			p, newly := f.leases.watch(name, now, f.cfg.suspectAfter())
+			if newly {
+				fresh = append(fresh, name)
+			}
+			if p.suspected.IsZero() || n.leaving() && !n.Decommission.deadline().IsZero() { // heard meanwhile; or a deadline ends it
+				continue
+			}
+			suspects = append(suspects, suspect{
+				node: name, of: part{n.Pool, n.Zone}, since: p.seen, overdue: now.Sub(p.seen) > f.cfg.Lease,
+				announced: n.leaving() || watched(p.status),
+			})
+		}
+	})
+	for _, name := range slices.Sorted(slices.Values(fresh)) {
+		f.log.Warn("a node is silent: nothing is sent there until it is heard again", "node", name)
+		f.tellSoft(evSuspect, name, nil)
+	}
+	if len(fresh) > 0 {
+		f.roster.change()
+	}
+
+	f.brakes.mu.Lock()
+	f.brakes.suspects = suspects
+	lost, news := f.brakes.judge(now, suspects, f.scopes)
+	f.brakes.mu.Unlock()
+	for _, b := range news {
+		f.tellBrake(b, now)
+	}
+	return lost
+}
+
+// scopes counts the nodes that should be there, of the fleet and of each pool and zone.
+func (f *fleet) scopes() map[scope]int {
+	parts, noticed := map[part]int{}, f.leases.noticed()
+	f.ledger.view(func(m *machine) {
+		for name, n := range m.Nodes {
+			if n.State == Active && !noticed[name] {
+				parts[part{n.Pool, n.Zone}]++
+			}
+		}
+	})
+	return byScope(parts)
+}
+
+func (f *fleet) tellBrake(b braking, now time.Time) {
+	data := map[string]string{"scope": b.scope.kind, "suspects": strconv.Itoa(b.hold.suspects), "nodes": strconv.Itoa(b.hold.nodes)}
+	if b.scope.name != "" {
+		data["name"] = b.scope.name
+	}
+	if b.holds {
+		f.log.Error("a brake holds: too many nodes fell silent at once, and none of them is lost before they come back or lifeboat brake release says so",
+			"scope", b.scope.String(), "suspects", b.hold.suspects, "nodes", b.hold.nodes)
+		f.tellSoft(evBrakeHolds, "", data)
+		return
+	}
+	f.log.Warn("a brake lets go", "scope", b.scope.String(), "suspects", b.hold.suspects, "took", now.Sub(b.hold.since).Round(time.Second))
+	f.tellSoft(evBrakeReleased, "", data)
+}
+
+// hears takes a sign of life of a node that was a suspect, and what it says of its clock.
+func (f *fleet) hears(name string, st *api.Status) {
+	trusted, is, ahead := f.leases.hears(name, st)
+	if trusted {
+		f.log.Info("a node is heard again", "node", name)
+		f.tellSoft(evTrusted, name, nil)
+		f.metrics.silence.recovered.Inc()
+		f.roster.change()
+	}
+	if is != nil {
+		tellClock(f.log, name, *is, ahead)
+	}
+}
+
+// livenessTo adds to a status what only the leader knows.
+func (f *fleet) livenessTo(s *api.CoordinatorStatus) {
+	if !f.ledger.leads() {
+		return
+	}
+	suspects, apart, _ := f.leases.tally()
+	s.Suspects, s.ClocksApart, s.Brakes = int64(suspects), int64(apart), f.brakesTo(time.Now())
+}
+
+func (f *fleet) brakesTo(now time.Time) (all []*api.Brake) {
+	f.brakes.mu.Lock()
+	defer f.brakes.mu.Unlock()
+	for _, sc := range slices.SortedFunc(maps.Keys(f.brakes.holds), compareScopes) {
+		h := f.brakes.holds[sc]
+		all = append(all, &api.Brake{Scope: sc.kind, Name: sc.name, Suspects: int64(h.suspects), Nodes: int64(h.nodes), Age: durationpb.New(now.Sub(h.since))})
+	}
+	return all
+}
+
+// silent are those of suspects that were not heard since.
+func (f *fleet) silent(suspects []suspect) (still []suspect) {
+	for _, s := range suspects {
+		if !f.leases.read(s.node).suspected.IsZero() {
+			still = append(still, s)
+		}
+	}
+	return still
+}
+
+// ReleaseBrake loses the nodes that a brake holds: at once when their leases are over, the others when they are.
+func (s *operator) ReleaseBrake(ctx context.Context, r *api.ReleaseBrakeRequest) (*api.ReleaseBrakeReply, error) {
+	if err := checkText("reason", r.GetReason()); err != nil {
+		return nil, err
+	}
+	s.brakes.mu.Lock()
+	s.brakes.suspects = s.silent(s.brakes.suspects)
+	held, lost := len(s.brakes.holds) > 0, s.brakes.behind(s.brakes.suspects)
+	s.brakes.mu.Unlock()
+	if !held {
+		return nil, status.Error(codes.FailedPrecondition, "no brake holds: lifeboat brake shows those that do")
+	}
+	if _, err := s.decide(ctx, command{Do: doRelease, Nodes: lost, Reason: r.GetReason()}); err != nil {
+		return nil, asStatus(err)
+	}
+	s.brakes.mu.Lock()
+	s.brakes.release(s.silent(s.brakes.suspects))
+	s.brakes.mu.Unlock()
+	return &api.ReleaseBrakeReply{Nodes: lost}, nil
+}

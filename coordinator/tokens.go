@@ -1,0 +1,155 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/enrol"
+)
+
+const (
+	defaultTokenLife = time.Hour
+	maxTokenLife     = 365 * 24 * time.Hour
+	maxTokenUses     = 1_000_000
+)
+
+var errNoAuthority = status.Error(codes.FailedPrecondition, "this coordinator issues no certificates: set issue.ca_key in its settings, or make them with lifeboat tls issue")
+
+// CreateToken makes a token. Its secret is in the answer and nowhere else.
+func (s *operator) CreateToken(ctx context.Context, r *api.CreateTokenRequest) (*api.CreateTokenReply, error) {
+	if s.authority == nil {
+		return nil, errNoAuthority
+	}
+	n := certs.Name{Role: certs.Role(r.GetRole()), Name: r.GetName()}
+	if n.Role == "" {
+		n.Role = certs.RoleNode
+	}
+	sample := n
+	if sample.Name == "" {
+		sample.Name = "any"
+	}
+	if err := sample.Check(); err != nil {
+		return nil, fault("token: %v", err)
+	}
+	if n.Name == "" && n.Role != certs.RoleNode {
+		return nil, fault("token for a certificate of role %s: say for which name it is good", n.Role)
+	}
+	if r.Uses < 0 || r.Uses > maxTokenUses {
+		return nil, fault("token for %d uses: at most %d, or 0 for any number", r.Uses, maxTokenUses)
+	}
+	if err := checkSpan("life", r.Life); err != nil {
+		return nil, err
+	}
+	life := defaultTokenLife
+	if r.Life != nil {
+		life = r.Life.AsDuration()
+	}
+	if life <= 0 || life > maxTokenLife {
+		return nil, fault("token of a life of %s: at least a moment, at most %s", life, maxTokenLife)
+	}
+	token := certs.NewToken(s.authority.Pin())
+	by, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	kept := &joinToken{ID: token.ID, Sum: token.Sum(), Role: n.Role, Name: n.Name, Uses: r.Uses, By: by.String()}
+	if kept.Uses == 0 {
+		kept.Uses = -1
+	}
+	if err := s.pass(ctx, &pass{Token: kept, Life: life}); err != nil {
+		return nil, err
+	}
+	made, _ := s.token(token.ID)
+	return &api.CreateTokenReply{Token: token.String(), Info: tokenTo(made, time.Now())}, nil
+}
+
+// ListTokens tells of those that a machine could join with now.
+func (s *operator) ListTokens(context.Context, *api.ListTokensRequest) (*api.ListTokensReply, error) {
+	now, reply := time.Now(), &api.ListTokensReply{}
+	s.ledger.view(func(m *machine) {
+		for _, t := range m.Door.Tokens {
+			if t.Uses != 0 && now.Before(t.Expires) {
+				reply.Tokens = append(reply.Tokens, tokenTo(t, now))
+			}
+		}
+	})
+	slices.SortFunc(reply.Tokens, func(a, b *api.TokenInfo) int { return strings.Compare(a.Id, b.Id) })
+	return reply, nil
+}
+
+func tokenTo(t joinToken, now time.Time) *api.TokenInfo {
+	return &api.TokenInfo{
+		Id: t.ID, Role: string(t.Role), Name: t.Name, UsesLeft: max(t.Uses, 0), Joined: t.Joined, By: t.By,
+		Remaining: durationpb.New(t.Expires.Sub(now)), CreatedAt: timestamppb.New(t.At),
+	}
+}
+
+// RevokeToken ends a token before its time. Who joined with it stays.
+func (s *operator) RevokeToken(ctx context.Context, r *api.RevokeTokenRequest) (*api.RevokeTokenReply, error) {
+	if _, ok := s.token(r.GetId()); !ok {
+		return nil, status.Errorf(codes.NotFound, "token %.20q is not known here, or has expired: lifeboat token list tells those that are", r.GetId())
+	}
+	if err := s.pass(ctx, &pass{Revoke: r.Id}); err != nil {
+		return nil, err
+	}
+	return &api.RevokeTokenReply{}, nil
+}
+
+func (s *operator) pass(ctx context.Context, p *pass) error {
+	_, err := s.decide(ctx, command{Do: doPass, Pass: p})
+	return asStatus(err)
+}
+
+// Renew signs for whoever calls, and for the key that the caller has: a certificate that was stolen together with its key
+// can be renewed, one that was only seen cannot.
+func (s *membership) Renew(ctx context.Context, r *api.RenewRequest) (*api.RenewReply, error) {
+	if s.authority == nil {
+		return nil, errNoAuthority
+	}
+	name, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyOfRequest(r.GetRequest())
+	if err != nil {
+		return nil, fault("%v", err)
+	}
+	p, _ := peer.FromContext(ctx)
+	shown := p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0] // caller has looked
+	if key != keySum(shown.RawSubjectPublicKeyInfo) {
+		return nil, status.Errorf(codes.PermissionDenied, "the request is for another key than that of the certificate of %s", name)
+	}
+	cert, err := s.authority.Sign(r.Request, name, s.cfg.Issue.Life, shown.IPAddresses, shown.DNSNames)
+	if err != nil {
+		return nil, fault("%v", err)
+	}
+	s.log.Info("a certificate was renewed", "name", name.String())
+	return &api.RenewReply{Certificate: cert, Ca: s.authority.PEM()}, nil
+}
+
+// keepCertificate renews this coordinator's own certificate, where it holds the authority, and speaks of its end where not.
+func (c *Coordinator) keepCertificate(ctx context.Context) error {
+	k := &enrol.Keeper{
+		Identity: c.deps.Identity, Log: c.deps.Log, Files: enrol.Files{CA: c.cfg.TLS.CA, Cert: c.cfg.TLS.Cert, Key: c.cfg.TLS.Key},
+		Ask: func(_ context.Context, request []byte) (cert, ca []byte, err error) {
+			if c.authority == nil {
+				return nil, nil, enrol.ErrNotOffered
+			}
+			shown := c.deps.Identity.Leaf()
+			cert, err = c.authority.Sign(request, c.deps.Identity.Name(), c.cfg.Issue.Life, shown.IPAddresses, shown.DNSNames)
+			return cert, c.authority.PEM(), err
+		},
+	}
+	return k.Run(ctx)
+}

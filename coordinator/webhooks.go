@@ -1,0 +1,229 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+const (
+	// maxWebhooks: each has a place in the log and its turn at the leader.
+	maxWebhooks = 16
+
+	// markPace is how often a webhook that moves writes down how far it is: at most so much is posted again by the next leader.
+	markPace = 3 * time.Second
+
+	firstRetry   = 200 * time.Millisecond
+	longestRetry = 30 * time.Second
+	longestWait  = 5 * time.Minute // that an answer may ask for
+)
+
+// Webhook is a URL that events are posted to.
+type Webhook struct {
+	Name        string            `yaml:"name"` // under which the log keeps how far it is
+	URL         string            `yaml:"url"`
+	Types       []string          `yaml:"types"`        // none: all
+	HeaderFiles map[string]string `yaml:"header_files"` // a header's name and the file that holds its value
+}
+
+func (w Webhook) in(dir string) Webhook {
+	files := map[string]string{}
+	for name, file := range w.HeaderFiles {
+		files[name] = config.In(dir, file)
+	}
+	w.HeaderFiles = files
+	return w
+}
+
+// hookName is a name that can stand in a log's line and in a header.
+var hookName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+func (c *Config) checkWebhooks(report config.Report) {
+	if len(c.Webhooks) > maxWebhooks {
+		report("webhooks", len(c.Webhooks), fmt.Sprintf("must be %d or fewer", maxWebhooks), "have one of them pass events on")
+	}
+	seen := map[string]bool{}
+	for i, w := range c.Webhooks {
+		key := "webhooks[" + strconv.Itoa(i) + "]"
+		switch {
+		case !hookName.MatchString(w.Name):
+			report(key+".name", w.Name, "must be 1 to 64 letters, digits, dots, dashes and underscores", "name it, such as scheduler: the log keeps under it how far it is")
+		case seen[w.Name]:
+			report(key+".name", w.Name, "must be another webhook's no more", "name each differently")
+		}
+		seen[w.Name] = true
+		if err := (filter{types: w.Types}).check(); err != nil {
+			report(key+".types", w.Types, messageOf(err), "list types of events, such as NodeLost")
+		}
+		workloads.WebhookSettings{URL: w.URL, HeaderFiles: w.HeaderFiles}.Validate(report, key)
+	}
+}
+
+// postHooks posts events to all webhooks for as long as this coordinator leads, until ctx ends. None waits for another.
+func (f *fleet) postHooks(ctx context.Context) error {
+	var posting sync.WaitGroup
+	for _, w := range f.cfg.Webhooks {
+		p := &poster{
+			fleet: f, name: w.Name, want: filter{types: w.Types},
+			hook: workloads.Webhook{URL: w.URL, HeaderFiles: w.HeaderFiles, Client: f.web},
+		}
+		posting.Go(func() { p.run(ctx) })
+	}
+	posting.Wait()
+	return nil
+}
+
+// poster posts events to one webhook: in order, each until it is taken.
+type poster struct {
+	*fleet
+	name string
+	want filter
+	hook workloads.Webhook
+
+	at      api.Place // up to here all was taken
+	marked  api.Place // and so much the log knows
+	due     time.Time // when the log is to know the rest
+	failing bool
+}
+
+func (p *poster) run(ctx context.Context) {
+	for {
+		turn := p.ledger.office.turn()
+		if term, _ := p.ledger.inOffice(); term != nil {
+			term, cancel := context.WithCancel(term)
+			stop := context.AfterFunc(ctx, cancel)
+			p.serve(term)
+			stop()
+			cancel()
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve posts until ctx, a time as the leader, ends.
+func (p *poster) serve(ctx context.Context) {
+	p.begin()
+	r := p.reader(p.at)
+	for ctx.Err() == nil {
+		events, news := r.more()
+		if len(events) > 0 {
+			if !p.post(ctx, events) {
+				return
+			}
+			p.at = r.at
+			p.mark()
+			continue
+		}
+		var due <-chan time.Time
+		if !p.due.IsZero() {
+			due = time.After(time.Until(p.due))
+		}
+		select {
+		case <-news:
+		case <-due:
+			p.mark()
+		case <-ctx.Done():
+		}
+	}
+}
+
+// begin finds how far the webhook is. A new one hears of what happens from now on.
+func (p *poster) begin() {
+	p.ledger.view(func(m *machine) {
+		was, known := m.Hooks[p.name]
+		p.at, p.marked, p.due = was.Place, was.Place, time.Time{}
+		if !known {
+			p.at, p.due = api.Place{Index: m.LastEvent}, time.Now()
+		}
+	})
+	if !p.due.IsZero() {
+		p.write()
+	}
+}
+
+// mark writes down how far the webhook is, once that is due.
+func (p *poster) mark() {
+	switch now := time.Now(); {
+	case p.at == p.marked:
+	case p.due.IsZero():
+		p.due = now.Add(markPace)
+	case !now.Before(p.due):
+		p.write()
+	}
+}
+
+func (p *poster) write() {
+	_, err := p.do(command{Do: doMark, Mark: &mark{Hook: p.name, Place: p.at}})
+	switch {
+	case err == nil:
+		p.marked, p.due = p.at, time.Time{}
+		return
+	case !errors.Is(err, errFollows) && !errors.Is(err, errDeposed):
+		p.log.Warn("how far a webhook is was not written down and is tried again", "webhook", p.name, "err", err)
+	}
+	p.due = time.Now().Add(markPace)
+}
+
+// post returns once the events are taken. Not so: ctx ended before.
+func (p *poster) post(ctx context.Context, events []*told) bool {
+	var all []api.EventJSON
+	for _, e := range events {
+		if p.want.wants(e) {
+			all = append(all, api.EventToJSON(eventTo(e.event)))
+		}
+	}
+	if len(all) == 0 {
+		return true
+	}
+	body, err := json.Marshal(all)
+	if err != nil {
+		p.log.Error("events cannot be written and are left out", "webhook", p.name, "err", err)
+		return true
+	}
+	key := fmt.Sprintf("%s/%s-%s", p.name, events[0].place(), events[len(events)-1].place())
+	for pause := firstRetry; ; pause = min(2*pause, longestRetry) {
+		after, err := p.hook.Post(ctx, body, key)
+		if err == nil {
+			p.taken()
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		p.refused(err)
+		p.mark()
+		select {
+		case <-time.After(max(pause/2+rand.N(pause), min(after, longestWait))):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (p *poster) refused(err error) {
+	if !p.failing {
+		p.log.Warn("a webhook does not take events: they wait for it", "webhook", p.name, "url", p.hook.String(), "after", p.at.String(), "err", err)
+	}
+	p.failing = true
+}
+
+func (p *poster) taken() {
+	if p.failing {
+		p.log.Info("a webhook takes events again", "webhook", p.name)
+	}
+	p.failing = false
+}

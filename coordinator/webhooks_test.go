@@ -1,0 +1,236 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+// mailbox is who is posted to.
+type mailbox struct {
+	mu     sync.Mutex // guards what follows
+	answer int
+	auth   string
+	keys   []string
+	events []api.EventJSON // of what was answered with 200
+	tries  int
+}
+
+func (m *mailbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tries++
+	m.auth = r.Header.Get("Authorization")
+	if m.answer != http.StatusOK {
+		w.WriteHeader(m.answer)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	var all []api.EventJSON
+	if err := json.Unmarshal(body, &all); err != nil || r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	m.keys = append(m.keys, r.Header.Get("Idempotency-Key"))
+	m.events = append(m.events, all...)
+}
+
+func (m *mailbox) set(answer int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.answer = answer
+}
+
+func (m *mailbox) got() (types []string, tries int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.events {
+		types = append(types, e.Type)
+	}
+	return types, m.tries
+}
+
+// postTo gives a town a webhook.
+func (v *town) postTo(m *mailbox, w Webhook) {
+	pipe := newPipes()
+	server := &http.Server{Handler: m}
+	go server.Serve(pipe)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return pipe.dial(ctx) }}
+	v.web = &http.Client{Transport: transport}
+	v.Cleanup(func() { transport.CloseIdleConnections(); server.Close() })
+	w.Name, w.URL = "scheduler", "http://scheduler.test/events"
+	v.cfg.Webhooks = []Webhook{w}
+	v.restart()
+}
+
+func TestWebhookIsToldInOrderAndOnce(t *testing.T) {
+	inTown(t, func(v *town) {
+		token := filepath.Join(v.TempDir(), "token")
+		if err := os.WriteFile(token, []byte("Bearer one\n"), 0o600); err != nil {
+			v.Fatal(err)
+		}
+		a := v.agent("a")
+		a.register() // before there was a webhook
+		m := &mailbox{answer: http.StatusOK}
+		v.postTo(m, Webhook{HeaderFiles: map[string]string{"Authorization": token}})
+		want := func(types ...string) {
+			v.Helper()
+			synctest.Wait()
+			if got, _ := m.got(); !slices.Equal(got, types) {
+				v.Errorf("got %v, want %v", got, types)
+			}
+		}
+		time.Sleep(time.Second)
+		want()
+		v.order(time.Hour, "a")
+		want(evDecommissioning)
+		if m.auth != "Bearer one" || len(m.keys) != 1 || m.keys[0] != "scheduler/3.2-3.2" {
+			v.Errorf("got header %q and keys %v", m.auth, m.keys)
+		}
+		time.Sleep(2 * markPace) // now the log knows
+
+		m.set(http.StatusServiceUnavailable)
+		if err := os.WriteFile(token, []byte("Bearer two\n"), 0o600); err != nil {
+			v.Fatal(err)
+		}
+		if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
+			v.Fatal(err)
+		}
+		a.live(10)
+		_, tries := m.got()
+		if tries < 4 || tries > 12 {
+			v.Errorf("got %d tries in 10 s, want some, further and further apart", tries)
+		}
+		if m.auth != "Bearer two" {
+			v.Errorf("got header %q: the file was not read again", m.auth)
+		}
+		want(evDecommissioning)
+		v.restart()
+		a.live(3)
+		m.set(http.StatusOK)
+		a.live(60)
+		want(evDecommissioning, evRecommissioned)
+
+		var before, after uint64
+		v.order(time.Hour, "a")
+		a.live(10)
+		log := func() uint64 {
+			s, err := v.operator().GetStatus(v.Context(), &api.GetStatusRequest{})
+			if err != nil {
+				v.Fatal(err)
+			}
+			return s.LastIndex
+		}
+		before = log()
+		v.restart()
+		a.live(10)
+		if after = log(); after != before {
+			v.Errorf("got %d events after a restart, want %d", after, before)
+		}
+		want(evDecommissioning, evRecommissioned, evDecommissioning)
+	})
+}
+
+// Types choose, and what is no longer kept is told as a gap.
+func TestWebhookMeetsAGap(t *testing.T) {
+	inTown(t, func(v *town) {
+		m := &mailbox{answer: http.StatusOK}
+		v.postTo(m, Webhook{Types: []string{evDecommissioning}})
+		a := v.agent("a")
+		a.register()
+		v.order(time.Hour, "a")
+		synctest.Wait()
+		if got, _ := m.got(); !slices.Equal(got, []string{evDecommissioning}) {
+			v.Errorf("got %v, want the one that it asked for", got)
+		}
+
+		s := newScroll(v.T)
+		s.hub.enter(9)
+		s.happen(9, 2*keptEvents)
+		s.machine.mark(&mark{Hook: "x", Place: api.Place{Term: 9, Index: 3}})
+		p := &poster{
+			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", want: filter{types: []string{evDecommissioning}},
+			hook: workloads.Webhook{URL: "http://scheduler.test/events", Client: v.web},
+		}
+		ctx, cancel := context.WithCancel(v.Context())
+		var serving sync.WaitGroup
+		serving.Go(func() { p.serve(ctx) })
+		synctest.Wait() // all is read, and how far is yet to be written down
+		cancel()
+		serving.Wait()
+		got, _ := m.got()
+		if want := []string{evDecommissioning, evGap}; !slices.Equal(got, want) || m.events[1].Data["after"] != "9.3" {
+			v.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+func TestMarksAreBounded(t *testing.T) {
+	m := newMachine()
+	for i := range 3 * keptMarks {
+		c := command{Do: doMark, Mark: &mark{Hook: fmt.Sprint("hook-", i), Place: api.Place{Term: 1, Index: uint64(i)}}}
+		was := m.Hooks
+		if m.idle(c) {
+			t.Fatal("a mark that moves is taken for nothing")
+		}
+		if events, err := m.apply(c); err != nil || len(events) != 0 {
+			t.Fatalf("got %v, %v", events, err)
+		}
+		if !m.idle(c) {
+			t.Fatal("the same mark again is written again")
+		}
+		if _, changed := was[c.Mark.Hook]; changed {
+			t.Fatal("what a snapshot may be reading was changed")
+		}
+	}
+	if got := len(m.Hooks); got != keptMarks {
+		t.Errorf("got %d marks, want %d", got, keptMarks)
+	}
+	if _, ok := m.Hooks[fmt.Sprint("hook-", 3*keptMarks-1)]; !ok {
+		t.Error("the newest mark was dropped")
+	}
+	if again, err := thaw([]byte(written(t, m.freeze()))); err != nil || again.Hooks["hook-95"] != m.Hooks["hook-95"] {
+		t.Errorf("got %v, %v after a snapshot", again.Hooks["hook-95"], err)
+	}
+}
+
+func TestWebhookSettings(t *testing.T) {
+	good := Webhook{Name: "scheduler", URL: "https://scheduler.test/events", Types: []string{evLost}}
+	check := func(hooks ...Webhook) string {
+		c := Config{Webhooks: hooks}
+		var faults []string
+		c.checkWebhooks(config.Report(func(key string, _ any, bound, remedy string) { faults = append(faults, key+": "+bound) }))
+		return strings.Join(faults, "\n")
+	}
+	if got := check(good); got != "" {
+		t.Errorf("got %s", got)
+	}
+	for want, hooks := range map[string][]Webhook{
+		"webhooks[0].name: must be 1 to 64":              {{URL: good.URL}},
+		"webhooks[1].name: must be another":              {good, good},
+		"webhooks[0].url: must be a URL":                 {{Name: "a", URL: "scheduler"}},
+		"webhooks[0].types: type":                        {{Name: "a", URL: good.URL, Types: []string{"\x1b"}}},
+		"webhooks[0].header_files: must be the name":     {{Name: "a", URL: good.URL, HeaderFiles: map[string]string{"A B": "/f"}}},
+		"webhooks[0].header_files.Auth: must name a fil": {{Name: "a", URL: good.URL, HeaderFiles: map[string]string{"Auth": ""}}},
+		"webhooks: must be 16":                           make([]Webhook, 17),
+	} {
+		if got := check(hooks...); !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
