@@ -284,12 +284,23 @@ func (c *Cluster) Locate(id string) (r *api.LocateReply) {
 	return r
 }
 
-// Events is everything that happened to a node, in order.
-func (c *Cluster) Events(i int) (events []*api.Event) {
+// Desk is a connection of the operator's own, to be closed by who asked for it.
+func (c *Cluster) Desk() *client.Conn { return c.operator.conn(c.coordinatorAddresses()...) }
+
+// Events is everything that was decided about a node, in order. What one leader saw for itself is not among it.
+func (c *Cluster) Events(i int) []*api.Event {
+	c.t.Helper()
+	return slices.DeleteFunc(c.askEvents(&api.EventsRequest{Node: c.Name(i)}), func(e *api.Event) bool { return e.Soft > 0 })
+}
+
+// AllEvents is everything that happened, in order.
+func (c *Cluster) AllEvents() []*api.Event { c.t.Helper(); return c.askEvents(&api.EventsRequest{}) }
+
+func (c *Cluster) askEvents(r *api.EventsRequest) (events []*api.Event) {
 	c.t.Helper()
 	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
 		events = nil
-		stream, err := o.Events(ctx, &api.EventsRequest{})
+		stream, err := o.Events(ctx, r)
 		if err != nil {
 			return err
 		}
@@ -301,9 +312,7 @@ func (c *Cluster) Events(i int) (events []*api.Event) {
 			if err != nil {
 				return err
 			}
-			if e.Node == c.Name(i) {
-				events = append(events, e)
-			}
+			events = append(events, e)
 		}
 	})
 	return events

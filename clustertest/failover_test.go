@@ -1,11 +1,13 @@
 package clustertest_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/coordinator"
 )
 
 // three is a cluster whose leader may go.
@@ -13,11 +15,14 @@ var three = clustertest.Config{Coordinators: 3, BytesPerSecond: slow}
 
 // survives checks what may be relied on whatever happened to the leaders: every block is moved or named, nothing is told
 // twice, nobody was lost.
-func survives(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block) {
+func survives(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block, began ...string) {
 	t.Helper()
 	c.WaitDrained(0)
 	accounted(t, c, 0, blocks, 0)
-	history(t, c, 0, registered, announced, decommissioned)
+	if began == nil {
+		began = []string{announced}
+	}
+	history(t, c, 0, slices.Concat([]string{registered}, began, []string{decommissioned})...)
 	for i := 1; i < 3; i++ {
 		history(t, c, i, registered)
 	}
@@ -27,34 +32,70 @@ func survives(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block)
 // The leader is killed at each step of a drain. The deadline stays what it was, to the second.
 func TestLeaderIsKilled(t *testing.T) {
 	for _, s := range []struct {
-		name string
-		when func(t *testing.T, c *clustertest.Cluster)
+		name  string
+		when  func(t *testing.T, c *clustertest.Cluster)
+		began []string // events; nil: it is the notice's drain
 	}{
+		{"while its node registers", func(t *testing.T, c *clustertest.Cluster) {
+			c.Kill(0)
+			leader := c.Leader()
+			c.Restart(0)
+			c.KillCoordinator(leader)
+			c.Notice(0, 120*time.Second)
+		}, nil},
+		{"with the order, before its node hears of it", func(t *testing.T, c *clustertest.Cluster) {
+			leader := c.Leader()
+			c.Partition(0, clustertest.CoordinatorName(leader))
+			c.Decommission(0, 120*time.Second, "the story's")
+			c.KillCoordinator(leader)
+			c.Heal()
+		}, []string{ordered, announced}},
+		{"as soon as its node has heard of the order", func(t *testing.T, c *clustertest.Cluster) {
+			leader := c.Leader()
+			c.Decommission(0, 120*time.Second, "the story's")
+			c.Until("the node knows", 10*time.Second, func() bool { return c.Status(0).GetStatus().GetNotice() != nil })
+			c.KillCoordinator(leader)
+		}, []string{ordered, announced}},
+		{"with the first block that lands", func(t *testing.T, c *clustertest.Cluster) {
+			leader := c.Leader()
+			c.Notice(0, 120*time.Second)
+			c.Until("a block is moved", time.Minute, func() bool { n, _ := c.Moved(0); return n >= 1 })
+			c.KillCoordinator(leader)
+		}, nil},
+		{"with the goodbye on its way", func(t *testing.T, c *clustertest.Cluster) {
+			leader := c.Leader()
+			c.Notice(0, 120*time.Second)
+			c.Until("all blocks but one are moved", 2*time.Minute, func() bool { n, _ := c.Moved(0); return n >= fillBlocks-1 })
+			c.Partition(0, clustertest.CoordinatorName(leader)) // what is said from here on waits in the link
+			c.Sleep(4 * time.Second)
+			c.KillCoordinator(leader)
+			c.Heal()
+		}, nil},
 		{"before the notice", func(t *testing.T, c *clustertest.Cluster) {
 			c.KillCoordinator(c.Leader())
 			c.Notice(0, 120*time.Second)
-		}},
+		}, nil},
 		{"with the notice", func(t *testing.T, c *clustertest.Cluster) {
 			leader := c.Leader()
 			c.Notice(0, 120*time.Second)
 			c.Until("the node knows", 10*time.Second, func() bool { return c.Status(0).GetStatus().GetNotice() != nil })
 			c.KillCoordinator(leader)
-		}},
+		}, nil},
 		{"in the middle", func(t *testing.T, c *clustertest.Cluster) {
 			c.Notice(0, 120*time.Second)
 			half(t, c, 0)
 			c.KillCoordinator(c.Leader())
-		}},
+		}, nil},
 		{"before the goodbye", func(t *testing.T, c *clustertest.Cluster) {
 			c.Notice(0, 120*time.Second)
 			c.Until("all blocks are moved", 2*time.Minute, func() bool { n, _ := c.Moved(0); return n >= fillBlocks-1 })
 			c.KillCoordinator(c.Leader())
-		}},
+		}, nil},
 		{"after the goodbye", func(t *testing.T, c *clustertest.Cluster) {
 			c.Notice(0, 120*time.Second)
 			c.WaitDrained(0)
 			c.KillCoordinator(c.Leader())
-		}},
+		}, nil},
 		{"and comes back, each in turn", func(t *testing.T, c *clustertest.Cluster) {
 			c.Notice(0, 120*time.Second)
 			for range 3 {
@@ -64,7 +105,7 @@ func TestLeaderIsKilled(t *testing.T) {
 				c.RestartCoordinator(leader)
 				c.Sleep(3 * time.Second)
 			}
-		}},
+		}, nil},
 		{"and stops as it should, each in turn", func(t *testing.T, c *clustertest.Cluster) {
 			c.Notice(0, 120*time.Second)
 			for range 3 {
@@ -74,7 +115,7 @@ func TestLeaderIsKilled(t *testing.T) {
 				c.RestartCoordinator(leader)
 				c.Sleep(3 * time.Second)
 			}
-		}},
+		}, nil},
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {
@@ -85,10 +126,77 @@ func TestLeaderIsKilled(t *testing.T) {
 				if n := c.Show(0); n.State == "DECOMMISSIONING" && n.Deadline.AsTime().Sub(deadline).Abs() > time.Second {
 					t.Errorf("got deadline %s, want %s", n.Deadline.AsTime(), deadline)
 				}
-				survives(t, c, blocks)
+				survives(t, c, blocks, s.began...)
 			})
 		})
 	}
+}
+
+// onTheirMachines is a cluster of three coordinators, each on the machine of a node.
+var onTheirMachines = clustertest.Config{Coordinators: 3, BytesPerSecond: slow, Coordinator: func(cfg *coordinator.Config) {
+	for i := range 3 {
+		if cfg.Name == clustertest.CoordinatorName(i) {
+			cfg.Node = fmt.Sprintf("host-%c", 'a'+i)
+		}
+	}
+}}
+
+// leaving are the coordinators that the leader shows as such.
+func leaving(c *clustertest.Cluster) (names []string) {
+	for _, m := range c.CoordinatorStatus(c.Leader()).GetMembers() {
+		if m.Leaving {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// A leader whose machine is under notice hands the lead over before the machine goes, and nobody whose machine goes takes it
+// while there is another. When the notice is withdrawn nothing is left of it.
+func TestLeaderWhoseMachineGoes(t *testing.T) {
+	bubble(t, onTheirMachines, func(t *testing.T, c *clustertest.Cluster) {
+		first := c.Leader()
+		c.Notice(first, 120*time.Second)
+		if took := c.Until("another one leads", 10*time.Second, func() bool { return c.Leader() != first }); took > 5*time.Second {
+			t.Errorf("the lead was handed over %s after the notice", took)
+		}
+		second := c.Leader()
+		if got, want := leaving(c), []string{clustertest.CoordinatorName(first)}; !slices.Equal(got, want) {
+			t.Errorf("got %v shown as leaving, want %v", got, want)
+		}
+		c.Decommission(second, time.Hour, "disks are to be changed")
+		c.Until("the last one leads", 10*time.Second, func() bool { l := c.Leader(); return l != first && l != second })
+		third := c.Leader()
+		c.KillCoordinator(third)
+		c.Leader(third) // one of those that leave: there is nobody better
+		c.RestartCoordinator(third)
+		c.Until("the one that stays leads", 20*time.Second, func() bool { return c.Leader() == third })
+		c.Decommission(third, time.Hour, "")
+		c.Sleep(15 * time.Second)
+		if now := c.Leader(); now != third {
+			t.Errorf("got %d as the leader when everybody leaves, want %d still", now, third)
+		}
+	})
+}
+
+// A notice that is withdrawn leaves nothing behind: the coordinator may lead again.
+func TestLeaderWhoseMachineStaysAfterAll(t *testing.T) {
+	bubble(t, onTheirMachines, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		fill(c, 1)
+		fill(c, 2)
+		first := c.Leader()
+		c.Notice(first, 120*time.Second)
+		c.Until("another one leads", 10*time.Second, func() bool { return c.Leader() != first })
+		c.Withdraw(first)
+		c.WaitState(first, "ACTIVE")
+		c.Until("nobody leaves", time.Minute, func() bool { return len(leaving(c)) == 0 })
+		c.HandOver(first)
+		c.Sleep(10 * time.Second)
+		if now := c.Leader(); now != first {
+			t.Errorf("got %d as the leader, want %d, to which it was handed", now, first)
+		}
+	})
 }
 
 // An order outlives the one who gave it, with its remaining time.
@@ -184,6 +292,22 @@ func TestEventsOverFailovers(t *testing.T) {
 			c.KillCoordinator(leader)
 			c.Leader(leader)
 			c.RestartCoordinator(leader)
+		}
+	})
+}
+
+// A coordinator that missed the goodbye of a node, and leads a moment later, gets the manifest from one that has it.
+func TestNextLeaderHasTheManifest(t *testing.T) {
+	bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		next := (c.Leader() + 1) % 3
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Sleep(5 * time.Second)
+		c.ForgetManifests(next)
+		c.HandOver(next)
+		if summary, entries := c.Manifest(0); summary.GetMoved().GetBlocks() != int64(len(blocks)) || len(entries) != len(blocks) {
+			t.Errorf("got a manifest of %d moved and %d entries, want %d", summary.GetMoved().GetBlocks(), len(entries), len(blocks))
 		}
 	})
 }

@@ -1,0 +1,41 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// Transfer has another coordinator lead, as an operator wishes.
+func (c *Cluster) Transfer(reason string) {
+	c.t.Helper()
+	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
+		_, err := o.TransferLeadership(ctx, &api.TransferLeadershipRequest{Reason: reason})
+		return err
+	})
+}
+
+// Audit is everything that operators asked for, in order.
+func (c *Cluster) Audit() (records []*api.AuditRecord) {
+	c.t.Helper()
+	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
+		records = nil
+		stream, err := o.ListAudit(ctx, &api.ListAuditRequest{})
+		if err != nil {
+			return err
+		}
+		for {
+			reply, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			records = append(records, reply.Records...)
+		}
+	})
+	return records
+}

@@ -1,0 +1,274 @@
+package clustertest_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/coordinator"
+)
+
+// What an operator may ask of a node, as the checker sees it: to have it leave within so many slots, to have it stay, to say
+// how it is. How it is: 0, it stays; or the slots within which it leaves.
+type (
+	asked struct {
+		node string
+		do   string // leave, stay, read
+		slot int    // leave
+	}
+	answered struct {
+		slot int // read
+	}
+)
+
+// slot is a step of the timeouts of this test. It is longer than the test: a deadline tells which order it is of.
+const slot = 10 * time.Minute
+
+// decisions is what the decision API promises: each call takes effect at one instant between its start and its answer.
+var decisions = porcupine.Model{
+	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+		of := map[string]int{}
+		for _, o := range history {
+			name := o.Input.(asked).node
+			if _, ok := of[name]; !ok {
+				of[name] = len(parts)
+				parts = append(parts, nil)
+			}
+			parts[of[name]] = append(parts[of[name]], o)
+		}
+		return parts
+	},
+	Init: func() any { return 0 },
+	Step: func(state, input, output any) (bool, any) {
+		switch in := input.(asked); in.do {
+		case "leave":
+			return true, in.slot
+		case "stay":
+			return true, 0
+		default:
+			return output.(answered).slot == state.(int), state
+		}
+	},
+	DescribeOperation: func(input, output any) string { return fmt.Sprint(input, output) },
+}
+
+// diary is a history of calls, in the order of a clock that everybody shares.
+type diary struct {
+	clock atomic.Int64
+	mu    sync.Mutex // guards what follows
+	calls []porcupine.Operation
+	mute  int // changes without an answer: they may have been made, at any later time
+}
+
+func (d *diary) enter(client int, in asked, call func() (answered, error)) (err error) {
+	began := d.clock.Add(1)
+	out, err := call()
+	ended := d.clock.Add(1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		_, follows := api.LeaderOf(err)
+		if in.do == "read" || follows && strings.Contains(err.Error(), "does not lead") || strings.Contains(err.Error(), "connection refused") {
+			return err // it changed nothing
+		}
+		d.mute++
+		ended = math.MaxInt64
+	}
+	d.calls = append(d.calls, porcupine.Operation{ClientId: client, Input: in, Call: began, Output: out, Return: ended})
+	return err
+}
+
+// history is what the checker is given. An order that was not answered, if it was made at all, was made before somebody
+// saw it; nobody can tell one that nobody saw from one that was never made. That leaves few calls without an end, each of
+// which doubles what there is to search.
+func (d *diary) history() (calls []porcupine.Operation) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	seen := map[asked]int64{}
+	for _, o := range d.calls {
+		if in := o.Input.(asked); in.do == "read" {
+			order := asked{in.node, "leave", o.Output.(answered).slot}
+			if at, ok := seen[order]; !ok || o.Return < at {
+				seen[order] = o.Return
+			}
+		}
+	}
+	for _, o := range d.calls {
+		if in := o.Input.(asked); in.do == "leave" && o.Return == math.MaxInt64 {
+			at, ok := seen[in]
+			if !ok {
+				continue
+			}
+			o.Return = at
+		}
+		calls = append(calls, o)
+	}
+	return calls
+}
+
+// Operators decide and look while leaders are killed, cut off and replaced: what they see is what one coordinator that
+// never fails would have shown them, at whichever coordinator they ask.
+func TestDecisionsAreLinearizable(t *testing.T) {
+	quiet := clustertest.Config{Agents: 2, Coordinators: 3, Coordinator: func(cfg *coordinator.Config) { cfg.Lease = time.Hour }}
+	t.Parallel()
+	var d diary
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, quiet)
+		for i := range quiet.Agents {
+			c.Kill(i) // what agents say of themselves is another story
+		}
+		began := time.Now()
+		var orders atomic.Int64
+		ctx, stop := context.WithCancel(t.Context())
+		var clients sync.WaitGroup
+		for client := range 4 {
+			clients.Go(func() {
+				random := rand.New(rand.NewPCG(1, uint64(client)))
+				desks := make([]api.OperatorClient, c.Coordinators())
+				for i := range desks {
+					desks[i] = c.Operator(i)
+				}
+				leader := 0 // as far as this client knows
+				for ctx.Err() == nil {
+					in := asked{node: c.Name(random.IntN(quiet.Agents)), do: []string{"leave", "leave", "leave", "stay", "read", "read", "read", "read"}[random.IntN(8)]}
+					at := leader
+					if in.do == "read" {
+						at = random.IntN(len(desks)) // also of those that led before
+					}
+					in.slot = 0
+					if in.do == "leave" {
+						in.slot = int(orders.Add(1))
+					}
+					err := d.enter(client, in, func() (answered, error) { return ask(ctx, desks[at], in, began) })
+					if hint, follows := api.LeaderOf(err); follows && hint.GetLeader() != "" {
+						leader = numberOf(c, hint.GetLeader())
+					} else if err != nil {
+						leader = random.IntN(len(desks))
+					}
+					pause := time.Duration(5+random.IntN(60)) * time.Millisecond
+					if err != nil && in.do == "stay" {
+						pause = time.Second
+					}
+					select {
+					case <-ctx.Done():
+					case <-time.After(pause):
+					}
+				}
+			})
+		}
+		for range 3 {
+			c.Sleep(time.Second)
+			old := c.Leader()
+			c.CutCoordinator(old, false)
+			c.Sleep(2 * time.Second)
+			c.Heal()
+			c.Sleep(time.Second)
+			killed := c.Leader()
+			c.KillCoordinator(killed)
+			c.Sleep(2 * time.Second)
+			c.RestartCoordinator(killed)
+			c.Sleep(time.Second)
+			c.StopCoordinator(c.Leader())
+			for i := range c.Coordinators() {
+				if c.CoordinatorStatus(i) == nil {
+					c.RestartCoordinator(i)
+				}
+			}
+		}
+		c.Sleep(time.Second)
+		stop()
+		clients.Wait()
+		if time.Since(began) > slot {
+			t.Fatalf("the test took %s, longer than a slot", time.Since(began))
+		}
+		t.Logf("%d calls were answered, %d changes not", len(d.calls)-d.mute, d.mute)
+		if len(d.calls) < 200 {
+			t.Errorf("got %d calls, want hundreds", len(d.calls))
+		}
+	})
+	linearizable(t, d.history()) // on the machine's own clock: it has a limit
+}
+
+func linearizable(t *testing.T, calls []porcupine.Operation) {
+	t.Helper()
+	switch result, info := porcupine.CheckOperationsVerbose(decisions, calls, time.Minute); result {
+	case porcupine.Illegal:
+		picture := t.ArtifactDir() + "/history.html"
+		if err := porcupine.VisualizePath(decisions, info, picture); err != nil {
+			t.Error(err)
+		}
+		t.Errorf("what the operators saw fits no order of their calls: %s", picture)
+	case porcupine.Unknown:
+		t.Error("the checker did not come to an end")
+	}
+}
+
+// ask makes one call of one coordinator.
+func ask(ctx context.Context, desk api.OperatorClient, in asked, began time.Time) (answered, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	switch in.do {
+	case "leave":
+		_, err := desk.Decommission(ctx, &api.DecommissionRequest{Nodes: []string{in.node}, Timeout: durationpb.New(time.Duration(in.slot) * slot)})
+		return answered{}, err
+	case "stay":
+		_, err := desk.Recommission(ctx, &api.RecommissionRequest{Nodes: []string{in.node}})
+		return answered{}, err
+	}
+	n, err := desk.GetNode(ctx, &api.GetNodeRequest{Node: in.node})
+	if err != nil || n.State == "ACTIVE" {
+		return answered{}, err
+	}
+	return answered{int(n.Deadline.AsTime().Sub(began) / slot)}, nil
+}
+
+func numberOf(c *clustertest.Cluster, name string) int {
+	for i := range c.Coordinators() {
+		if clustertest.CoordinatorName(i) == name {
+			return i
+		}
+	}
+	return 0
+}
+
+// The checker finds what it is there to find: a read of what was so before, once a change has been answered.
+func TestCheckerFindsStaleReads(t *testing.T) {
+	call := func(at int64, do string, slot int) porcupine.Operation {
+		o := porcupine.Operation{Input: asked{"host-a", do, slot}, Output: answered{}, Call: 2 * at, Return: 2*at + 1}
+		if do == "read" {
+			o.Input, o.Output = asked{"host-a", do, 0}, answered{slot}
+		}
+		return o
+	}
+	for _, s := range []struct {
+		name  string
+		slots string // of the reads that follow: an order of 1 is answered, then one of 2 is not, then they are made
+		want  porcupine.CheckResult
+	}{
+		{"the order that was answered", "1 1", porcupine.Ok},
+		{"then the one that was not", "1 2", porcupine.Ok},
+		{"from before", "0", porcupine.Illegal},
+		{"and back", "2 1", porcupine.Illegal},
+	} {
+		history := []porcupine.Operation{call(1, "leave", 1), call(2, "leave", 2)}
+		history[1].Return = math.MaxInt64
+		for i, field := range strings.Fields(s.slots) {
+			history = append(history, call(int64(3+i), "read", int(field[0]-'0')))
+		}
+		if got := porcupine.CheckOperationsTimeout(decisions, history, time.Second); got != s.want {
+			t.Errorf("%s: got %s, want %s", s.name, got, s.want)
+		}
+	}
+}
