@@ -33,10 +33,10 @@ lint: ## gofmt, vet, staticcheck, go fix
 generate: ## api/*.pb.go from api/*.proto; a test fails when they differ
 	cd tools && go run ./protogen ../api ../api
 
-e2e: ## the stories of e2e alone, told as they go: real processes, real signals, kill -9; part of test
-	go test -count=1 -v ./e2e
+e2e: ## the stories alone, told as they go: real processes and kill -9; as root also cut networks and booted hosts
+	LIFEBOAT_HOSTS=1 go test -count=1 -timeout 20m -p 1 -v ./e2e ./e2e/hosts
 
-interop: ## the notices against doubles that others wrote: AWS's metadata mock, python3-dbusmock's logind
+interop: ## against what others wrote: AWS's metadata mock, python3-dbusmock's logind, versitygw's S3
 	LIFEBOAT_INTEROP=1 go test -count=1 -v ./interop
 
 bench: ## tables for people, and bench/latest.json

@@ -60,7 +60,7 @@ func newFleet(t *testing.T, extra ...string) *fleet {
 	f := &fleet{t: t, dir: t.TempDir(), socks: socks, grpc: freeAddress(t), http: freeAddress(t)}
 	f.tls = filepath.Join(f.dir, "tls")
 	run(t, nil, nil, binary, "tls", "init", "--dir", f.tls).exits(0)
-	run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--coordinator", "c1").exits(0)
+	run(t, nil, nil, binary, "tls", "issue", "--dir", f.tls, "--coordinator", "c1", "--ip", "127.0.0.1").exits(0)
 	file := f.write("coordinator.yaml", instead([]string{
 		"name: c1",
 		fmt.Sprintf("listen: {grpc: %q, http: %q}", f.grpc, f.http),

@@ -58,7 +58,7 @@ func TestSilentNodeIsLostAndReturns(t *testing.T) {
 			types = append(types, e.Type)
 		}
 	}
-	if want := []string{"NodeRegistered", "NodeLost", "NodeReturned"}; !slices.Equal(types, want) {
+	if want := []string{"NodeRegistered", "NodeSuspect", "NodeLost", "NodeReturned"}; !slices.Equal(types, want) {
 		t.Errorf("events of host-a: got %v, want %v", types, want)
 	}
 }

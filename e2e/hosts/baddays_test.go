@@ -1,0 +1,100 @@
+package hosts_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The package is installed and nothing is configured: the unit says what it waits for, and nothing is tried.
+func TestNothingConfigured(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 0)
+	h := f.rack("bare")
+	h.boot()
+	h.install("lifeboat.deb")
+	for _, unit := range []string{"agent", "coordinator", "sidecar"} {
+		s := h.try("systemctl", "status", "--no-pager", "lifeboat-"+unit+".service")
+		if want := "ConditionPathExists=/etc/lifeboat/" + unit + ".yaml was not met"; !strings.Contains(s.stdout, want) {
+			t.Errorf("systemctl status: got %s%s, want it to tell %q", s.stdout, s.stderr, want)
+		}
+	}
+	if got := h.property("NRestarts"); got != "0" {
+		t.Errorf("the agent was restarted %s times, want 0", got)
+	}
+	if s := h.does("systemctl", "--failed", "--plain", "--no-legend"); strings.Contains(s, "lifeboat") {
+		t.Errorf("a unit failed:\n%s", s)
+	}
+}
+
+// A key that others may read is refused by name. The unit tries again in peace, so that nobody need do more than mend it.
+func TestKeyOfEverybody(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 0)
+	h := f.rack("open")
+	h.configure()
+	h.boot()
+	h.does("chmod", "644", "/etc/lifeboat/open.key")
+	h.install("lifeboat.deb")
+	f.until(15*time.Second, func() error { return h.journalTells("/etc/lifeboat/open.key") })
+	if s := f.verb("nodes", "-o", "json").exits(0).stdout; strings.Contains(s, "open") {
+		t.Errorf("the node is in the fleet, with a key that everybody may read: %s", s)
+	}
+	h.does("chmod", "600", "/etc/lifeboat/open.key")
+	f.until(15*time.Second, h.is("ACTIVE"))
+}
+
+// /etc is read-only, as on hosts whose system is an image, and /var is full when the agent starts.
+func TestReadOnlyEtcAndFullVar(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 1)
+	f.settled()
+	h := f.rack("sealed")
+	h.configure()
+	h.fill(4, 1<<20)
+	h.boot("--tmpfs=/var/lib/lifeboat:mode=0750,size=6m")
+	h.install("lifeboat.deb")
+	f.until(20*time.Second, h.is("ACTIVE"))
+	h.does("sh", "-ec", "mount --bind /etc /etc; mount -o remount,ro,bind /etc")
+	h.fillDisk()
+	before := h.property("MainPID")
+	h.does("systemctl", "restart", "lifeboat-agent")
+	f.until(20*time.Second, h.is("ACTIVE"))
+	f.until(20*time.Second, h.knows(1))
+	if now := h.property("MainPID"); now == before || now == "0" {
+		t.Errorf("the agent's PID is %s, and was %s", now, before)
+	}
+	f.verb("decommission", h.host, "--timeout", "60s", "--wait").exits(0)
+	h.cutPower()
+	h.readBack()
+}
+
+// Two machines were given one name and one certificate. The one that came last is the node, and stays it; the other is told
+// why it is none.
+func TestTwoHostsOfOneName(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 1)
+	f.settled()
+	first, second := f.rack("twin"), f.rack("double")
+	for _, h := range []*host{first, second} {
+		h.host = "twin"
+		h.write("etc/hostname", 0o644, h.host)
+		h.configure()
+		h.boot()
+		h.install("lifeboat.deb")
+		f.until(20*time.Second, func() error {
+			if got, want := h.seen().Incarnation, h.status().Incarnation; got != want || got == "" {
+				return fmt.Errorf("the node's incarnation is %q at the coordinator, want %q", got, want)
+			}
+			return nil
+		})
+	}
+	time.Sleep(lease)
+	if n := count(f.events(), "NodeReplaced", "twin"); n != 1 {
+		t.Errorf("two machines of one name took each other's place %d times, want 1", n)
+	}
+	if got := first.status().Coordinator.Trouble; got == "" {
+		t.Error("the machine whose name another has taken does not say that it is in trouble")
+	}
+}

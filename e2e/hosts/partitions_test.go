@@ -1,0 +1,190 @@
+package hosts_test
+
+import (
+	"testing"
+	"time"
+)
+
+// A drain of slowly's eight megabytes takes some eight seconds: it is under way while the network is cut.
+const slowly = "drain: {max_bytes_per_second: 1MiB}"
+
+// leave orders host-a away, and waits until that is under way.
+func (f *town) leave() (a *node, deadline time.Time) {
+	f.t.Helper()
+	a = f.nodes[0]
+	a.fill(16, 8<<20)
+	f.verb("decommission", a.host, "--timeout", "60s", "--reason", "the story's").exits(0)
+	deadline = time.Now().Add(time.Minute)
+	a.underWay(2)
+	return a, deadline
+}
+
+// left fails the story unless the node has left in time with all of its blocks, and nobody was lost on the way.
+func (f *town) left(a *node, deadline time.Time) {
+	f.t.Helper()
+	a.drained(time.Until(deadline))
+	f.until(15*time.Second, a.is("DECOMMISSIONED"))
+	f.sameInstant("the manifest of "+a.host, a.allMoved().Incident.Deadline, deadline)
+	a.readBack()
+	f.nobodyLost()
+	events := f.events()
+	if n := count(events, "NodeDecommissioned", a.host); n != 1 {
+		f.t.Errorf("%s: got %d ends of the decommission, want 1", a.host, n)
+	}
+}
+
+// The leader is cut from the other coordinators, though agents and operators see all of them; or from everybody. The
+// others lead on, and what it is asked alone it decides not: neither then nor when it is back.
+func TestLeaderCutOff(t *testing.T) {
+	for name, part := range map[string]func(f *town, leader *daemon) (heal func()){
+		"from the other coordinators": func(f *town, leader *daemon) func() {
+			return cut([]*machine{leader.on}, f.others(leader))
+		},
+		"from everybody": func(_ *town, leader *daemon) func() {
+			leader.on.unplug()
+			return leader.on.plug
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newTown(t, 3, slowly)
+			d := f.decide()
+			a, deadline := f.leave()
+			old := f.leader()
+			heal := part(f, old)
+
+			began := time.Now()
+			d.goesOn(10 * time.Second)
+			if s := old.on.run(f.env(old.on.ip+":7411"), "decommission", "host-b", "--timeout", "77m"); s.code != 1 {
+				t.Errorf("the leader that is cut off: got exit code %d, want 1: it may decide nothing\n%s%s", s.code, s.stdout, s.stderr)
+			}
+			now := f.leader()
+			if now == old {
+				t.Fatalf("%s is cut off and leads still", old.on.name)
+			}
+			time.Sleep(time.Until(began.Add(lease + 2*time.Second))) // longer than anybody who heard only the old one would live
+			heal()
+
+			f.left(a, deadline)
+			f.until(15*time.Second, func() error { return f.follows(old) })
+			if n := count(f.events(), "NodeDecommissioning", "host-b"); n != 0 {
+				t.Error("what the leader that was cut off was asked, and refused, was decided after all")
+			}
+			d.check()
+		})
+	}
+}
+
+// An agent that is cut from all coordinators hears of its end from its own machine: it leaves in time all the same, to the
+// peers that it last heard of, and the coordinators hear all of it afterwards.
+func TestAgentLeavesWithoutCoordinators(t *testing.T) {
+	f := newTown(t, 3, slowly)
+	f.settled()
+	a := f.nodes[0]
+	a.fill(6, 3<<20)
+	heal := cut([]*machine{a.on}, f.others(nil))
+	deadline := time.Now().Add(20 * time.Second)
+	a.verb("decommission", "--self", "--timeout", "20s", "--wait").exits(0)
+	if late := time.Since(deadline); late > 0 {
+		t.Errorf("the drain ended %s after its deadline", late)
+	}
+	heal()
+	f.left(a, deadline)
+}
+
+// Packets pass one way only between an agent and the coordinators. What either of them decided holds when both hear each
+// other again, with the deadline that it had.
+func TestOneWay(t *testing.T) {
+	for name, part := range map[string]func(agent *machine, coordinators []*machine) (heal func()){
+		"agent is not heard": func(agent *machine, coordinators []*machine) func() {
+			for _, c := range coordinators {
+				c.deafTo(agent)
+			}
+			return func() {
+				for _, c := range coordinators {
+					c.hears(agent)
+				}
+			}
+		},
+		"agent hears nothing": func(agent *machine, coordinators []*machine) func() {
+			agent.deafTo(coordinators...)
+			return func() { agent.hears(coordinators...) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newTown(t, 3)
+			f.settled()
+			a, b := f.nodes[0], f.nodes[1]
+			a.fill(16, 8<<20)
+			b.fill(16, 8<<20)
+			heal := part(a.on, f.others(nil))
+			healB := part(b.on, f.others(nil))
+			f.verb("decommission", a.host, "--timeout", "60s").exits(0) // told to who cannot hear it, or not answer
+			b.verb("decommission", "--self", "--timeout", "60s").exits(0)
+			deadline := time.Now().Add(time.Minute)
+			b.drained(10 * time.Second)
+			f.sameInstant(a.host, a.seen().Deadline, deadline)
+			heal()
+			healB()
+			f.left(b, deadline)
+			f.left(a, deadline)
+		})
+	}
+}
+
+// All agents are cut from all coordinators for less than a lease: nothing happens but that the drain goes on.
+func TestAgentsCutBriefly(t *testing.T) {
+	f := newTown(t, 4, slowly)
+	f.settled()
+	a, deadline := f.leave()
+	heal := cut(f.agents(), f.others(nil))
+	time.Sleep(lease / 2)
+	f.sameInstant(a.host, a.seen().Deadline, deadline)
+	heal()
+	f.left(a, deadline)
+}
+
+// All agents are cut from all coordinators for longer than a lease. It is the network that is lost, not the fleet: nobody
+// is declared lost, and one that hears of its end meanwhile leaves all the same.
+func TestAgentsCutForLong(t *testing.T) {
+	f := newTown(t, 4)
+	f.settled()
+	a := f.nodes[0]
+	a.fill(16, 8<<20)
+	heal := cut(f.agents(), f.others(nil))
+	began := time.Now()
+	time.Sleep(lease / 2)
+	deadline := time.Now().Add(time.Minute)
+	a.verb("decommission", "--self", "--timeout", "60s", "--wait").exits(0)
+	time.Sleep(time.Until(began.Add(2 * lease)))
+	f.nobodyLost()
+	heal()
+	f.left(a, deadline)
+	for _, n := range f.nodes[1:] {
+		f.until(15*time.Second, n.is("ACTIVE"))
+	}
+}
+
+// The leader's wire and an agent's come and go, eight times in twelve seconds, in the midst of a drain.
+func TestFlappingLinks(t *testing.T) {
+	f := newTown(t, 3, slowly)
+	d := f.decide()
+	a, deadline := f.leave()
+	flapping := []*machine{f.leader().on, a.on, f.nodes[1].on}
+	for i := range 8 {
+		for _, m := range flapping {
+			m.unplug()
+		}
+		time.Sleep(500 * time.Millisecond)
+		for _, m := range flapping {
+			m.plug()
+		}
+		time.Sleep(time.Second)
+		if i == 3 {
+			f.until(10*time.Second, a.is("DECOMMISSIONING"))
+			f.sameInstant(a.host, a.seen().Deadline, deadline)
+		}
+	}
+	f.leader()
+	f.left(a, deadline)
+	d.check()
+}

@@ -1,0 +1,234 @@
+package hosts_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The cloud says that the machine goes, and takes it at its word. Every block is elsewhere.
+func TestInterruption(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 2)
+	f.settled()
+	h := f.newHost("spot")
+	end := time.Now().Add(40 * time.Second).Truncate(time.Second)
+	h.cloud.Interrupt("terminate", end)
+	m := h.drained(time.Until(end) - 10*time.Second)
+	if m.Incident.Kind != "terminate" || m.Incident.Source != "ec2" {
+		t.Errorf("got an incident of kind %s from %s, want terminate from ec2", m.Incident.Kind, m.Incident.Source)
+	}
+	f.sameInstant("the manifest", m.Incident.Deadline, end)
+	f.until(10*time.Second, h.is("DECOMMISSIONED"))
+	h.cutPower()
+	h.allMoved()
+	h.readBack()
+	f.nobodyLost()
+}
+
+// Somebody switches the machine off. The inhibitor holds it until the blocks are at the peers.
+func TestPoweroff(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 2)
+	f.settled()
+	h := f.newHost("desk", slowly)
+	began := time.Now()
+	h.does("systemctl", "poweroff")
+	h.goesDown(90 * time.Second)
+	t.Logf("it was off %s after it was told to be", time.Since(began).Round(100*time.Millisecond))
+	f.until(10*time.Second, h.is("DECOMMISSIONED"))
+	if m := h.allMoved(); m.Incident.Kind != "shutdown" {
+		t.Errorf("got an incident of kind %s, want shutdown", m.Incident.Kind)
+	}
+	h.readBack()
+	f.nobodyLost()
+}
+
+// midDrain begins a drain of a host with an hour of time, and comes back in the midst of it.
+func (h *host) midDrain() (deadline time.Time) {
+	h.t.Helper()
+	h.f.verb("decommission", h.host, "--timeout", "1h", "--reason", "the story's").exits(0)
+	deadline = time.Now().Add(time.Hour)
+	h.underWay(2)
+	return deadline
+}
+
+// again waits until another process than that of PID before answers as the agent, and fails the story if it has forgotten
+// anything.
+func (h *host) again(before string, deadline time.Time, limit time.Duration) {
+	h.t.Helper()
+	h.f.until(limit, func() error {
+		if now := h.property("MainPID"); now == before || now == "0" {
+			return fmt.Errorf("the agent's PID is %s still", now)
+		}
+		if s := h.status(); s.Notice == nil || s.Drain == nil {
+			return fmt.Errorf("the agent does not drain: %+v", s)
+		}
+		return nil
+	})
+	h.f.sameInstant("after the restart", h.status().Notice.Deadline, deadline)
+}
+
+// The package is upgraded in the midst of a drain, which goes on.
+func TestUpgradeMidDrain(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 2)
+	f.settled()
+	h := f.newHost("old", slowly)
+	deadline := h.midDrain()
+	before := h.property("MainPID")
+	h.install("newer.deb")
+	h.again(before, deadline, 15*time.Second)
+	f.left(h.node, deadline)
+}
+
+// kill -9 takes the agent, and then it hangs until the watchdog takes it. The drain goes on.
+func TestAgentKilledMidDrain(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 2)
+	f.settled()
+	h := f.newHost("host", "drain: {max_bytes_per_second: 128KiB}")
+	deadline := h.midDrain()
+	before := h.property("MainPID")
+	h.signal("KILL")
+	h.again(before, deadline, 15*time.Second)
+
+	before = h.property("MainPID")
+	h.signal("STOP")
+	h.again(before, deadline, time.Minute) // 30 s of the watchdog, 10 s until SIGABRT gives way to SIGKILL
+	if result := h.does("journalctl", "--unit=lifeboat-agent", "--no-pager"); !strings.Contains(result, "Watchdog timeout") {
+		t.Errorf("the journal does not tell of a watchdog:\n%s", lastLines(result))
+	}
+	h.does("sed", "-i", "s/128KiB/0/", "/etc/lifeboat/agent.yaml")
+	h.does("systemctl", "reload", "lifeboat-agent")
+	f.left(h.node, deadline)
+}
+
+// signal sends one to the agent alone, not to what it started.
+func (h *host) signal(name string) {
+	h.t.Helper()
+	h.does("systemctl", "kill", "--kill-whom=main", "--signal="+name, "lifeboat-agent.service")
+}
+
+// The wire is pulled in the midst of a drain, for four seconds.
+func TestCutLinkMidDrain(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 2)
+	f.settled()
+	h := f.newHost("host", slowly)
+	deadline := h.midDrain()
+	h.on.unplug()
+	time.Sleep(4 * time.Second)
+	h.on.plug()
+	f.left(h.node, deadline)
+}
+
+// All coordinators are gone in the midst of a drain. It ends without them; they hear of it when they are back.
+func TestCoordinatorsLostMidDrain(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 2)
+	f.settled()
+	h := f.newHost("host", slowly)
+	deadline := h.midDrain()
+	for _, c := range f.coordinators {
+		c.kill()
+	}
+	h.drained(30 * time.Second)
+	for _, c := range f.coordinators {
+		c.start()
+	}
+	f.left(h.node, deadline)
+}
+
+// The leader of three coordinators is gone in the midst of a drain, and then the next leader.
+func TestLeadersLostMidDrain(t *testing.T) {
+	bootable(t)
+	f := newTown(t, 2)
+	f.settled()
+	h := f.newHost("host", slowly)
+	deadline := h.midDrain()
+	for range 2 {
+		leader := f.leader()
+		leader.kill()
+		if now := f.leader(); now == leader {
+			t.Errorf("%s is dead and leads", leader.on.name)
+		}
+		f.sameInstant("after the failover", h.seen().Deadline, deadline)
+		leader.start()
+	}
+	f.left(h.node, deadline)
+}
+
+// The leaving host's /var is full to the last byte, and so is one peer's in the midst of the drain: what has no room there
+// goes to the other.
+func TestFullDisks(t *testing.T) {
+	bootable(t)
+	const small = "--tmpfs=/var/lib/lifeboat:mode=0750,size=6m"
+	f := newTown(t, 1)
+	f.settled()
+	tiny := f.rack("tiny")
+	tiny.configure("receive: {reserve_bytes: 1MiB}", "disks: {every: 1s}")
+	tiny.boot(small)
+	tiny.install("lifeboat.deb")
+	h := f.rack("full")
+	h.configure(slowly)
+	h.fill(16, 8<<20)
+	h.boot(small)
+	h.install("lifeboat.deb")
+	f.until(20*time.Second, h.knows(2))
+	h.fillDisk()
+	h.midDrain()
+	tiny.fillDisk()
+	// The account of which block went where has no room on the leaving host: its sums are told, and the peers say the rest.
+	if m := h.drained(time.Minute); m.Blocks.Moved != int64(len(h.blocks)) || m.Blocks.Lost != 0 {
+		t.Errorf("got %+v, want %d moved and none lost", m.Blocks, len(h.blocks))
+	}
+	f.until(15*time.Second, h.is("DECOMMISSIONED"))
+	h.cutPower()
+	h.readBack()
+	f.nobodyLost()
+	if s := tiny.seen(); s.State != "ACTIVE" {
+		t.Errorf("the peer whose disk is full is %s, want ACTIVE", s.State)
+	}
+}
+
+// fillDisk leaves no byte free where the agent keeps what it knows.
+func (h *host) fillDisk() {
+	h.t.Helper()
+	if s := h.try("dd", "if=/dev/zero", "of=/var/lib/lifeboat/junk", "bs=4k"); !strings.Contains(s.stderr, "No space left") {
+		h.t.Fatalf("the disk of %s is not full: %s", h.host, s.stderr)
+	}
+}
+
+// The coordinator is a host with the package too. Its power is cut in the midst of a drain: what it decided is there when
+// it is back.
+func TestCoordinatorsHostLosesPower(t *testing.T) {
+	bootable(t)
+	f := newField(t)
+	c := f.rack("c1")
+	f.coordinators = []*daemon{c.daemon}
+	f.operator.run(nil, "tls", "issue", "--dir", f.tls, "--coordinator", "c1").exits(0)
+	c.certify("c1")
+	c.write("etc/lifeboat/coordinator.yaml", 0o644, "tls: {ca: ca.pem, cert: c1.pem, key: c1.key}",
+		fmt.Sprintf("heartbeat: %s", pace), fmt.Sprintf("lease: %s", lease))
+	c.boot()
+	c.install("lifeboat.deb")
+	c.does("chown", "lifeboat:", "/etc/lifeboat/c1.key")
+	c.does("systemctl", "restart", "lifeboat-coordinator")
+	for _, name := range []string{"host-a", "host-b", "host-c"} {
+		f.agent(name, slowly)
+	}
+	f.settled()
+	a, deadline := f.leave()
+	c.cutPower()
+	time.Sleep(time.Second)
+	c.boot()
+	f.until(20*time.Second, func() error {
+		if s := f.verb("nodes"); s.code != 0 {
+			return fmt.Errorf("%s", s.stderr)
+		}
+		return nil
+	})
+	f.left(a, deadline)
+}

@@ -1,0 +1,241 @@
+package hosts_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/dev/corpus"
+)
+
+// A town's pace: a leader is given up after election, a node after lease. Both are below their defaults, so that a story
+// that outlasts them is short; lease is long beside what two busy processors hold a heartbeat up.
+const (
+	pace  = 200 * time.Millisecond
+	lease = 6 * time.Second
+)
+
+// town is three coordinators, agents, and a machine that an operator sits at.
+type town struct {
+	t            *testing.T
+	w            *network
+	dir, tls     string
+	coordinators []*daemon
+	nodes        []*node
+	operator     *machine
+}
+
+// node is a machine with an agent, and what it was given to carry.
+type node struct {
+	*daemon
+	f      *town
+	host   string
+	dir    string
+	socket string
+	blocks map[string]string // SHA-256 by id
+}
+
+// newField is where a town may be: a network, an authority, and the operator's machine.
+func newField(t *testing.T) *town {
+	t.Helper()
+	story(t)
+	lifeboat(t)
+	w := newNetwork(t)
+	f := &town{t: t, w: w, dir: t.TempDir(), operator: w.machine("op")}
+	f.tls = filepath.Join(f.dir, "tls")
+	f.operator.run(nil, "tls", "init", "--dir", f.tls).exits(0)
+	return f
+}
+
+// newTown starts the coordinators and as many agents: host-a, host-b, ...
+func newTown(t *testing.T, agents int, extra ...string) *town {
+	t.Helper()
+	f := newField(t)
+	var peers []string
+	for i := range 3 {
+		name := fmt.Sprintf("c%d", i+1)
+		f.operator.run(nil, "tls", "issue", "--dir", f.tls, "--coordinator", name).exits(0)
+		m := f.w.machine(name)
+		peers = append(peers, fmt.Sprintf("{name: %s, address: %q}", name, m.ip+":7411"))
+		f.coordinators = append(f.coordinators, f.daemon(m, "coordinator"))
+	}
+	for _, c := range f.coordinators {
+		f.write(c.on.name+".yaml",
+			"name: "+c.on.name,
+			fmt.Sprintf("listen: {grpc: %q, http: %q}", c.on.ip+":7411", c.on.ip+":7410"),
+			"data_dir: "+filepath.Join(f.dir, c.on.name),
+			fmt.Sprintf("tls: {ca: tls/ca.pem, cert: tls/%[1]s.pem, key: tls/%[1]s.key}", c.on.name),
+			"peers: ["+strings.Join(peers, ", ")+"]",
+			fmt.Sprintf("heartbeat: %s\nlease: %s", pace, lease))
+		c.start()
+	}
+	for i := range agents {
+		f.agent(fmt.Sprintf("host-%c", 'a'+i), extra...)
+	}
+	return f
+}
+
+func (f *town) daemon(m *machine, kind string) *daemon {
+	d := &daemon{t: f.t, on: m, log: filepath.Join(f.dir, m.name+".log"), args: []string{kind, "--config", filepath.Join(f.dir, m.name+".yaml")}}
+	f.t.Cleanup(d.end)
+	return d
+}
+
+func (f *town) write(name string, lines ...string) {
+	f.t.Helper()
+	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// addresses of all coordinators.
+func (f *town) addresses() (all []string) {
+	for _, c := range f.coordinators {
+		all = append(all, c.on.ip+":7411")
+	}
+	return all
+}
+
+func (f *town) agent(host string, extra ...string) *node {
+	f.t.Helper()
+	f.operator.run(nil, "tls", "issue", "--dir", f.tls, "--node", host).exits(0)
+	d := f.daemon(f.w.machine(host), "agent")
+	// The socket is not in the story's directory, which bears the story's name: its path may have 107 bytes.
+	n := &node{f: f, host: host, dir: filepath.Join(f.dir, host), daemon: d, socket: filepath.Join(inside, d.on.ns+".sock"), blocks: map[string]string{}}
+	f.write(host+".yaml", append([]string{
+		fmt.Sprintf("node: {name: %s, zone: zone-%s, pool: pool-%s}", host, host, host),
+		fmt.Sprintf("coordinators: [%s]", strings.Join(f.addresses(), ", ")),
+		fmt.Sprintf("listen: {peer: %q, socket: %s}", n.on.ip+":7412", n.socket),
+		"data_dir: " + filepath.Join(n.dir, "data"),
+		fmt.Sprintf("tls: {ca: tls/ca.pem, cert: tls/%[1]s.pem, key: tls/%[1]s.key}", host),
+		"cloud: {provider: none}",
+		"receive: {reserve_bytes: 16MiB}",
+		fmt.Sprintf("stores: [{name: cache, kind: cache, layout: files, paths: [%s]}]", filepath.Join(n.dir, "cache")),
+	}, extra...)...)
+	f.nodes = append(f.nodes, n)
+	n.start()
+	return n
+}
+
+// fill makes files in the node's cache, below a directory of its name: ids are the fleet's.
+func (n *node) fill(files int, bytes int64) {
+	n.f.t.Helper()
+	c, err := corpus.Files(filepath.Join(n.dir, "cache", n.host), files, bytes, uint64(n.host[len(n.host)-1]))
+	if err != nil {
+		n.f.t.Fatal(err)
+	}
+	for _, m := range c.Files {
+		n.blocks["cache/-/"+n.host+"/"+m.Name] = hex.EncodeToString(m.SHA256[:])
+	}
+}
+
+// settled waits until all nodes are ACTIVE, and know each other.
+func (f *town) settled() {
+	f.t.Helper()
+	for _, n := range f.nodes {
+		f.until(20*time.Second, n.is("ACTIVE"))
+		f.until(20*time.Second, n.knows(len(f.nodes)-1))
+	}
+}
+
+// knows is nil once the agent knows so many peers.
+func (n *node) knows(peers int) func() error {
+	return func() error {
+		if got := len(n.status().Peers); got != peers {
+			return fmt.Errorf("%s knows %d peers, want %d", n.host, got, peers)
+		}
+		return nil
+	}
+}
+
+// until waits as the func of that name does, but not for what daemons that ended will not bring about.
+func (f *town) until(limit time.Duration, want func() error) {
+	f.t.Helper()
+	until(f.t, limit, func() error {
+		for _, c := range f.coordinators {
+			if c.fell() {
+				f.t.Fatalf("%s ended by itself", c.on.name)
+			}
+		}
+		for _, n := range f.nodes {
+			if n.fell() {
+				f.t.Fatalf("%s ended by itself", n.host)
+			}
+		}
+		return want()
+	})
+}
+
+// verb runs lifeboat as the operator would, with the addresses of all coordinators.
+func (f *town) verb(args ...string) said {
+	f.t.Helper()
+	return f.operator.run(f.env(f.addresses()...), args...)
+}
+
+func (f *town) env(coordinators ...string) []string {
+	return []string{"LIFEBOAT_COORDINATOR=" + strings.Join(coordinators, ","), "LIFEBOAT_TLS_DIR=" + f.tls, "LIFEBOAT_SOCKET=" + filepath.Join(inside, "none")}
+}
+
+// verb runs lifeboat as root would on the node.
+func (n *node) verb(args ...string) said {
+	n.f.t.Helper()
+	return n.on.run([]string{"LIFEBOAT_SOCKET=" + n.socket}, args...)
+}
+
+// leader waits until one leads, and most others follow it.
+func (f *town) leader() *daemon {
+	f.t.Helper()
+	var leads *daemon
+	f.until(15*time.Second, func() error {
+		said := f.verb("raft", "members", "-o", "json")
+		if said.code != 0 {
+			return fmt.Errorf("%s", said.stderr)
+		}
+		for _, m := range decode[[]memberView](said) {
+			for _, c := range f.coordinators {
+				if m.Leader && c.on.name == m.Name {
+					leads = c
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("nobody leads: %s", said.stdout)
+	})
+	return leads
+}
+
+// follows is nil once the leader hears that coordinator, and it leads no more.
+func (f *town) follows(c *daemon) error {
+	s := f.verb("raft", "members", "-o", "json")
+	if s.code != 0 {
+		return fmt.Errorf("%s", s.stderr)
+	}
+	for _, m := range decode[[]memberView](s) {
+		if m.Name == c.on.name && !m.Leader && m.Reached {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s does not follow: %s", c.on.name, s.stdout)
+}
+
+// others are the machines of the coordinators without these.
+func (f *town) others(not *daemon) (all []*machine) {
+	for _, c := range f.coordinators {
+		if c != not {
+			all = append(all, c.on)
+		}
+	}
+	return all
+}
+
+// agents are the machines of all nodes.
+func (f *town) agents() (all []*machine) {
+	for _, n := range f.nodes {
+		all = append(all, n.on)
+	}
+	return all
+}
