@@ -152,14 +152,18 @@ stores:
 }
 
 func (f *fleet) daemon(ctx context.Context, verb, name, conf string) (*daemon, error) {
-	file := filepath.Join(f.dir, name, "lifeboat.yaml") // in a directory of its own, for there may be a conf.d beside
-	if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
+	if err := f.settings(name, conf); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		return nil, err
+	return start(ctx, filepath.Join(f.dir, name+".log"), f.binary, verb, "--config", filepath.Join(f.dir, name, "lifeboat.yaml"))
+}
+
+// settings writes a file in a directory of its own, for there may be a conf.d beside.
+func (f *fleet) settings(name, conf string) error {
+	if err := os.Mkdir(filepath.Join(f.dir, name), 0o755); err != nil {
+		return err
 	}
-	return start(ctx, filepath.Join(f.dir, name+".log"), f.binary, verb, "--config", file)
+	return os.WriteFile(filepath.Join(f.dir, name, "lifeboat.yaml"), []byte(conf), 0o600)
 }
 
 // check reads a few blocks back from the sink: a receipt for something else would be worth nothing.

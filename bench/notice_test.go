@@ -23,7 +23,7 @@ import (
 
 func TestParseSuites(t *testing.T) {
 	o, err := parse(nil, io.Discard)
-	if want := []string{"transfer", "notices", "idle", "soak"}; err != nil || !slices.Equal(o.suites, want) {
+	if want := []string{"transfer", "notices", "idle", "soak", "failover", "subscribers", "agents"}; err != nil || !slices.Equal(o.suites, want) {
 		t.Errorf("got suites %v (%v), want %v", o.suites, err, want)
 	}
 	o, err = parse([]string{"-suite", "soak,idle"}, io.Discard)
@@ -102,7 +102,7 @@ func TestTableOfDelays(t *testing.T) {
 		{"gce, once 3 s of 503 are over", newSpread(slices.Repeat([]time.Duration{100 * time.Second}, 1000)), target},
 	}
 	var b bytes.Buffer
-	if err := printDelays(&b, delays); err != nil {
+	if err := printDelays(&b, "notice to durable DecommissionSelf", delays); err != nil {
 		t.Fatal(err)
 	}
 	checkWidth(t, b.String())
@@ -111,7 +111,7 @@ func TestTableOfDelays(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}
 	}
-	figures := delayFigures(delays, "go run ./bench")
+	figures := delayFigures("notices", delays, "go run ./bench")
 	if want := alone("notices", "ec2, asked each second, mean", "ms", 600.5, "go run ./bench"); len(figures) != 8 || figures[0] != want {
 		t.Errorf("got %+v, want eight figures, the first %+v", figures, want)
 	}

@@ -58,7 +58,7 @@ func measureNotices(ctx context.Context, b bench) ([]figure, error) {
 			n.name, len(took), time.Since(began).Seconds(), milliseconds(slow.heard), milliseconds(slow.durable-slow.heard), load())
 		delays = append(delays, delay{n.name, newSpread(durables(took)), n.target})
 	}
-	return delayFigures(delays, b.args), printDelays(b.stdout, delays)
+	return delayFigures("notices", delays, b.args), printDelays(b.stdout, "notice to durable DecommissionSelf", delays)
 }
 
 func durables(all []hearing) []time.Duration {

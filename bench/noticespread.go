@@ -47,7 +47,7 @@ type stat struct {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// delay is one line of the table of how long notices took.
+// delay is one line of a table of how long things took.
 type delay struct {
 	name string
 	spread
@@ -55,10 +55,10 @@ type delay struct {
 }
 
 // printDelays writes the table for people, at most 100 columns wide. What is over its target has an exclamation mark.
-func printDelays(w io.Writer, delays []delay) error {
+func printDelays(w io.Writer, title string, delays []delay) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nnotice to durable DecommissionSelf, ms\n%-30s %7s %8s %8s %8s %8s  %s\n",
-		"", "samples", "mean", "p50", "p99", "max", "target")
+	fmt.Fprintf(&b, "\n%s, ms\n%-30s %7s %8s %8s %8s %8s  %s\n",
+		title, "", "samples", "mean", "p50", "p99", "max", "target")
 	for _, d := range delays {
 		fmt.Fprintf(&b, "%-30s %7d", d.name, len(d.spread))
 		var targets []string
@@ -79,10 +79,10 @@ func printDelays(w io.Writer, delays []delay) error {
 	return err
 }
 
-func delayFigures(delays []delay, command string) (all []figure) {
+func delayFigures(suite string, delays []delay, command string) (all []figure) {
 	for _, d := range delays {
 		for _, m := range d.stats() {
-			all = append(all, alone("notices", d.name+", "+m.name, "ms", milliseconds(m.took), command))
+			all = append(all, alone(suite, d.name+", "+m.name, "ms", milliseconds(m.took), command))
 		}
 	}
 	return all

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/heartbeat"
+)
+
+// herd is many agents, as far as a coordinator sees them: real clients with certificates of their own.
+type herd struct {
+	of  *coordinators
+	all []*beater
+	wg  sync.WaitGroup
+
+	mu   sync.Mutex // guards acks
+	acks []time.Duration
+}
+
+// beater is one of them.
+type beater struct {
+	herd   *herd
+	client *heartbeat.Client
+
+	mu     sync.Mutex // guards what follows
+	notice *api.Notice
+	asked  time.Time // when it last said how it is
+}
+
+// newHerd makes agents, and starts none. Their certificates never see a disk: ten thousand files take longer than all that
+// is measured.
+func newHerd(c *coordinators, many int) (*herd, error) {
+	ca, err := tls.LoadX509KeyPair(filepath.Join(c.pki, "ca.pem"), filepath.Join(c.pki, "ca.key"))
+	if err != nil {
+		return nil, err
+	}
+	usual := c.desk.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})
+	h := &herd{of: c}
+	for i := range many {
+		name := fmt.Sprintf("node-%05d", i)
+		cert, err := issueNode(ca, name, int64(i)+1)
+		if err != nil {
+			return nil, err
+		}
+		own := usual.Clone()
+		own.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
+		a := &beater{herd: h}
+		a.client, err = heartbeat.New(heartbeat.Config{
+			Node: name, Incarnation: "inc-of-" + name, PeerAddress: fmt.Sprintf("10.%d.%d.%d:7412", i>>16, i>>8&255, i&255),
+			Zone: fmt.Sprintf("zone-%c", 'a'+i%3), Pool: fmt.Sprintf("pool-%d", i%7), Version: "bench",
+			Coordinators: c.addresses(), TLS: own, Status: a.status,
+		})
+		if err != nil {
+			return nil, err
+		}
+		h.all = append(h.all, a)
+	}
+	return h, nil
+}
+
+// issueNode is what `lifeboat tls issue --node` does, in memory.
+func issueNode(ca tls.Certificate, name string, serial int64) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{OrganizationalUnit: []string{"node"}, CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		URIs:        []*url.URL{{Scheme: "lifeboat", Host: "node", Path: "/" + name}},
+	}, ca.Leaf, key.Public(), ca.PrivateKey)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+// status is what a host with four data disks and two stores says of itself before every beat. It is also where the answer
+// to the beat before is looked at: from its status until its answer, as an agent sees it.
+func (a *beater) status() *api.Status {
+	s := proto.CloneOf(fourDisks)
+	_, answered, _ := a.client.Health()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.asked.IsZero() && answered.After(a.asked) {
+		a.herd.add(answered.Sub(a.asked))
+	}
+	a.asked = time.Now()
+	s.Notice = a.notice
+	return s
+}
+
+// leave puts a notice into what the agent says from now on.
+func (a *beater) leave(n *api.Notice) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.notice = n
+}
+
+func (h *herd) add(ack time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.acks = append(h.acks, ack)
+}
+
+// samples are the acks since the last call.
+func (h *herd) samples() []time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.acks
+	h.acks = nil
+	return all
+}
+
+var fourDisks = func() *api.Status {
+	s := &api.Status{RoomBytes: 3 << 40, HeldBlocks: 1234, HeldBytes: 77 << 30, Stores: []*api.StoreInfo{
+		{Name: "cache", Kind: "cache", Layout: "files", Land: "vault"}, {Name: "spark", Kind: "shuffle", Layout: "spark", Land: "place"},
+	}}
+	for i := range 4 {
+		s.Disks = append(s.Disks, &api.Disk{
+			Path: fmt.Sprintf("/mnt/d%d", i), Health: "HEALTHY", TotalBytes: 1 << 40, UsableBytes: 700 << 30, Since: durationpb.New(time.Hour),
+			Mount: fmt.Sprintf("/mnt/d%d", i), Device: fmt.Sprintf("nvme%dn1", i), Filesystem: "xfs", Kind: "ssd", FreeBytes: 710 << 30,
+			Inodes: proto.Int64(1 << 26), InodesFree: proto.Int64(1 << 25), Slots: proto.Int64(16 << 10), FreeSlots: proto.Int64(11 << 10),
+			FlushBytesPerSecond: proto.Int64(900 << 20), FetchBytesPerSecond: proto.Int64(1500 << 20),
+		})
+	}
+	return s
+}()
