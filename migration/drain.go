@@ -38,6 +38,8 @@ type DrainConfig struct {
 	Disks Disks
 	// Only carries what lies below these directories, and nothing else: a disk of a node that is well otherwise. Empty: all.
 	Only []string
+	// Once does not wait for the stores to become quiet: another drain of the same directory follows.
+	Once bool
 
 	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
@@ -49,7 +51,11 @@ type DrainConfig struct {
 	Connections int
 	// MaxBytesPerSecond caps the whole drain; 0: no cap.
 	MaxBytesPerSecond int64
-	Log               *slog.Logger
+	// Fallback takes what no peer takes. Nil: nothing does.
+	Fallback *Fallback
+	// Until is when sending will end, as far as is known now; it may move. Nil, or the zero time: when Run's context ends.
+	Until func() time.Time
+	Log   *slog.Logger
 }
 
 // Drain empties the node's stores into its peers. It is used once.
@@ -61,12 +67,15 @@ type Drain struct {
 	ledger *ledger
 	limit  *rate.Limiter
 	sent   atomic.Int64 // bytes of blocks written to peers, receipted or not
+	tookAt atomic.Int64 // when a peer last took something, Unix nanoseconds
+
+	fallback *fallback // nil: there is none
 
 	mu       sync.Mutex
 	phase    Phase
 	found    Count
 	peers    map[string]*peerState
-	lanes    map[*lane]bool
+	lanes    map[carrier]bool
 	handled  map[version]bool     // moved by an earlier run of this drain, or changed since the scan began
 	givenUp  map[BlockID]bool     // lost because of its own files
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
@@ -107,7 +116,7 @@ type PeerProgress struct {
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
-	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[*lane]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
+	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 		s.watch(cfg.Disks)
@@ -126,6 +135,9 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	}
 	d.ledger, d.plan = l, newPlan(cfg.Dir)
 	d.plan.where = d.where
+	if cfg.Fallback != nil {
+		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
+	}
 	l.summary.Moved = earlier
 	d.found = earlier
 	return d, nil
@@ -170,6 +182,7 @@ const receiptGrace = 2 * time.Second
 func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
+	d.peerTook()
 	var working sync.WaitGroup
 	d.look(time.Now())
 	working.Go(func() { d.oversee(work) })
@@ -227,6 +240,19 @@ func cmpReason(detail, why string) string {
 
 // lastWords is what most likely kept a block from leaving.
 func (d *Drain) lastWords(e entry) string {
+	words := d.peersWords(e)
+	if d.fallback == nil || strings.Contains(words, d.fallback.state.Node) {
+		return words
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if trouble := d.fallback.state.trouble; trouble != "" {
+		return strings.TrimPrefix(words+"; "+d.fallback.state.Node+": "+trouble, "; ")
+	}
+	return words
+}
+
+func (d *Drain) peersWords(e entry) string {
 	if e.why != "" {
 		return e.why
 	}
@@ -271,6 +297,9 @@ func (d *Drain) Progress() Progress {
 	p := Progress{Phase: d.phase, Found: d.found, Moved: sum.Moved, Lost: sum.Lost, Skipped: sum.Skipped, BytesPerSecond: d.rate}
 	for _, s := range d.peers {
 		p.Peers = append(p.Peers, PeerProgress{s.Node, s.moved, s.trouble})
+	}
+	if f := d.fallback; f != nil && (f.state.moved.Blocks > 0 || f.state.trouble != "") {
+		p.Peers = append(p.Peers, PeerProgress{f.state.Node, f.state.moved, f.state.trouble})
 	}
 	slices.SortFunc(p.Peers, func(a, b PeerProgress) int { return strings.Compare(a.Node, b.Node) })
 	return p

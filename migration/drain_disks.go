@@ -66,7 +66,7 @@ func (d *Drain) look(now time.Time) {
 	lanes := slices.Collect(maps.Keys(d.lanes))
 	d.mu.Unlock()
 	for _, l := range lanes {
-		dir, took, ok := l.work.on(now)
+		dir, took, ok := l.busy(now)
 		if !ok || took < suspect || took < overdue && barred[dir] == "" {
 			continue
 		}

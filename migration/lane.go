@@ -114,13 +114,25 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	return err
 }
 
-func (d *Drain) join(l *lane) {
+// carrier carries blocks from this node's disks to somewhere else.
+type carrier interface {
+	// busy returns the directory that it waits for now, and for how long.
+	busy(now time.Time) (dir string, took time.Duration, ok bool)
+	// giveUp leaves a carrier to the directory that it cannot read from.
+	giveUp(dir string)
+	// returnInflight gives back what nobody answered for.
+	returnInflight(ctx context.Context, err error)
+}
+
+func (l *lane) busy(now time.Time) (string, time.Duration, bool) { return l.work.on(now) }
+
+func (d *Drain) join(l carrier) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lanes[l] = true
 }
 
-func (d *Drain) leave(l *lane) {
+func (d *Drain) leave(l carrier) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.lanes, l)
@@ -255,7 +267,7 @@ func (l *lane) receive(frames *frameReader) error {
 				l.mu.Unlock()
 				l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error())
 			case verdictConflict:
-				l.d.carryOut(ruling{e, Lost, describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()})
+				l.d.carryOut(ruling{entry: e, outcome: Lost, why: describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()})
 			default:
 				e.attempts++
 				e.shun, e.shunned = l.peer.Node, time.Now().Add(2*backOff(e.attempts))

@@ -29,6 +29,15 @@ func (d *Drain) runLanes(ctx context.Context) {
 	defer stop()
 	var lanes sync.WaitGroup
 	defer lanes.Wait()
+	if d.fallback != nil {
+		for range d.fallback.Streams {
+			lanes.Go(func() {
+				if d.runFallback(ctx) {
+					stop()
+				}
+			})
+		}
+	}
 	tick := time.NewTicker(lookForPeers)
 	defer tick.Stop()
 	for {
@@ -146,6 +155,9 @@ func (d *Drain) failures(p *peerState) int {
 
 // moved books blocks whose receipts came from a peer.
 func (d *Drain) moved(p *peerState, blocks ...entry) {
+	if d.fallback == nil || p != d.fallback.state {
+		d.peerTook()
+	}
 	entries := make([]Entry, len(blocks))
 	var n Count
 	for i, e := range blocks {

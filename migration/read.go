@@ -14,7 +14,7 @@ import (
 )
 
 // Reader serves GET and HEAD /blocks/{id} with ranges: from this node's stores and vault, else through from the node that
-// has the block.
+// has the block, else from the fallback.
 //
 //	200, 206   the bytes, with a strong ETag
 //	300        the id is a map output's: a JSON list of its members
@@ -28,7 +28,9 @@ type Reader struct {
 	Vault  *Vault
 	Disks  Disks    // under them; nil: nobody asks
 	Fetch  *Fetcher // nil: only what is here
-	Log    *slog.Logger
+	// Fallback has what no peer took. Nil: nothing has.
+	Fallback *Fallback
+	Log      *slog.Logger
 }
 
 // content is an open member.
@@ -93,35 +95,42 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	switch members, several := errors.AsType[*membersError](err); {
 	case err == nil:
-		defer c.Close()
-		w.Header().Set("ETag", c.etag)
-		w.Header().Set("Content-Type", "application/octet-stream")
-		http.ServeContent(w, req, "", c.modified, c)
-		if c.fault != nil { // the body was cut short there, which the reader sees
-			rd.Log.Error("a block here cannot be read to its end", "block", id, "err", c.fault)
-		}
+		rd.serve(w, req, id, c)
 		return
 	case several:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusMultipleChoices)
-		_ = json.NewEncoder(w).Encode(map[string]any{"members": members.members})
+		members.serve(w)
 		return
 	case errors.Is(err, errCorrupt):
 		rd.Log.Error("a block here is corrupt and is not served", "block", id, "err", err)
 	case !errors.Is(err, fs.ErrNotExist):
 		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
 	}
-	if rd.Fetch == nil || req.Header.Get(hopHeader) != "" {
-		if errors.Is(err, fs.ErrNotExist) {
-			http.Error(w, string(id)+" is not here", http.StatusNotFound)
-		} else if silent(err) {
-			refuseRead(w, id, err)
-		} else {
-			http.Error(w, fmt.Sprintf("%s cannot be read here: %v", id, err), http.StatusInternalServerError)
-		}
-		return
+	switch asksAll := req.Header.Get(hopHeader) == ""; {
+	case asksAll && (rd.Fetch != nil || rd.Fallback != nil):
+		rd.serveThrough(w, req, id)
+	case errors.Is(err, fs.ErrNotExist):
+		http.Error(w, string(id)+" is not here", http.StatusNotFound)
+	case silent(err):
+		refuseRead(w, id, err)
+	default:
+		http.Error(w, fmt.Sprintf("%s cannot be read here: %v", id, err), http.StatusInternalServerError)
 	}
-	rd.serveThrough(w, req, id)
+}
+
+func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c *content) {
+	defer c.Close()
+	w.Header().Set("ETag", c.etag)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	http.ServeContent(w, req, "", c.modified, c)
+	if c.fault != nil { // the body was cut short there, which the reader sees
+		rd.Log.Error("a block cannot be read to its end", "block", id, "err", c.fault)
+	}
+}
+
+func (e *membersError) serve(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusMultipleChoices)
+	_ = json.NewEncoder(w).Encode(map[string]any{"members": e.members})
 }
 
 // verifyStart reads the first chunk, so that the commonest corruption is answered with a status and not with a cut.
@@ -136,10 +145,14 @@ func verifyStart(c *content) error {
 }
 
 func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID) {
+	if rd.Fetch == nil {
+		rd.serveFallback(w, req, id, ErrNeverKnown)
+		return
+	}
 	if req.URL.Query().Get("redirect") == "true" {
 		holders, err := rd.Fetch.Resolve(req.Context(), id)
 		if err != nil {
-			refuseRead(w, id, err)
+			rd.serveFallback(w, req, id, err)
 			return
 		}
 		w.Header().Set("Location", blockURL(holders[0], id))
@@ -149,7 +162,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 	}
 	resp, holder, err := rd.Fetch.Open(req.Context(), req.Method, id, req.Header)
 	if err != nil {
-		refuseRead(w, id, err)
+		rd.serveFallback(w, req, id, err)
 		return
 	}
 	defer resp.Body.Close()

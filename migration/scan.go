@@ -27,7 +27,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 		if err := d.plan.trouble(); err != nil && pass == 0 {
 			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
 		}
-		if ctx.Err() != nil || pass > 0 && found == 0 {
+		if ctx.Err() != nil || pass > 0 && (found == 0 || d.cfg.Once) {
 			return
 		}
 		d.setPhase(PhaseSending)

@@ -231,6 +231,9 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 		l.sum.chunk(sum)
 		left -= int64(n)
 		l.d.sent.Add(int64(n))
+		if e.attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
+			l.d.peerTook()
+		}
 		if !l.wanted(l.last) {
 			return errWithdrawn
 		}

@@ -78,12 +78,13 @@ type ruling struct {
 	entry
 	outcome Outcome // "": try again
 	why     string
+	later   bool // by the drain that follows this one
 }
 
 // judge looks again at the files of a block that could not be read as planned.
 func (d *Drain) judge(e entry, err error) ruling {
 	if silent(err) {
-		return ruling{e, "", err.Error()} // the plan keeps it until its disk answers
+		return ruling{entry: e, why: err.Error()} // the plan keeps it until its disk answers
 	}
 	e.misreads++
 	most := maxReadFailures
@@ -92,16 +93,18 @@ func (d *Drain) judge(e entry, err error) ruling {
 		now, found := d.find(e.Block)
 		switch {
 		case errors.Is(found, fs.ErrNotExist):
-			return ruling{e, Skipped, "deleted while the node was draining"}
+			return ruling{entry: e, outcome: Skipped, why: "deleted while the node was draining"}
+		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
+			return ruling{entry: e, later: true}
 		case found == nil:
 			e.Block = now // or what is left of it: engines remove a map output's checksums first
 			d.remember(now)
 		}
 	}
 	if e.misreads >= most || errors.Is(err, errCorrupt) {
-		return ruling{e, Lost, err.Error()}
+		return ruling{entry: e, outcome: Lost, why: err.Error()}
 	}
-	return ruling{e, "", err.Error()}
+	return ruling{entry: e, why: err.Error()}
 }
 
 // find looks up a planned block anew, where it was found.
@@ -113,13 +116,14 @@ func (d *Drain) find(b Block) (Block, error) {
 }
 
 func (d *Drain) carryOut(r ruling) {
-	switch r.outcome {
-	case "":
+	switch {
+	case r.later:
+	case r.outcome == "":
 		d.plan.giveBack(r.entry, backOff(r.misreads), r.why)
 		return
-	case Skipped:
+	case r.outcome == Skipped:
 		d.ledger.add(Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: Skipped, Reason: r.why})
-	case Lost:
+	case r.outcome == Lost:
 		d.cfg.Log.Error("block lost", "block", r.ID, "err", r.why)
 		d.giveUp(r.ID)
 		d.lose(r.entry, r.why)

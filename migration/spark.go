@@ -51,17 +51,19 @@ const subDirectories = 64
 // two hex digits below its blockmgr directory. The rule is DiskBlockManager.getFile's: the absolute value of Java's
 // String.hashCode, 0 for the one that has none.
 func SparkPlace(name string, dirs int) (dir int, sub string) {
-	var h int32
+	h := int(javaHash(name))
+	return h % dirs, fmt.Sprintf("%02x", h/dirs%subDirectories)
+}
+
+// javaHash is Spark's JavaUtils.nonNegativeHash.
+func javaHash(name string) (h int32) {
 	for _, u := range utf16.Encode([]rune(name)) { // Java hashes UTF-16 units
 		h = 31*h + int32(u)
 	}
 	if h < 0 {
 		h = -h
 	}
-	if h < 0 { // the one value without a positive twin
-		h = 0
-	}
-	return int(h) % dirs, fmt.Sprintf("%02x", int(h)/dirs%subDirectories)
+	return max(h, 0) // the one value without a positive twin
 }
 
 func anyFile(Member) bool { return true }

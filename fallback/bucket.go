@@ -1,0 +1,224 @@
+package fallback
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+)
+
+// Bucket is a bucket, or what begins with a prefix in one.
+type Bucket struct {
+	client *s3.Client
+	bucket string
+	prefix string
+	parts  chan []byte // buffers of finished uploads
+}
+
+const (
+	// partBytes is the most of a content that is in memory, unless it has more parts than a bucket takes of that size. The
+	// least that a part may have is 5 MiB, and most parts are 10,000:
+	// https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
+	partBytes = 5 << 20
+	mostParts = 10_000
+	// abortTimeout bounds the clean-up of an upload that came to nothing; what it leaves, a lifecycle rule removes.
+	abortTimeout = 2 * time.Second
+)
+
+// Put sends a content, in parts if it is large, and checks that the bucket has verified the checksum of each.
+func (b *Bucket) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	answered, stop := lingering(ctx)
+	defer stop()
+	u := &uploading{Bucket: b, ended: ctx.Err, key: b.prefix + name, fresh: fresh}
+	if bytes > partBytes {
+		return explain(u.parts(answered, bytes, content))
+	}
+	part := make([]byte, bytes)
+	if err := readPart(content, part, true); err != nil {
+		return err
+	}
+	return explain(u.whole(answered, part))
+}
+
+// uploading is one content on its way.
+type uploading struct {
+	*Bucket
+	ended func() error // says when nothing more may leave
+	key   string
+	fresh bool
+}
+
+func (u *uploading) whole(ctx context.Context, body []byte) error {
+	sum := checksum(body)
+	in := &s3.PutObjectInput{
+		Bucket: &u.bucket, Key: &u.key, Body: newBody(u.ended, body), ContentLength: aws.Int64(int64(len(body))), ChecksumCRC32C: &sum, IfNoneMatch: u.condition(),
+	}
+	out, err := u.client.PutObject(ctx, in)
+	if err != nil {
+		return err
+	}
+	return verified(sum, out.ChecksumCRC32C)
+}
+
+func (u *uploading) condition() *string {
+	if u.fresh {
+		return aws.String("*")
+	}
+	return nil
+}
+
+// parts uploads a large content part by part. An upload that is not completed is aborted: its parts cost as much as any.
+func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) error {
+	begun, err := u.client.CreateMultipartUpload(ctx, &s3.CreateMultipartUploadInput{
+		Bucket: &u.bucket, Key: &u.key, ChecksumAlgorithm: types.ChecksumAlgorithmCrc32c,
+	})
+	if err != nil {
+		return err
+	}
+	done, err := u.sendParts(ctx, begun.UploadId, bytes, content)
+	if err == nil {
+		_, err = u.client.CompleteMultipartUpload(ctx, &s3.CompleteMultipartUploadInput{
+			Bucket: &u.bucket, Key: &u.key, UploadId: begun.UploadId, IfNoneMatch: u.condition(),
+			MultipartUpload: &types.CompletedMultipartUpload{Parts: done},
+		})
+	}
+	if err == nil {
+		return nil
+	}
+	err = explain(err)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+	defer cancel()
+	_, aborted := u.client.AbortMultipartUpload(last, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: begun.UploadId})
+	if aborted != nil {
+		err = fmt.Errorf("%w (its parts stay until the bucket's rule removes them: %v)", err, explain(aborted))
+	}
+	return err
+}
+
+func (u *uploading) sendParts(ctx context.Context, upload *string, size int64, content io.Reader) (done []types.CompletedPart, err error) {
+	step := max(partBytes, (size+mostParts-1)/mostParts)
+	buf := u.buffer(step)
+	defer u.release(buf)
+	for left := size; left > 0; {
+		part := buf[:min(left, step)]
+		left -= int64(len(part))
+		if err := readPart(content, part, left == 0); err != nil {
+			return nil, err
+		}
+		no, sum := aws.Int32(int32(len(done)+1)), checksum(part)
+		out, err := u.client.UploadPart(ctx, &s3.UploadPartInput{
+			Bucket: &u.bucket, Key: &u.key, UploadId: upload, PartNumber: no, Body: newBody(u.ended, part),
+			ContentLength: aws.Int64(int64(len(part))), ChecksumCRC32C: &sum,
+		})
+		if err == nil {
+			err = verified(sum, out.ChecksumCRC32C)
+		}
+		if err != nil {
+			return nil, err
+		}
+		done = append(done, types.CompletedPart{PartNumber: no, ETag: out.ETag, ChecksumCRC32C: &sum})
+	}
+	return done, nil
+}
+
+// buffer and release keep the parts of one upload for the next.
+func (b *Bucket) buffer(size int64) []byte {
+	if size == partBytes {
+		select {
+		case buf := <-b.parts:
+			return buf
+		default:
+		}
+	}
+	return make([]byte, size)
+}
+
+func (b *Bucket) release(buf []byte) {
+	if len(buf) == partBytes {
+		select {
+		case b.parts <- buf:
+		default:
+		}
+	}
+}
+
+// Get reads a range of an object.
+func (b *Bucket) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
+	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{
+		Bucket: &b.bucket, Key: aws.String(b.prefix + name), Range: aws.String("bytes=" + strconv.FormatInt(from, 10) + "-" + strconv.FormatInt(from+int64(len(into))-1, 10)),
+	})
+	if code(err) == "InvalidRange" {
+		return 0, io.EOF
+	}
+	if err != nil {
+		return 0, explain(err)
+	}
+	defer out.Body.Close()
+	n, err := io.ReadFull(out.Body, into)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF) && out.ContentLength != nil && int64(n) == *out.ContentLength, err == io.EOF:
+		return n, io.EOF
+	case err != nil:
+		return n, fmt.Errorf("the answer broke off: %w", err)
+	}
+	return n, nil
+}
+
+// Stat asks for an object's head.
+func (b *Bucket) Stat(ctx context.Context, name string) (bytes int64, tag string, at time.Time, err error) {
+	out, err := b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.bucket, Key: aws.String(b.prefix + name)})
+	if err != nil {
+		return 0, "", time.Time{}, explain(err)
+	}
+	return aws.ToInt64(out.ContentLength), tagOf(aws.ToString(out.ETag)), aws.ToTime(out.LastModified), nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksum is a body's CRC-32C as S3 writes it.
+func checksum(body []byte) string {
+	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli)))
+}
+
+// verified reports whether the bucket's answer speaks of the checksum that it was given. One that does not know checksums
+// says nothing of them, and nothing vouches for what it has.
+func verified(sent string, said *string) error {
+	switch {
+	case said == nil:
+		return errors.New("the server does not verify checksums (x-amz-checksum-crc32c): use one that does")
+	case *said != sent:
+		return fmt.Errorf("the server speaks of checksum %s, sent was %s", *said, sent)
+	}
+	return nil
+}
+
+// body is sent only as long as more may leave.
+type body struct {
+	*bytes.Reader
+	ended func() error
+}
+
+func newBody(ended func() error, b []byte) *body { return &body{bytes.NewReader(b), ended} }
+
+func (b *body) Read(p []byte) (int, error) {
+	if err := b.ended(); err != nil {
+		return 0, err
+	}
+	return b.Reader.Read(p)
+}
+
+// WriteTo hides that of the reader inside, which would not ask.
+func (b *body) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{b}) }

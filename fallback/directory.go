@@ -1,0 +1,276 @@
+package fallback
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Directory is a directory that outlives this machine: a mounted share. It must exist: where a mount is missing, making
+// the directory would fill the machine's own disk.
+type Directory struct {
+	path  string
+	calls chan struct{} // under way, those that hang too
+
+	mu    sync.Mutex
+	known map[string]bool // directories below it whose names are durable
+}
+
+const (
+	unfinished = "lifeboat-unfinished" // where contents lie until they are whole
+	// mostKnown bounds memory; what is forgotten is synced once more.
+	mostKnown = 4096
+	copyBytes = 256 << 10
+)
+
+// NewDirectory does not look whether the directory is there: it may come later.
+func NewDirectory(path string) *Directory {
+	return &Directory{path: path, calls: make(chan struct{}, mostLeftBehind), known: map[string]bool{}}
+}
+
+// call is one piece of work on the directory. Nothing can end a system call on a share whose server is away, so whoever
+// asked leaves it behind; since says when it began, 0 while it waits for something else.
+type call struct {
+	since atomic.Int64
+
+	mu   sync.Mutex
+	left bool // whoever asked has gone
+}
+
+// in brackets a system call.
+func (c *call) in(work func() error) error {
+	c.since.Store(time.Now().UnixNano())
+	defer c.since.Store(0)
+	return work()
+}
+
+// outside brackets the use of what belongs to whoever asked. It is an error once that one has gone.
+func (c *call) outside(work func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left {
+		return errSilent
+	}
+	return work()
+}
+
+// do runs work until it returns, ctx has ended, or the directory is silent. Work that was left behind may go on for ever, so
+// it shares nothing with whoever asked but what it uses by call.outside.
+func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Root) (T, error)) (none T, err error) {
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	select {
+	case d.calls <- struct{}{}:
+	default:
+		return none, fmt.Errorf("%s: %d calls do not come back: %w", d.path, mostLeftBehind, errSilent)
+	}
+	late, stop := lingering(ctx)
+	defer stop()
+	type result struct {
+		value T
+		err   error
+	}
+	c := &call{}
+	done := make(chan result, 1)
+	go func() {
+		defer func() { <-d.calls }()
+		var root *os.Root
+		var value T
+		err := c.in(func() (err error) { root, err = os.OpenRoot(d.path); return err })
+		if err == nil {
+			value, err = work(c, root)
+			root.Close() // nothing was written through it
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("directory %s is not there: is it mounted?", d.path) // which is not to say that a content is not
+		}
+		done <- result{value, err}
+	}()
+	look := time.NewTicker(silence / 10)
+	defer look.Stop()
+	for {
+		select {
+		case r := <-done:
+			return r.value, r.err
+		case <-late.Done():
+			return none, c.leave(context.Cause(ctx))
+		case now := <-look.C:
+			if since := c.since.Load(); since != 0 && now.Sub(time.Unix(0, since)) >= silence {
+				return none, c.leave(fmt.Errorf("%s: %w", d.path, errSilent))
+			}
+		}
+	}
+}
+
+func (c *call) leave(why error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = true
+	return why
+}
+
+// Put writes content aside, makes it durable, and gives it its name then.
+func (d *Directory) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
+	_, err := do(ctx, d, func(c *call, root *os.Root) (struct{}, error) {
+		aside := unfinished + "/" + rand.Text()
+		err := c.in(func() error { return d.makeDirs(root, unfinished) })
+		if err == nil {
+			err = d.write(ctx, c, root, aside, bytes, content)
+		}
+		if err == nil {
+			err = c.in(func() error { return d.publish(root, aside, name, fresh) })
+		}
+		if errors.Is(err, fs.ErrNotExist) { // somebody swept, and the directory that was there was empty
+			d.forget()
+			err = c.in(func() error { return d.publish(root, aside, name, fresh) })
+		}
+		if err != nil {
+			d.forget()
+			_ = c.in(func() error { return root.Remove(aside) }) // else Sweep does it
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside string, bytes int64, content io.Reader) (err error) {
+	var f *os.File
+	err = c.in(func() (err error) {
+		f, err = root.OpenFile(aside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.in(f.Close)) }()
+	buf := make([]byte, min(bytes, copyBytes))
+	for left := bytes; ; {
+		part := buf[:min(left, copyBytes)]
+		err := c.outside(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return cmp.Or(readPart(content, part, int64(len(part)) == left), ctx.Err())
+		})
+		if err != nil {
+			return err
+		}
+		if err := c.in(func() error { _, err := f.Write(part); return err }); err != nil {
+			return err
+		}
+		if left -= int64(len(part)); left == 0 {
+			return c.in(f.Sync)
+		}
+	}
+}
+
+// publish gives a finished content its name, durably.
+func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error {
+	dir := path.Dir(name)
+	if err := d.makeDirs(root, dir); err != nil {
+		return err
+	}
+	if !fresh {
+		return errors.Join(root.Rename(aside, name), syncDir(root, dir))
+	}
+	err := root.Link(aside, name)
+	switch {
+	case err == nil:
+		return errors.Join(syncDir(root, dir), root.Remove(aside))
+	case errors.Is(err, fs.ErrExist):
+		return err
+	}
+	// The share has no hard links. Between the two calls another node may come first: the later one stands then, whole.
+	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(err, fs.ErrExist)
+	}
+	return errors.Join(root.Rename(aside, name), syncDir(root, dir))
+}
+
+// makeDirs makes a directory and those above it, each name durable in the one above.
+func (d *Directory) makeDirs(root *os.Root, dir string) error {
+	if dir == "." || d.isKnown(dir) {
+		return nil
+	}
+	above := path.Dir(dir)
+	if err := d.makeDirs(root, above); err != nil {
+		return err
+	}
+	if err := root.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := syncDir(root, above); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.known) >= mostKnown {
+		clear(d.known)
+	}
+	d.known[dir] = true
+	return nil
+}
+
+func (d *Directory) isKnown(dir string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known[dir]
+}
+
+// forget has the next Put look anew which directories there are: somebody may have removed them.
+func (d *Directory) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.known)
+}
+
+func syncDir(root *os.Root, dir string) error {
+	f, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Get reads a part of a content.
+func (d *Directory) Get(ctx context.Context, name string, from int64, into []byte) (int, error) {
+	size := len(into)
+	body, err := do(ctx, d, func(c *call, root *os.Root) (body []byte, err error) {
+		err = c.in(func() error {
+			f, err := root.Open(name)
+			if err != nil {
+				return err
+			}
+			body = make([]byte, size)
+			n, err := f.ReadAt(body, from)
+			body = body[:n]
+			return errors.Join(err, f.Close())
+		})
+		return body, err
+	})
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	return copy(into, body), err
+}
+
+// Stat tells a file's size and time. The tag changes with both.
+func (d *Directory) Stat(ctx context.Context, name string) (bytes int64, tag string, at time.Time, err error) {
+	info, err := do(ctx, d, func(c *call, root *os.Root) (info fs.FileInfo, err error) {
+		err = c.in(func() (err error) { info, err = root.Stat(name); return err })
+		return info, err
+	})
+	if err != nil {
+		return 0, "", time.Time{}, err
+	}
+	return info.Size(), fmt.Sprintf("%x-%x", info.Size(), info.ModTime().UnixNano()), info.ModTime(), nil
+}

@@ -1,0 +1,344 @@
+package fallback_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/fallback"
+	"github.com/lifeboat/lifeboat/fallback/storagetest"
+)
+
+const large = 12 << 20 // three parts
+
+func tryPut(ctx context.Context, s fallback.Storage, size int) error {
+	return s.Put(ctx, "x", int64(size), bytes.NewReader(storagetest.ContentOf("x", size)), false)
+}
+
+func wantError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("got %v, want an error that says %q", err, word)
+		}
+	}
+}
+
+// answer refuses what matches the words with a status, that many times.
+func answer(f *fakeS3, times int, status int, word string, which func(*http.Request) bool) {
+	var n atomic.Int64
+	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if which != nil && !which(r) || n.Add(1) > int64(times) {
+			return false
+		}
+		refuse(w, status, word)
+		return true
+	})
+}
+
+func parts(r *http.Request) bool { return r.URL.Query().Has("partNumber") }
+
+const always = 1 << 30
+
+func TestBucketForbidden(t *testing.T) {
+	f, b := newFakeS3(t)
+	answer(f, always, http.StatusForbidden, "AccessDenied", nil)
+	wantError(t, tryPut(t.Context(), b, 10), "forbidden", "AccessDenied", "s3:PutObject")
+	if n := f.count("PUT"); n != 1 {
+		t.Errorf("asked %d times, want once: a no is a no", n)
+	}
+}
+
+func TestBucketThatIsNotThere(t *testing.T) {
+	f, b := newFakeS3(t)
+	answer(f, always, http.StatusNotFound, "NoSuchBucket", nil)
+	wantError(t, tryPut(t.Context(), b, 10), "the bucket does not exist")
+	if _, err := b.Get(t.Context(), "x", 0, make([]byte, 1)); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("get: got %v, want an error that does not say that the content is not there", err)
+	}
+}
+
+func TestBucketThatSaysSlowDownIsTriedAgain(t *testing.T) {
+	f, b := newFakeS3(t)
+	answer(f, 2, http.StatusServiceUnavailable, "SlowDown", parts)
+	if err := tryPut(t.Context(), b, large); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.count("PUT", "partNumber=1&"); n != 3 {
+		t.Errorf("the first part was sent %d times, want 3", n)
+	}
+	answer(f, always, http.StatusServiceUnavailable, "SlowDown", nil)
+	wantError(t, tryPut(t.Context(), b, 10), "503", "SlowDown")
+}
+
+func TestUploadThatFailsIsAborted(t *testing.T) {
+	f, b := newFakeS3(t)
+	answer(f, always, http.StatusInsufficientStorage, "QuotaExceeded", func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" })
+	wantError(t, tryPut(t.Context(), b, large), "507", "QuotaExceeded")
+	if n := f.openUploads(); n != 0 {
+		t.Errorf("%d uploads are left open: their parts cost money", n)
+	}
+	if _, _, _, err := b.Stat(t.Context(), "x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("stat: got %v, want fs.ErrNotExist", err)
+	}
+}
+
+func TestUploadIsAbortedWhenItsContextEnds(t *testing.T) {
+	f, b := newFakeS3(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("partNumber") == "2" {
+			cancel()
+		}
+		return false
+	})
+	began := time.Now()
+	if err := tryPut(ctx, b, large); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	if n := f.openUploads(); n != 0 || f.count("partNumber=3") != 0 || time.Since(began) > 4*time.Second {
+		t.Errorf("%d uploads are open after %v, and part 3 was asked %d times", n, time.Since(began), f.count("partNumber=3"))
+	}
+}
+
+// A bucket that takes a request and says nothing holds nobody beyond the context.
+func TestBucketThatSaysNothing(t *testing.T) {
+	f, b := newFakeS3(t)
+	over := make(chan struct{})
+	f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+		return true
+	})
+	defer close(over)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := tryPut(ctx, b, 100); err == nil || time.Since(began) > 3*time.Second {
+		t.Errorf("got %v after %v, want an error soon", err, time.Since(began))
+	}
+}
+
+func TestBucketThatIsAway(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	b := clientOf(t, srv.URL)
+	srv.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := tryPut(ctx, b, 100)
+	wantError(t, err, "no answer", "connection refused")
+	if strings.Contains(err.Error(), "StatusCode") {
+		t.Errorf("got %v, which is the SDK's way of saying it", err)
+	}
+}
+
+// Every third request is cut in its middle, and nobody sees it.
+func TestBucketThatCutsTheConnection(t *testing.T) {
+	f, b := newFakeS3(t)
+	var n atomic.Int64
+	f.set(func(http.ResponseWriter, *http.Request) bool {
+		if n.Add(1)%3 == 0 {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	for i := range 6 {
+		content := storagetest.ContentOf(fmt.Sprint(i), 1000)
+		if err := b.Put(t.Context(), "x", 1000, bytes.NewReader(content), false); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 1000)
+		if _, err := b.Get(t.Context(), "x", 0, got); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("got %v, want what was put", err)
+		}
+	}
+}
+
+func TestBucketWhoseAnswerBreaksOff(t *testing.T) {
+	f, b := newFakeS3(t)
+	if err := tryPut(t.Context(), b, 100_000); err != nil {
+		t.Fatal(err)
+	}
+	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Content-Length", "100000")
+		w.WriteHeader(http.StatusPartialContent)
+		fmt.Fprint(w, "half of it")
+		return true
+	})
+	if n, err := b.Get(t.Context(), "x", 0, make([]byte, 100_000)); err == nil {
+		t.Errorf("got %d bytes and no error, want one", n)
+	}
+}
+
+// What arrives is not what was sent: the bucket says so, and the client knows one that says nothing.
+func TestBucketVerifiesWhatItIsGiven(t *testing.T) {
+	f, b := newFakeS3(t)
+	f.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut {
+			r.Header.Set("x-amz-checksum-crc32c", "AAAAAA==") // as if the bytes had changed on the way
+		}
+		return false
+	})
+	wantError(t, tryPut(t.Context(), b, 100), "BadDigest")
+	wantError(t, tryPut(t.Context(), b, large), "BadDigest")
+	f.set(nil)
+	f.mute = true
+	wantError(t, tryPut(t.Context(), b, 100), "does not verify checksums")
+	wantError(t, tryPut(t.Context(), b, large), "does not verify checksums")
+	if n := f.openUploads(); n != 0 {
+		t.Errorf("%d uploads are left open", n)
+	}
+}
+
+func TestCheckTellsWhatIsWrong(t *testing.T) {
+	f, b := newFakeS3(t)
+	answer(f, always, http.StatusForbidden, "AccessDenied", func(r *http.Request) bool { return r.Method == http.MethodHead })
+	wantError(t, fallback.Check(t.Context(), b), "ask for what is not there", "forbidden", "s3:ListBucket")
+	wantError(t, fallback.Check(t.Context(), fallback.NewDirectory("/nowhere/at/all")), "is it mounted")
+}
+
+func TestKeysAreReadFromTheirFile(t *testing.T) {
+	f, _ := newFakeS3(t)
+	srv := httptest.NewServer(f)
+	defer srv.Close()
+	var who atomic.Value
+	f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		who.Store(r.Header.Get("Authorization"))
+		return false
+	})
+	keys := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(keys, []byte("[spill]\naws_access_key_id = from-the-file\naws_secret_access_key = s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := fallback.S3{Bucket: "spill", Endpoint: srv.URL, PathStyle: true, CredentialsFile: keys, Profile: "spill"}
+	b, err := fallback.OpenBucket(t.Context(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tryPut(t.Context(), b, 10); err != nil || !strings.Contains(who.Load().(string), "from-the-file") {
+		t.Errorf("got %v, signed as %v, want the key of the file though the environment has one", err, who.Load())
+	}
+	s.Profile = "nobody"
+	if b, err = fallback.OpenBucket(t.Context(), s, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, tryPut(t.Context(), b, 10), "nobody", keys)
+	if err := os.Chmod(keys, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fallback.OpenBucket(t.Context(), s, nil)
+	wantError(t, err, "fallback.s3.credentials_file", "chmod 600")
+	s.CredentialsFile = keys + "-not"
+	_, err = fallback.OpenBucket(t.Context(), s, nil)
+	wantError(t, err, "fallback.s3.credentials_file")
+}
+
+func TestDirectoryThatIsNotThereIsNotMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mnt")
+	d := fallback.NewDirectory(dir)
+	wantError(t, tryPut(t.Context(), d, 10), "is it mounted")
+	if _, err := d.Get(t.Context(), "x", 0, make([]byte, 1)); err == nil || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("get: got %v, want an error that does not say that the content is not there", err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryPut(t.Context(), d, 10); err != nil {
+		t.Errorf("once it is there: %v", err)
+	}
+}
+
+// A full disk: the error says so, what was there stays, nothing half written is left.
+func TestDirectoryThatIsFull(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounts a small tmpfs: needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a tmpfs here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	d := fallback.NewDirectory(dir)
+	if err := tryPut(t.Context(), d, 100_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := tryPut(t.Context(), d, 2<<20); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("got %v, want ENOSPC", err)
+	}
+	if n, _, _, err := d.Stat(t.Context(), "x"); n != 100_000 || err != nil {
+		t.Errorf("what was there: got %d bytes, %v", n, err)
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "lifeboat-unfinished"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("%d unfinished contents are left (%v), want none", len(left), err)
+	}
+}
+
+// A share whose server is away holds a system call for ever, and nobody who asked. A pipe without a writer does the same.
+func TestDirectoryThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "x")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := fallback.NewDirectory(dir)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := d.Get(ctx, "x", 0, make([]byte, 10)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 3*time.Second {
+		t.Errorf("got %v after %v, want the context's error soon", err, time.Since(began))
+	}
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // lets the call that was left behind come back
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+}
+
+func TestSweepRemovesWhatIsOldAndOurs(t *testing.T) {
+	dir := t.TempDir()
+	d := fallback.NewDirectory(dir)
+	for _, name := range []string{"ours/a/old", "ours/a/new", "ours/b/old", "others/old", "lifeboat-unfinished/dead", "lifeboat-unfinished/alive"} {
+		if err := d.Put(t.Context(), name, 1, strings.NewReader("x"), false); err != nil {
+			t.Fatal(err)
+		}
+		if age := map[string]time.Duration{"old": 50 * time.Hour, "dead": 30 * time.Hour, "alive": 2 * time.Hour, "new": time.Hour}[filepath.Base(name)]; true {
+			at := time.Now().Add(-age)
+			if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	removed, err := d.Sweep(t.Context(), time.Now().Add(-48*time.Hour), func(name string) bool { return strings.HasPrefix(name, "ours/") })
+	if removed != 3 || err != nil {
+		t.Errorf("got %d removed, %v, want 3", removed, err)
+	}
+	for name, want := range map[string]bool{"ours/a/old": false, "ours/a/new": true, "ours/b": false, "others/old": true, "lifeboat-unfinished/dead": false, "lifeboat-unfinished/alive": true} {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: got %v, want it there: %t", name, err, want)
+		}
+	}
+	if err := tryPut(t.Context(), d, 10); err != nil {
+		t.Errorf("put after the sweep: %v", err)
+	}
+	if err := d.Put(t.Context(), "ours/b/again", 1, strings.NewReader("x"), false); err != nil {
+		t.Errorf("put into a directory that was swept away: %v", err)
+	}
+}

@@ -1,0 +1,194 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
+)
+
+const (
+	connectTimeout = 5 * time.Second
+	// attempts and mostPause bound the SDK's patience: a block that cannot be put is tried again by its drain, and a large
+	// one should not be for one answer of 503.
+	attempts  = 3
+	mostPause = time.Second
+	// reread is how old the keys of a credentials file may be: whoever rotates them changes the file.
+	reread = 5 * time.Minute
+)
+
+// OpenBucket makes a client. It reads what the SDK's default chain reads on this machine, and asks nobody.
+func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	options := []func(*awsconfig.LoadOptions) error{
+		awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { tune(t, dial) })),
+		awsconfig.WithRetryer(func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.MaxAttempts, o.MaxBackoff = attempts, mostPause
+				o.RateLimiter = ratelimit.None // no quota: attempts and the drain's deadline are the bounds
+			})
+		}),
+		awsconfig.WithLogger(logging.Nop{}), // what matters comes as errors
+	}
+	if s.Region != "" {
+		options = append(options, awsconfig.WithRegion(s.Region))
+	}
+	switch {
+	case s.CredentialsFile != "":
+		info, err := os.Stat(s.CredentialsFile)
+		if err != nil {
+			return nil, fmt.Errorf("fallback.s3.credentials_file: %w", err)
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			return nil, fmt.Errorf("fallback.s3.credentials_file %s: readable by others (mode %04o): chmod 600 it", s.CredentialsFile, info.Mode().Perm())
+		}
+		options = append(options, awsconfig.WithCredentialsProvider(keysIn(s.CredentialsFile, s.Profile)))
+	case s.Profile != "":
+		options = append(options, awsconfig.WithSharedConfigProfile(s.Profile))
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("fallback.s3: %w", err)
+	}
+	switch {
+	case cfg.Region == "" && s.Endpoint == "":
+		return nil, errors.New("fallback.s3.region: the bucket's region is not known: set it, or AWS_REGION")
+	case cfg.Region == "":
+		cfg.Region = "us-east-1" // servers of one's own have none, and the signature needs a word
+	}
+	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.UsePathStyle = s.PathStyle
+		if s.Endpoint != "" {
+			o.BaseEndpoint = &s.Endpoint
+		}
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired // ours are computed already
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // ranges have none
+	})
+	return &Bucket{client: client, bucket: s.Bucket, prefix: s.Prefix, parts: make(chan []byte, mostStreams)}, nil
+}
+
+// keysIn reads a profile of a credentials file when its keys are needed.
+func keysIn(file, profile string) aws.CredentialsProvider {
+	if profile == "" {
+		profile = awsconfig.DefaultSharedConfigProfile
+	}
+	read := func(ctx context.Context) (aws.Credentials, error) {
+		shared, err := awsconfig.LoadSharedConfigProfile(ctx, profile, func(o *awsconfig.LoadSharedConfigOptions) {
+			o.CredentialsFiles, o.ConfigFiles, o.Logger = []string{file}, []string{}, logging.Nop{}
+		})
+		if err != nil {
+			return aws.Credentials{}, fmt.Errorf("profile %s of %s: %w", profile, file, err)
+		}
+		keys := shared.Credentials
+		if !keys.HasKeys() {
+			return aws.Credentials{}, fmt.Errorf("profile %s of %s has no aws_access_key_id and aws_secret_access_key", profile, file)
+		}
+		keys.CanExpire, keys.Expires = true, time.Now().Add(reread)
+		return keys, nil
+	}
+	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(read))
+}
+
+// tune gives connections our own patience: none that carries a byte now and then is cut, and none hangs.
+func tune(t *http.Transport, dial Dialer) {
+	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &patientConn{conn}, nil
+	}
+	t.TLSHandshakeTimeout = connectTimeout
+	t.ResponseHeaderTimeout = silence
+	t.IdleConnTimeout = silence / 2
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 2*mostStreams, 2*mostStreams
+	t.DisableCompression = true
+}
+
+// patientConn is cut when no byte passes for long, in either direction.
+type patientConn struct{ net.Conn }
+
+func (c *patientConn) Read(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *patientConn) Write(p []byte) (int, error) {
+	if err := c.SetDeadline(time.Now().Add(silence)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// code is the word that a server gave for an error, "" when it gave none.
+func code(err error) string {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		return api.ErrorCode()
+	}
+	return ""
+}
+
+// explain makes an SDK's error one that says what the bucket said and what helps; of those that callers branch on, the
+// plain ones.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	status := 0
+	if resp, ok := errors.AsType[*awshttp.ResponseError](err); ok {
+		status = resp.HTTPStatusCode()
+	}
+	word := code(err)
+	switch {
+	case word == "NoSuchBucket":
+		return errors.New("the bucket does not exist: create it, or correct fallback.s3.bucket")
+	case word == "NoSuchKey", status == http.StatusNotFound:
+		return fs.ErrNotExist
+	case status == http.StatusPreconditionFailed, word == "ConditionalRequestConflict":
+		return fs.ErrExist
+	case status == http.StatusForbidden:
+		return fmt.Errorf("forbidden (%s): the agent needs s3:PutObject, s3:GetObject and s3:AbortMultipartUpload on the objects, s3:ListBucket on the bucket", saying(err))
+	case status != 0:
+		return fmt.Errorf("the bucket answers %d (%s)", status, saying(err))
+	}
+	if sent, ok := errors.AsType[*url.Error](err); ok { // less the SDK's account of who wraps whom
+		return fmt.Errorf("no answer: %w", sent.Err)
+	}
+	return err
+}
+
+var strange = regexp.MustCompile(`[^\x20-\x7e]+`)
+
+// saying is what a server said of an error, fit for one line.
+func saying(err error) string {
+	said := "no word"
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		said = strings.TrimSuffix(api.ErrorCode()+": "+api.ErrorMessage(), ": ")
+	}
+	return strange.ReplaceAllString(said[:min(len(said), 200)], "?")
+}
+
+// tagOf is an ETag without its quotes.
+func tagOf(etag string) string { return strings.Trim(etag, `"`) }

@@ -1,0 +1,65 @@
+package fallback
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// abandoned is when a content that was never finished is taken for one whose writer died: longer than any drain puts one.
+const abandoned = 24 * time.Hour
+
+// Sweep removes the contents that were put before an instant and that ours names, what a killed writer left, and the
+// directories that this emptied. The zero time is before all of them. Several may sweep at once.
+func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error) {
+	return do(ctx, d, func(_ *call, root *os.Root) (removed int, err error) {
+		from := "."
+		if before.IsZero() {
+			from = unfinished
+		}
+		var emptied []string
+		err = fs.WalkDir(root.FS(), from, func(name string, e fs.DirEntry, err error) error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if err != nil || !e.Type().IsRegular() {
+				return nil // gone meanwhile, or nobody's business
+			}
+			limit := before
+			if strings.HasPrefix(name, unfinished+"/") {
+				limit = time.Now().Add(-abandoned)
+			} else if !ours(name) {
+				return nil
+			}
+			info, err := e.Info()
+			if err != nil || !info.ModTime().Before(limit) {
+				return nil
+			}
+			if root.Remove(name) == nil {
+				removed++
+				if dir := path.Dir(name); len(emptied) == 0 || emptied[len(emptied)-1] != dir {
+					emptied = append(emptied, dir)
+				}
+			}
+			return nil
+		})
+		slices.Sort(emptied)
+		for _, dir := range slices.Backward(emptied) {
+			removeEmpty(root, dir)
+		}
+		return removed, err
+	})
+}
+
+// removeEmpty removes a directory and those above it, as far as they are empty.
+func removeEmpty(root *os.Root, dir string) {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if root.Remove(dir) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package migration
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// memberContent reads a file of a block that goes to the fallback, as a lane would: by chunks whose checksums it keeps,
+// under the drain's cap, and an error in the end if the file changed meanwhile.
+type memberContent struct {
+	u    *upload
+	i    int
+	pass func(n int) error // waits until so many bytes may leave; nil: none do
+	sums []byte
+
+	dir   string
+	f     io.ReadCloser
+	buf   []byte
+	ready []byte
+	read  int64
+	took  time.Duration
+}
+
+func (u *upload) content(i int, pass func(n int) error) *memberContent {
+	return &memberContent{u: u, i: i, pass: pass, dir: u.d.where(Block{ID: u.e.ID, Members: u.e.Members[i : i+1]})[0]}
+}
+
+// pass waits until the cap on the drain lets so many bytes through.
+func (u *upload) pass(ctx context.Context, n int) error {
+	if err := u.d.limit.WaitN(ctx, n); err != nil {
+		<-ctx.Done() // it does not before the deadline
+		return ctx.Err()
+	}
+	u.d.sent.Add(int64(n))
+	return nil
+}
+
+func (c *memberContent) Read(p []byte) (int, error) {
+	if len(c.ready) == 0 {
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p[:min(len(p), capStep)], c.ready)
+	if err := c.pass(n); err != nil {
+		return 0, err
+	}
+	c.ready = c.ready[n:]
+	return n, nil
+}
+
+// next reads a chunk.
+func (c *memberContent) next() error {
+	m, d := c.u.e.Members[c.i], c.u.d
+	began := time.Now()
+	c.u.work.begin(&c.dir)
+	defer func() {
+		c.u.work.end()
+		c.took += time.Since(began)
+	}()
+	if c.f == nil {
+		f, err := d.openMember(c.u.e.Block, c.i)
+		if err != nil {
+			return d.local(c.dir, err)
+		}
+		c.f, c.buf = f, make([]byte, min(m.Bytes, ChunkBytes))
+	}
+	left := min(m.Bytes-c.read, ChunkBytes)
+	if left == 0 {
+		if err := stillSame(c.f, m); err != nil {
+			return &localError{err}
+		}
+		return io.EOF
+	}
+	chunk := c.buf[:left]
+	if _, err := io.ReadFull(c.f, chunk); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errChanged
+		}
+		return d.local(c.dir, err)
+	}
+	c.sums = binary.BigEndian.AppendUint32(c.sums, crc32.Checksum(chunk, castagnoli))
+	c.read += left
+	c.ready = chunk
+	return nil
+}
+
+// drain reads to the end, for the checksums alone.
+func (c *memberContent) drain(ctx context.Context) error {
+	for ctx.Err() == nil {
+		switch err := c.next(); err {
+		case nil:
+			c.ready = nil
+		case io.EOF:
+			return nil
+		default:
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (c *memberContent) Close() {
+	if c.f == nil {
+		return
+	}
+	if c.read > 0 {
+		c.u.d.disks.Fetched(c.dir, c.read, c.took)
+	}
+	c.f.Close() // it was only read
+}
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

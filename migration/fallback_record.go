@@ -1,0 +1,118 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// fallbackRecord says what a block in a fallback is made of. Its sum is over all that it says of the bytes, so a record that
+// was changed by accident is known as such, and the bytes are known by their record.
+type fallbackRecord struct {
+	ID       BlockID          `json:"id"`
+	Kind     string           `json:"kind"`
+	Layout   string           `json:"layout"` // of its store
+	Place    string           `json:"place"`  // the fallback's layout that it lies by
+	Origin   string           `json:"origin"` // the node that it was born on
+	Modified time.Time        `json:"modified"`
+	Sum      string           `json:"sum"` // as everywhere in the fleet, hexadecimal
+	Members  []fallbackMember `json:"members"`
+}
+
+type fallbackMember struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	Chunks []byte `json:"crc32c"` // of each 256 KiB, four bytes big-endian, base64
+}
+
+// maxFallbackRecord bounds what is read of a record: enough for a block of 1 TiB.
+const maxFallbackRecord = 32 << 20
+
+// sum is the block's name by its content, as the receivers of a stream compute it.
+func (r fallbackRecord) sum() string {
+	s := newSummer()
+	for _, m := range r.Members {
+		s.member(m.Bytes)
+		for c := m.Chunks; len(c) >= 4; c = c[4:] {
+			s.chunk(binary.BigEndian.Uint32(c))
+		}
+	}
+	sum := s.sum()
+	return hex.EncodeToString(sum[:])
+}
+
+func parseFallbackRecord(id BlockID, b []byte) (r fallbackRecord, err error) {
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("its record is not readable: %w: %w", err, errCorrupt)
+	}
+	if r.ID != id {
+		return r, fmt.Errorf("its record is that of %q: %w", r.ID, errCorrupt)
+	}
+	if len(r.Members) == 0 || len(r.Members) > maxMembers || r.Place != FallbackBlocks && r.Place != FallbackSpark {
+		return r, fmt.Errorf("its record has %d files placed as %q: %w", len(r.Members), r.Place, errCorrupt)
+	}
+	for _, m := range r.Members {
+		if _, err := ParseBlockID(string(id.sibling(m.Name))); err != nil {
+			return r, fmt.Errorf("its record names a file %w: %w", err, errCorrupt)
+		}
+		if m.Bytes < 0 || int64(len(m.Chunks)) != 4*chunks(m.Bytes) {
+			return r, fmt.Errorf("its record has %d bytes of checksums for %d bytes: %w", len(m.Chunks), m.Bytes, errCorrupt)
+		}
+		if r.Place == FallbackSpark && !mapOutputFile.MatchString(m.Name) {
+			return r, fmt.Errorf("its record places %q as a shuffle file: %w", m.Name, errCorrupt)
+		}
+	}
+	if r.Place == FallbackSpark && !applicationDir.MatchString(id.Scope()) {
+		return r, fmt.Errorf("its record places it in an application %q: %w", id.Scope(), errCorrupt)
+	}
+	if _, err := ParseBlockID("x/" + r.Origin + "/x"); err != nil || r.sum() != r.Sum {
+		return r, fmt.Errorf("its record contradicts itself: %w", errCorrupt)
+	}
+	return r, nil
+}
+
+// record reads a block's record. fs.ErrNotExist when there is none.
+func (f *Fallback) record(ctx context.Context, id BlockID) (fallbackRecord, error) {
+	var all []byte
+	for size := 64 << 10; ; size *= 4 {
+		more := make([]byte, size)
+		n, err := f.Objects.Get(ctx, recordName(id), int64(len(all)), more)
+		all = append(all, more[:n]...)
+		switch {
+		case errors.Is(err, io.EOF):
+			return parseFallbackRecord(id, all)
+		case err != nil:
+			return fallbackRecord{}, err
+		case len(all) > maxFallbackRecord:
+			return fallbackRecord{}, fmt.Errorf("its record is larger than %d bytes: %w", maxFallbackRecord, errCorrupt)
+		}
+	}
+}
+
+func (f *Fallback) putRecord(ctx context.Context, r fallbackRecord, fresh bool) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return f.Objects.Put(ctx, recordName(r.ID), int64(len(b)), bytes.NewReader(b), fresh)
+}
+
+// whole reports whether all files that a record names are there, in their sizes.
+func (f *Fallback) whole(ctx context.Context, r fallbackRecord) (bool, error) {
+	for i, name := range r.memberNames() {
+		bytes, _, _, err := f.Objects.Stat(ctx, name)
+		if missing(err) || err == nil && bytes != r.Members[i].Bytes {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,309 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"sync"
+	"time"
+)
+
+// fallback is what a drain knows of its fallback.
+type fallback struct {
+	*Fallback
+	state *peerState // guarded by Drain.mu, as any peer's
+
+	mu      sync.Mutex
+	latency time.Duration // of a small upload
+	rate    float64       // bytes per second of a large one; 0: not known
+}
+
+const (
+	// fallbackPatience is how long no peer must have taken anything before the fallback is used, when every peer that is
+	// known is in trouble: shorter than this, and a peer that is restarted has its blocks sent to the bucket.
+	fallbackPatience = 2 * time.Second
+	// lookAtPeers is how often an idle upload asks whether it is its turn.
+	lookAtPeers = 100 * time.Millisecond
+	// largeUpload is where a rate can be told from a latency.
+	largeUpload = 1 << 20
+)
+
+func (d *Drain) peerTook() { d.tookAt.Store(time.Now().UnixNano()) }
+
+// peersTake reports whether a peer takes blocks, or soon may. One that never failed is given as long to prove it as any
+// lane is; peers in trouble are asked on, block by block, and take over again as soon as one takes something.
+func (d *Drain) peersTake() bool {
+	quiet := time.Since(time.Unix(0, d.tookAt.Load()))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.peers {
+		if p.failures == 0 {
+			return quiet < peerTimeout
+		}
+	}
+	return quiet < fallbackPatience
+}
+
+// errTooLate says that what is left cannot be in the fallback in time.
+var errTooLate = errors.New("what is left cannot be uploaded before the deadline")
+
+// runFallback uploads blocks one after the other while no peer takes any, until all blocks are settled (true) or ctx ends.
+func (d *Drain) runFallback(ctx context.Context) (settled bool) {
+	for ctx.Err() == nil {
+		pause := lookAtPeers
+		if !d.peersTake() {
+			e, ok, _, err := entry{}, false, time.Duration(0), errNoRoom
+			if room := d.affordable(ctx); room >= 0 {
+				e, ok, _, err = d.plan.take(d.fallback.state.Node, room)
+			}
+			switch {
+			case ok:
+				pause = d.upload(ctx, e)
+			case err == errSettled:
+				return true
+			case err == errNoRoom:
+				d.tooLate()
+			}
+		}
+		if pause == 0 {
+			continue
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-wait.C:
+		}
+		wait.Stop()
+	}
+	return false
+}
+
+// affordable is how many bytes one upload can carry in the time that is left; less than none when there is no time.
+func (d *Drain) affordable(ctx context.Context) int64 {
+	until, ok := ctx.Deadline()
+	if d.cfg.Until != nil {
+		if at := d.cfg.Until(); !at.IsZero() {
+			until, ok = at, true
+		}
+	}
+	if !ok {
+		return math.MaxInt64
+	}
+	d.fallback.mu.Lock()
+	defer d.fallback.mu.Unlock()
+	left := time.Until(until) - d.fallback.latency
+	rate := d.fallback.rate
+	if cap := float64(d.limit.Limit()); rate == 0 || cap < rate {
+		rate = cap // what is not known is not slow
+	}
+	if left <= 0 {
+		return -1
+	}
+	if most := left.Seconds() * rate; most < math.MaxInt64/2 {
+		return int64(most)
+	}
+	return math.MaxInt64
+}
+
+// tooLate notes that the fallback is well and the time too short.
+func (d *Drain) tooLate() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fallback.state.trouble == "" {
+		d.cfg.Log.Warn("the fallback cannot take what is left before the deadline", "peer", d.fallback.state.Node)
+		d.fallback.state.trouble = errTooLate.Error()
+	}
+}
+
+// learn takes note of how long an upload took.
+func (f *fallback) learn(bytes int64, took time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if bytes < largeUpload {
+		f.latency = (f.latency + took) / 2
+		return
+	}
+	rate := float64(bytes) / max(took.Seconds(), 1e-6)
+	if f.rate != 0 {
+		rate = (f.rate + rate) / 2
+	}
+	f.rate = rate
+}
+
+// upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
+func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
+	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{})}
+	d.join(u)
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	began := time.Now()
+	done := make(chan error, 1)
+	var verdict *ruling
+	go func() {
+		defer d.leave(u)
+		err := u.save(working)
+		if local, is := errors.AsType[*localError](err); is {
+			u.work.begin(&d.where(e.Block)[0])
+			r := d.judge(e, local.err)
+			u.work.end()
+			verdict = &r
+		}
+		done <- err
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-u.stuck: // what hangs ends with its disk
+		u.returnInflight(ctx, &silentError{u.hung})
+		return 0
+	}
+	switch {
+	case !u.forget(): // it was given back: the drain is over
+		return 0
+	case err == nil:
+		if u.sent > 0 {
+			d.fallback.learn(u.sent, time.Since(began))
+		}
+		d.moved(d.fallback.state, e)
+		return 0
+	case verdict != nil:
+		d.carryOut(*verdict)
+		return 0
+	case errors.Is(err, errConflict):
+		d.carryOut(ruling{entry: e, outcome: Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
+		return 0
+	case ctx.Err() != nil:
+		d.plan.giveBack(e, 0, fmt.Sprintf("on its way to %s", d.fallback.state.Node))
+		return 0
+	}
+	e.attempts++
+	d.plan.giveBack(e, backOff(e.attempts), describe(e.ID, d.fallback.state.Node, err).Error())
+	return d.note(d.fallback.state, err)
+}
+
+// upload is one block on its way to the fallback.
+type upload struct {
+	d    *Drain
+	work work  // on this node's disks
+	sent int64 // bytes that were not there already
+
+	stuck  chan struct{}
+	hung   string
+	gaveUp sync.Once
+
+	mu    sync.Mutex
+	e     entry
+	holds bool
+}
+
+func (u *upload) busy(now time.Time) (string, time.Duration, bool) { return u.work.on(now) }
+
+func (u *upload) giveUp(dir string) {
+	u.gaveUp.Do(func() {
+		u.hung = dir
+		close(u.stuck)
+	})
+}
+
+// forget takes the block off the books; false when somebody else did.
+func (u *upload) forget() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	held := u.holds
+	u.holds = false
+	return held
+}
+
+func (u *upload) returnInflight(_ context.Context, err error) {
+	if u.forget() {
+		u.d.plan.giveBack(u.e, 0, fmt.Sprintf("sent to %s: %v", u.d.fallback.state.Node, err))
+	}
+}
+
+// save makes the block durable in the fallback. A block that is there already is not sent again; one of other content from
+// another node stays, and ours is refused as a peer would refuse it.
+func (u *upload) save(ctx context.Context) error {
+	d, f := u.d, u.d.fallback
+	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(u.e.Block), Modified: u.e.modified().UTC()}
+	if ours.Origin == "" {
+		ours.Origin = d.cfg.Node
+	}
+	there, err := f.record(ctx, u.e.ID)
+	fresh := missing(err)
+	switch {
+	case err == nil:
+		same, err := u.same(ctx, there)
+		if same || err != nil {
+			return err
+		}
+		if there.Origin != ours.Origin {
+			return fmt.Errorf("%w, of other content, from %s", errConflict, there.Origin)
+		}
+	case fresh:
+	case errors.Is(err, errCorrupt): // it keeps nobody's block: ours is better
+	default:
+		return err
+	}
+	if ours.Members, err = u.send(ctx, ours); err != nil {
+		return err
+	}
+	ours.Sum = ours.sum()
+	err = f.putRecord(ctx, ours, fresh)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("somebody else put a block of that id there at the same time: %w", err)
+	}
+	return err
+}
+
+// same reports whether what is there is what is here, whole.
+func (u *upload) same(ctx context.Context, there fallbackRecord) (bool, error) {
+	if len(there.Members) != len(u.e.Members) {
+		return false, nil
+	}
+	for i, m := range u.e.Members {
+		if there.Members[i].Name != m.Name || there.Members[i].Bytes != m.Bytes {
+			return false, nil
+		}
+	}
+	for i := range u.e.Members {
+		c := u.content(i, nil)
+		err := c.drain(ctx)
+		c.Close()
+		if err != nil {
+			return false, err
+		}
+		if !bytes.Equal(there.Members[i].Chunks, c.sums) {
+			return false, nil
+		}
+	}
+	return u.d.fallback.whole(ctx, there)
+}
+
+// send puts the block's files there, what makes the others visible to an engine after these.
+func (u *upload) send(ctx context.Context, r fallbackRecord) ([]fallbackMember, error) {
+	members := make([]fallbackMember, len(u.e.Members))
+	for i, m := range u.e.Members {
+		members[i] = fallbackMember{Name: m.Name, Bytes: m.Bytes}
+	}
+	r.Members = members
+	names := r.memberNames()
+	for _, last := range []bool{false, true} {
+		for i, m := range u.e.Members {
+			if (sparkLayout{}).last(m.Name) != last {
+				continue
+			}
+			c := u.content(i, func(n int) error { return u.pass(ctx, n) })
+			err := u.d.fallback.Objects.Put(ctx, names[i], m.Bytes, c, false)
+			c.Close()
+			if err != nil {
+				return nil, err
+			}
+			members[i].Chunks = c.sums
+			u.sent += m.Bytes
+		}
+	}
+	return members, nil
+}

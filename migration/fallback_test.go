@@ -1,0 +1,590 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// larder is storage outside of the fleet in memory, with a clock that a bubble knows.
+type larder struct {
+	mu     sync.Mutex
+	things map[string][]byte
+	puts   []string // in the order in which they became durable
+	busy   int      // puts under way, and the most of them at once
+	most   int
+
+	rate int64 // bytes per second of each put; 0: no limit
+	trip func(name string) error
+}
+
+func newLarder() *larder { return &larder{things: map[string][]byte{}} }
+
+func (s *larder) enter(name string) (wait func(bytes int), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy++
+	s.most = max(s.most, s.busy)
+	rate := s.rate
+	if s.trip != nil {
+		err = s.trip(name)
+	}
+	return func(bytes int) {
+		if rate > 0 {
+			time.Sleep(time.Duration(int64(bytes) * int64(time.Second) / rate))
+		}
+	}, err
+}
+
+func (s *larder) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
+	wait, err := s.enter(name)
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.busy--
+	}()
+	if err != nil {
+		return err
+	}
+	var all []byte
+	buf := make([]byte, 4096)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := content.Read(buf)
+		all = append(all, buf[:n]...)
+		wait(n)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if int64(len(all)) != bytes {
+		return fmt.Errorf("content of %d bytes, want %d", len(all), bytes)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.things[name] != nil && fresh {
+		return fs.ErrExist
+	}
+	s.things[name] = append([]byte{}, all...)
+	s.puts = append(s.puts, name)
+	return nil
+}
+
+func (s *larder) Get(_ context.Context, name string, from int64, into []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trip != nil {
+		if err := s.trip(name); err != nil {
+			return 0, err
+		}
+	}
+	if s.things[name] == nil {
+		return 0, fs.ErrNotExist
+	}
+	return bytes.NewReader(s.things[name]).ReadAt(into, from)
+}
+
+func (s *larder) Stat(_ context.Context, name string) (int64, string, time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.things[name] == nil {
+		return 0, "", time.Time{}, fs.ErrNotExist
+	}
+	return int64(len(s.things[name])), fmt.Sprint(len(s.things[name])), time.Now(), nil
+}
+
+func (s *larder) putNames() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.puts)
+}
+
+func (s *larder) as(layout string) *Fallback {
+	return &Fallback{Name: "spill", Layout: layout, Streams: 4, Objects: s}
+}
+
+// fromFallback reads a block as a reader at a node that never had it.
+func fromFallback(t testing.TB, f *Fallback, id string) []byte {
+	t.Helper()
+	c, err := f.open(t.Context(), BlockID(id))
+	if err != nil {
+		t.Fatalf("open %s: %v", id, err)
+	}
+	b, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatalf("read %s: %v", id, err)
+	}
+	return b
+}
+
+func wantInFallback(t testing.TB, f *Fallback, want map[string][]byte, entries []Entry) {
+	t.Helper()
+	moved := outcome(t, entries, Moved)
+	for id, content := range want {
+		if e := moved[string(BlockID(id).Block())]; e.Peer != "fallback:spill" {
+			t.Errorf("%s: got %+v, want it moved to fallback:spill", id, e)
+			continue
+		}
+		if got := fromFallback(t, f, id); !bytes.Equal(got, content) {
+			t.Errorf("%s reads back as %d bytes, want the %d that were sent", id, len(got), len(content))
+		}
+	}
+}
+
+func TestDrainWithoutPeersGoesToTheFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 50, 100)
+		write(t, filepath.Join(a.dir, "cache", "large"), contentOf("large", 5*ChunkBytes+3))
+		write(t, filepath.Join(a.dir, "cache", "empty"), nil)
+		want["cache/-/large"], want["cache/-/empty"] = contentOf("large", 5*ChunkBytes+3), []byte{}
+		s := newLarder()
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		began := time.Now()
+		sum, entries := tr.run(within(t, time.Minute))
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		if sum.Moved.Blocks != 52 || sum.Lost.Blocks != 0 || time.Since(began) > 10*time.Second {
+			t.Errorf("got %+v after %v", sum, time.Since(began))
+		}
+		if s.most > 4 {
+			t.Errorf("%d uploads at once, want 4 at most", s.most)
+		}
+		if _, there := s.things["lifeboat-blocks/a/cache/-/large"]; !there {
+			t.Error("the bytes are not under the block's id")
+		}
+	})
+}
+
+func TestFallbackIsLeftAloneWhilePeersTakeBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 40, 100_000)
+		b, full := newNode(t, "b"), newNode(t, "full")
+		full.room = roomFor(0)
+		s := newLarder()
+		tr := newTrip(t, a, b, full)
+		tr.cfg.MaxBytesPerSecond = 100_000 // 40 s, and one peer in trouble all the time
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		_, entries := tr.run(within(t, 2*time.Minute))
+		wantThere(t, want, entries, b)
+		if names := s.putNames(); len(names) != 0 {
+			t.Errorf("%d contents went to the fallback: %v", len(names), names[:min(3, len(names))])
+		}
+	})
+}
+
+func TestWhatPeersHaveNoRoomForGoesToTheFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 50, 1000)
+		b := newNode(t, "b")
+		b.room = roomFor(20_500)
+		s := newLarder()
+		tr := newTrip(t, a, b)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		began := time.Now()
+		sum, entries := tr.run(within(t, time.Minute))
+		if sum.Lost.Blocks != 0 || time.Since(began) > 15*time.Second {
+			t.Fatalf("got %+v after %v", sum, time.Since(began))
+		}
+		held := map[string]bool{}
+		for _, h := range b.landedBlocks() {
+			held[string(h.ID)] = true
+		}
+		if len(held) < 10 {
+			t.Errorf("the peer took %d blocks, want what it has room for", len(held))
+		}
+		for id := range held {
+			delete(want, id)
+		}
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+	})
+}
+
+func TestPeersThatRefuseLeaveTheBlocksToTheFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 1000)
+		b := newNode(t, "b")
+		b.refuse = "it leaves too"
+		s := newLarder()
+		tr := newTrip(t, a, b)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		_, entries := tr.run(within(t, 30*time.Second))
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+	})
+}
+
+// One peer greets and takes nothing that it is given; another swallows it and never answers.
+func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
+	for name, answers := range map[string]bool{"refuses each block": true, "is silent": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, want := cached(t, 20, 1000)
+				s := newLarder()
+				tr := newTrip(t, a)
+				tr.cfg.Fallback = s.as(FallbackBlocks)
+				tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
+					defer conn.Close()
+					fr := newFrameReader(conn, ChunkBytes)
+					fr.next()
+					conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+					for {
+						f, err := fr.next()
+						if err != nil {
+							return
+						}
+						if f.typ == frameClose && answers {
+							conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, []verdict{{f.transfer, verdictFailed, "its disk refuses"}})))
+						}
+					}
+				}}
+				tr.cfg.Peers = func() []Peer { return []Peer{{Node: "b"}} }
+				began := time.Now()
+				_, entries := tr.run(within(t, time.Minute))
+				wantInFallback(t, tr.cfg.Fallback, want, entries)
+				if took := time.Since(began); took < peerTimeout || took > 2*peerTimeout {
+					t.Errorf("took %v, want soon after the %v that a peer has", took, peerTimeout)
+				}
+			})
+		})
+	}
+}
+
+// Spark reads what its own fallback storage would have written: facts of FallbackStorage.scala and JavaUtils.nonNegativeHash.
+func TestSparkFallbackLayout(t *testing.T) {
+	for name, want := range map[string]string{
+		"shuffle_0_0_0.data":             "app-1/0/581811660/shuffle_0_0_0.data",
+		"shuffle_0_0_0.index":            "app-1/0/861282032/shuffle_0_0_0.index",
+		"shuffle_1_27_0.data":            "app-1/1/1811889934/shuffle_1_27_0.data",
+		"shuffle_1_27_0.index":           "app-1/1/339002862/shuffle_1_27_0.index",
+		"shuffle_0_0_0.checksum.ADLER32": "app-1/0/103986100/shuffle_0_0_0.checksum.ADLER32",
+	} {
+		if got := sparkFallbackName("app-1", name); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got := javaHash("polygenelubricants"); got != 0 { // String.hashCode is MIN_VALUE
+		t.Errorf("the hash without a positive twin: got %d, want 0", got)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const app = "application_1700000000000_0042"
+		a := newNode(t, "a", with(sparkStore, "d0", "d1"), with(filesStore, "cache"))
+		managers := []string{filepath.Join(a.dir, "d0/appcache", app, "blockmgr-aa"), filepath.Join(a.dir, "d1/appcache", app, "blockmgr-bb")}
+		want := map[string][]byte{}
+		for m := range 5 {
+			for name, content := range writeMapOutput(t, managers, 7, m, 1000, 0, 2000) {
+				want["spark/"+app+"/"+name] = content
+			}
+		}
+		dir, sub := SparkPlace("rdd_5_25", 2)
+		write(t, filepath.Join(managers[dir], sub, "rdd_5_25"), contentOf("rdd", 500))
+		write(t, filepath.Join(a.dir, "cache/x"), contentOf("x", 10))
+		s := newLarder()
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackSpark)
+		_, entries := tr.run(within(t, time.Minute))
+		rest := map[string][]byte{"spark/" + app + "/rdd_5_25": contentOf("rdd", 500), "cache/-/x": contentOf("x", 10)}
+		wantInFallback(t, tr.cfg.Fallback, rest, entries)
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		puts := s.putNames()
+		for id, content := range want {
+			name := BlockID(id).Name()
+			at := fmt.Sprintf("%s/7/%d/%s", app, javaHash(name), name)
+			if !bytes.Equal(s.things[at], content) {
+				t.Errorf("%s is not what Spark would have written", at)
+			}
+			if data, ok := strings.CutSuffix(name, ".index"); ok {
+				dataAt := fmt.Sprintf("%s/7/%d/%s", app, javaHash(data+".data"), data+".data")
+				if slices.Index(puts, dataAt) > slices.Index(puts, at) {
+					t.Errorf("%s became visible before its data", at)
+				}
+			}
+		}
+		for _, name := range puts {
+			if !FallbackFile(name) {
+				t.Errorf("%s would never be removed", name)
+			}
+		}
+		if s.things["lifeboat-blocks/a/spark/"+app+"/rdd_5_25"] == nil {
+			t.Error("the cached block is not among the blocks")
+		}
+	})
+}
+
+// What Spark itself put there is read too, as 3.1 placed it and as later versions do, if it is whole.
+func TestReaderFindsWhatSparkPutIntoItsFallback(t *testing.T) {
+	const app = "app-20260101000000-0001"
+	files := writeMapOutput(t, []string{t.TempDir()}, 3, 4, 100, 50)
+	for _, where := range []func(app, name string) string{sparkFallbackName, sparkFirstFallbackName} {
+		s := newLarder()
+		f := s.as(FallbackSpark)
+		index := where(app, "shuffle_3_4_0.index")
+		s.things[index] = files["shuffle_3_4_0.index"]
+		if _, err := f.open(t.Context(), "spark/"+app+"/shuffle_3_4_0.data"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("an index without data: got %v, want fs.ErrNotExist", err)
+		}
+		s.things[where(app, "shuffle_3_4_0.data")] = files["shuffle_3_4_0.data"][:100]
+		if _, err := f.open(t.Context(), "spark/"+app+"/shuffle_3_4_0.index"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("an index with half its data: got %v, want fs.ErrNotExist", err)
+		}
+		s.things[where(app, "shuffle_3_4_0.data")] = files["shuffle_3_4_0.data"]
+		for _, name := range []string{"shuffle_3_4_0.data", "shuffle_3_4_0.index"} {
+			if got := fromFallback(t, f, "spark/"+app+"/"+name); !bytes.Equal(got, files[name]) {
+				t.Errorf("%s at %s differs", name, index)
+			}
+		}
+		rd := &Reader{Vault: newNode(t, "r").vault, Fallback: f, Log: slog.New(slog.DiscardHandler)}
+		if status, body, _ := get(t, rd, "spark/"+app+"/shuffle_3_4_0", ""); status != http.StatusMultipleChoices || !bytes.Contains(body, []byte("shuffle_3_4_0.data")) {
+			t.Errorf("the map output: got %d %s, want 300 and its members", status, body)
+		}
+	}
+}
+
+func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 40, 50_000)
+		s := newLarder()
+		s.rate = 100_000
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		ctx, kill := context.WithCancel(t.Context())
+		time.AfterFunc(6*time.Second, kill)
+		tr.run(ctx)
+		before := s.putNames()
+		if len(before) < 10 || len(before) > 70 {
+			t.Fatalf("%d contents were put before the kill: the test wants some", len(before))
+		}
+		again := newTrip(t, a)
+		again.cfg.Dir = filepath.Join(a.dir, "nothing-is-remembered") // not even the ledger
+		again.cfg.Fallback = s.as(FallbackBlocks)
+		_, entries := again.run(within(t, time.Minute))
+		wantInFallback(t, again.cfg.Fallback, want, entries)
+		seen := map[string]bool{}
+		for _, name := range s.putNames() {
+			if seen[name] && strings.HasPrefix(name, fallbackRecords) {
+				t.Errorf("%s was put twice", name)
+			}
+			seen[name] = true
+		}
+		twice := len(s.putNames()) - len(seen)
+		if twice > 4 { // whose bytes were there and whose records were not
+			t.Errorf("%d contents were sent twice, want those under way at most", twice)
+		}
+	})
+}
+
+func TestUploadsThatCannotFinishAreNotStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 8, 2<<20)
+		write(t, filepath.Join(a.dir, "cache/large"), contentOf("large", 64<<20))
+		s := newLarder()
+		s.rate = 1 << 20 // of each stream: 64 s for the large one
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		deadline := time.Now().Add(30 * time.Second)
+		tr.cfg.Until = func() time.Time { return deadline }
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(30*time.Second, func() { stop(context.DeadlineExceeded) })
+		_, entries := tr.run(ctx)
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		wantLost(t, map[string][]byte{"cache/-/large": nil}, entries, "cannot be uploaded before the deadline")
+		if over := time.Since(deadline); over > receiptGrace {
+			t.Errorf("the drain ended %v after its deadline", over)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.busy != 0 {
+			t.Errorf("%d uploads are under way", s.busy)
+		}
+	})
+}
+
+func TestFallbackInTroubleIsNamed(t *testing.T) {
+	for _, trouble := range []string{"forbidden", "no space left on device"} {
+		synctest.Test(t, func(t *testing.T) {
+			a, want := cached(t, 10, 100)
+			s := newLarder()
+			s.trip = func(string) error { return errors.New(trouble) }
+			tr := newTrip(t, a)
+			tr.cfg.Fallback = s.as(FallbackBlocks)
+			began := time.Now()
+			_, entries := tr.run(within(t, 20*time.Second))
+			wantLost(t, want, entries, trouble)
+			wantLost(t, want, entries, "fallback:spill")
+			if took := time.Since(began); took > 23*time.Second {
+				t.Errorf("took %v", took)
+			}
+		})
+	}
+}
+
+// A bucket that stumbles is tried again.
+func TestFallbackThatRecoversTakesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 30, 100)
+		s := newLarder()
+		well := time.Now().Add(8 * time.Second)
+		s.trip = func(string) error {
+			if time.Now().Before(well) {
+				return errors.New("slow down")
+			}
+			return nil
+		}
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		_, entries := tr.run(within(t, time.Minute))
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+	})
+}
+
+func TestFallbackKeepsOneOfTwoContentsUnderOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLarder()
+		a, _ := cached(t, 1, 100)
+		b := newNode(t, "b", with(filesStore, "cache"))
+		write(t, filepath.Join(b.dir, "cache/f-0000"), contentOf("another", 100))
+		for _, n := range []*node{a, b} {
+			tr := newTrip(t, n)
+			tr.cfg.Fallback = s.as(FallbackBlocks)
+			_, entries := tr.run(within(t, time.Minute))
+			if n == b {
+				wantLost(t, map[string][]byte{"cache/-/f-0000": nil}, entries, "another block of this id is here, of other content, from a")
+			}
+		}
+		if got := fromFallback(t, s.as(FallbackBlocks), "cache/-/f-0000"); !bytes.Equal(got, contentOf("f-0000", 100)) {
+			t.Error("the first content is gone")
+		}
+		// A newer version from where it was born is welcome.
+		write(t, filepath.Join(a.dir, "cache/f-0000"), contentOf("newer", 120))
+		tr := newTrip(t, a)
+		tr.cfg.Dir = filepath.Join(a.dir, "another-incident")
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		_, entries := tr.run(within(t, time.Minute))
+		wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/f-0000": contentOf("newer", 120)}, entries)
+	})
+}
+
+func TestFallbackServesNoFlippedBit(t *testing.T) {
+	a, _ := cached(t, 1, 3*ChunkBytes)
+	s := newLarder()
+	tr := newTrip(t, a)
+	tr.cfg.Fallback = s.as(FallbackBlocks)
+	tr.run(t.Context())
+	const id = "cache/-/f-0000"
+	want := contentOf("f-0000", 3*ChunkBytes)
+	rd := &Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Log: slog.New(slog.DiscardHandler)}
+	status, body, header := get(t, rd, id, "bytes=300000-300099")
+	if status != http.StatusPartialContent || !bytes.Equal(body, want[300000:300100]) || header.Get("Lifeboat-Node") != "fallback:spill" {
+		t.Fatalf("range: got %d, %d bytes, %v", status, len(body), header)
+	}
+	etag := header.Get("ETag")
+	if status, body, header = get(t, rd, id, ""); status != http.StatusOK || !bytes.Equal(body, want) || header.Get("ETag") != etag || strings.HasPrefix(etag, "W/") || etag == "" {
+		t.Fatalf("whole: got %d, %d bytes, ETag %s after %s", status, len(body), header.Get("ETag"), etag)
+	}
+	for name := range maps.Keys(s.things) {
+		whole := s.things[name]
+		for _, at := range []int{0, len(whole) / 2, len(whole) - 1} {
+			flipped := slices.Clone(whole)
+			flipped[at] ^= 4
+			s.things[name] = flipped
+			status, body, _ := get(t, rd, id, "")
+			if status == http.StatusOK && !bytes.Equal(body, want) {
+				t.Errorf("%s, bit flipped at %d: other bytes were served", name, at)
+			}
+			if strings.HasPrefix(name, fallbackBlocks) && at == 0 && status != http.StatusGone {
+				t.Errorf("%s, first bit flipped: got %d, want 410", name, status)
+			}
+		}
+		s.things[name] = whole
+	}
+	if status, _, _ := get(t, rd, "cache/-/never", ""); status != http.StatusNotFound {
+		t.Errorf("an unknown block: got %d, want 404", status)
+	}
+	s.trip = func(string) error { return errors.New("away") }
+	if status, body, _ := get(t, rd, id, ""); status != http.StatusServiceUnavailable || !strings.Contains(string(body), "fallback:spill: away") {
+		t.Errorf("a fallback that is away: got %d %s, want 503", status, body)
+	}
+}
+
+// Holders come first, and what they do not have is looked for in the fallback; a request that an agent makes for a reader
+// stays where it is asked.
+func TestReaderTurnsToTheFallbackLast(t *testing.T) {
+	a, _ := cached(t, 1, 100)
+	s := newLarder()
+	tr := newTrip(t, a)
+	tr.cfg.Fallback = s.as(FallbackBlocks)
+	tr.run(t.Context())
+	for why, locate := range map[string]func(context.Context, BlockID) (Location, error){
+		"lost":    func(context.Context, BlockID) (Location, error) { return Location{State: LocationLost}, nil },
+		"unknown": func(context.Context, BlockID) (Location, error) { return Location{State: LocationUnknown}, nil },
+		"away":    func(context.Context, BlockID) (Location, error) { return Location{}, errors.New("no coordinator") },
+	} {
+		rd := &Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Fetch: &Fetcher{Locate: locate}, Log: slog.New(slog.DiscardHandler)}
+		for _, target := range []string{"/blocks/cache/-/f-0000", "/blocks/cache/-/f-0000?redirect=true"} {
+			if status, body, _ := ask(t, rd, http.MethodGet, target, http.Header{}); status != http.StatusOK || !bytes.Equal(body, contentOf("f-0000", 100)) {
+				t.Errorf("%s, %s: got %d", why, target, status)
+			}
+		}
+		if status, _, _ := ask(t, rd, http.MethodGet, "/blocks/cache/-/f-0000", http.Header{hopHeader: {"1"}}); status != http.StatusNotFound {
+			t.Errorf("%s, asked by an agent: got %d, want 404", why, status)
+		}
+	}
+}
+
+func TestFallbackSkipsAFileThatIsDeletedAndResendsOneThatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 3, 100)
+		p := filepath.Join(a.dir, "cache/restless")
+		write(t, p, contentOf("old", 300_000))
+		s := newLarder()
+		s.rate = 100_000
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.dir, "cache/f-0001")) })
+		time.AfterFunc(4*time.Second, func() {
+			if err := os.WriteFile(p, contentOf("new", 300_000), 0o644); err != nil {
+				t.Error(err)
+			}
+		})
+		_, entries := tr.run(within(t, time.Minute))
+		delete(want, "cache/-/f-0001")
+		want["cache/-/restless"] = contentOf("new", 300_000)
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		if e := outcome(t, entries, Skipped)["cache/-/f-0001"]; !strings.Contains(e.Reason, "deleted") {
+			t.Errorf("got %+v, want it skipped as deleted", e)
+		}
+	})
+}
+
+func FuzzFallbackRecord(f *testing.F) {
+	f.Add([]byte(`{"id":"cache/-/x","place":"blocks","origin":"a","sum":"","members":[{"name":"x","bytes":0,"crc32c":""}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parseFallbackRecord("cache/-/x", b)
+		if err != nil {
+			return
+		}
+		for _, name := range r.memberNames() {
+			if !fs.ValidPath(name) || !FallbackFile(name) {
+				t.Errorf("a record leads to %q", name)
+			}
+		}
+	})
+}
