@@ -1,6 +1,6 @@
 // Package agent is the daemon of every host. It introduces the packages that do the work to each other: preemption hears
-// that the machine will go, the journal remembers it, migration carries the blocks to peers, heartbeat keeps the
-// coordinator told. The story is in this file; each other file is one part of it.
+// that the machine will go, the journal remembers it, workloads tells and stops what runs here, migration carries the
+// blocks to peers, heartbeat keeps the coordinator told. The story is in this file; each other file is one part of it.
 //
 // The agent never waits for the coordinator: it drains to the peers that it last heard of. It never touches a file of a
 // store that it did not put there. An error from Run means that the process cannot do its work and should be started
@@ -20,9 +20,11 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
 )
 
 // Deps are what an agent is given by whoever runs it.
@@ -46,6 +48,9 @@ type Deps struct {
 	ProbeCommand []string
 	// Monitor replaces what watches the disks, in tests. Nil: a disks.Monitor.
 	Monitor func(disks.Config) Monitor
+
+	// Units replaces systemd for workloads, in tests. Nil: systemd.
+	Units workloads.Units
 
 	Ready func() // called once the agent serves; may be nil
 }
@@ -72,6 +77,11 @@ type Agent struct {
 	evacuations *evacuations
 	disks       Monitor
 	landing     *landing
+	storage     fallback.Storage     // behind fallback
+	fallback    *migration.Fallback  // nil: none is configured
+	fallbackOK  atomic.Pointer[bool] // whether the fallback would take blocks; nil: not known yet
+	workloads   []*watched
+	attention   *attention
 	tally       tally
 	drains      drains
 	counts      *counters
@@ -95,6 +105,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.tellOfDisks(life) })
 	g.Go(func() error { return a.saveDisks(life) })
 	g.Go(func() error { return a.evacuate(life) })
+	g.Go(func() error { return a.attendWorkloads(life) })
+	g.Go(func() error { return a.tendFallback(life) })
 	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {
@@ -196,6 +208,10 @@ func (a *Agent) leave(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		a.tell(leaving)
+		return nil
+	})
+	g.Go(func() error {
+		a.stopWorkloads(leaving)
 		return nil
 	})
 	g.Go(func() error {

@@ -13,8 +13,10 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/localsock"
 	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
 )
 
 // Config is the agent's file of settings. Default fills in what a file may leave out.
@@ -30,6 +32,7 @@ type Config struct {
 	Workloads    []Workload          `yaml:"workloads"`
 	Drain        Drain               `yaml:"drain"`
 	Receive      Receive             `yaml:"receive"`
+	Fallback     fallback.Settings   `yaml:"fallback"`
 	Disks        Disks               `yaml:"disks"`
 }
 
@@ -61,12 +64,8 @@ type Store struct {
 	Paths  []string `yaml:"paths"`
 }
 
-// Workload is a local process or engine that should be told of the drain.
-type Workload struct {
-	Name string `yaml:"name"`
-	Type string `yaml:"type"`
-	Unit string `yaml:"unit"`
-}
+// Workload is something on this machine that is waited for, told or stopped before the machine goes.
+type Workload = workloads.Settings
 
 // Drain bounds the agent's work of emptying the node. A Tail of 0 is chosen by the source of the notice; a
 // MaxBytesPerSecond of 0 is no cap.
@@ -101,13 +100,14 @@ type Disks struct {
 func Default() Config {
 	host, _ := os.Hostname() // without one, Validate asks for a name
 	return Config{
-		Node:    Node{Name: host},
-		Listen:  Listen{Peer: "0.0.0.0:7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
-		DataDir: "/var/lib/lifeboat",
-		Cloud:   preemption.DefaultSettings(),
-		Drain:   Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
-		Receive: Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
-		Disks:   Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
+		Node:     Node{Name: host},
+		Listen:   Listen{Peer: "0.0.0.0:7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
+		DataDir:  "/var/lib/lifeboat",
+		Cloud:    preemption.DefaultSettings(),
+		Drain:    Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
+		Receive:  Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+		Fallback: fallback.Default(),
+		Disks:    Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}
 }
 
@@ -121,10 +121,14 @@ func Load(path string) (Config, error) {
 	dir := filepath.Dir(path)
 	c.TLS = c.TLS.In(dir)
 	c.Listen.ReadTokenFile = config.In(dir, c.Listen.ReadTokenFile)
+	c.Fallback.S3.CredentialsFile = config.In(dir, c.Fallback.S3.CredentialsFile)
 	for i := range c.Stores {
 		if s := &c.Stores[i]; s.Land == "" {
 			s.Land = defaultLand(s.Layout)
 		}
+	}
+	for i, w := range c.Workloads {
+		c.Workloads[i] = w.In(dir)
 	}
 	return c, nil
 }
@@ -188,9 +192,10 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	c.Cloud.Validate(report)
 	c.Policy.Validate(report)
 	c.validateStores(report)
-	c.validateWorkloads(report)
+	workloads.Validate(report, "workloads", c.Workloads)
 	c.Drain.validate(report)
 	c.Disks.validate(report)
+	c.Fallback.Validate(report)
 	config.CheckBetween(report, "receive.reserve_bytes", c.Receive.ReserveBytes, 0, math.MaxInt64)
 	config.CheckBetween(report, "receive.max_streams", c.Receive.MaxStreams, 1, maxStreams)
 }
@@ -242,6 +247,9 @@ func (c *Config) validateStores(report config.Report) {
 	for i, path := range c.Receive.Paths {
 		taken.add(report, fmt.Sprintf("receive.paths[%d]", i), path)
 	}
+	if c.Fallback.Dir != "" {
+		taken.add(report, "fallback.dir", c.Fallback.Dir)
+	}
 }
 
 // places are directories that must be apart.
@@ -264,23 +272,6 @@ func (p *places) add(report config.Report, key, path string) {
 func inside(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
-}
-
-func (c *Config) validateWorkloads(report config.Report) {
-	names := map[string]int{}
-	for i, w := range c.Workloads {
-		key := fmt.Sprintf("workloads[%d]", i)
-		if w.Name == "" {
-			report(key+".name", nil, "must have a name", "give it one")
-		} else if first, ok := names[w.Name]; ok {
-			report(key+".name", w.Name, fmt.Sprintf("is the name of workloads[%d] too", first), "rename one of them")
-		} else {
-			names[w.Name] = i
-		}
-		if w.Type == "" {
-			report(key+".type", nil, "must say what it is", "write its engine, like spark")
-		}
-	}
 }
 
 func (d Drain) validate(report config.Report) {

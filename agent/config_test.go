@@ -12,6 +12,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -38,6 +39,7 @@ func TestConfigMinimal(t *testing.T) {
 		Workloads: []Workload{{Name: "spark-worker", Type: "spark", Unit: "spark-worker.service"}},
 		Drain:     Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
 		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+		Fallback:  fallback.Settings{Name: "storage", Layout: "blocks", Streams: 8},
 		Disks:     Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -46,7 +48,7 @@ func TestConfigMinimal(t *testing.T) {
 }
 
 func TestConfigFaults(t *testing.T) {
-	for _, name := range []string{"faults", "insecure"} {
+	for _, name := range []string{"faults", "insecure", "workloads"} {
 		_, err := Load(filepath.Join("testdata/config", name+".yaml"))
 		faults, ok := errors.AsType[*config.Faults](err)
 		if !ok {

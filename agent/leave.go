@@ -59,28 +59,33 @@ func (a *Agent) tell(ctx context.Context) {
 	}
 }
 
-// empty runs the drain of an incident until it is done, its time is up (both: ended), or ctx ends.
+// empty runs the drain of an incident until it is done, its time is up (both: ended), or ctx ends. While the node waits for
+// its workloads, pass follows pass, each for what was written since; the last begins when nothing is waited for any more,
+// or when it is time to.
 func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, ended bool) {
-	d, err := a.newDrain(incident, a.limits.Load().Drain.MaxBytesPerSecond)
-	if err != nil {
-		a.log.Error("the drain cannot begin", "err", err)
-		return migration.Summary{}, false
-	}
-	a.drains.set(d, false)
 	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	var clock sync.WaitGroup
+	defer clock.Wait()
+	defer stop(nil)
 	clock.Go(func() { a.untilTimeIsUp(sending, stop) })
-	sum, err = d.Run(sending)
-	stop(nil)
-	clock.Wait()
-	if err != nil {
-		a.log.Error("the account of the drain has gaps", "err", err)
+	for waited := false; ; waited = true {
+		last := sending.Err() != nil || a.isLast() // before the pass: what is written while it runs is for the next
+		if last && waited {
+			a.drains.free(time.Now())
+		}
+		pass := time.Now()
+		var ok bool
+		if sum, ok = a.pass(sending, incident, last); !ok || ctx.Err() != nil {
+			return sum, false
+		}
+		if last {
+			break
+		}
+		// When the time was up first, one more pass names what it did not meet.
+		a.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
 	}
-	if ctx.Err() != nil {
-		return sum, false
-	}
+	sum.Started = began
 	i := a.incident()
 	level := slog.LevelInfo
 	if sum.Lost.Blocks > 0 {
@@ -91,14 +96,43 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	return sum, true
 }
 
+// pass carries all that is here and not in the incident's ledger.
+func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration.Summary, bool) {
+	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.MaxBytesPerSecond)
+	cfg.Once = !last
+	d, err := migration.NewDrain(cfg)
+	if err != nil {
+		a.log.Error("the drain cannot begin", "err", err)
+		return migration.Summary{}, false
+	}
+	a.drains.set(d, false, !last)
+	if !last {
+		bounded, cut := context.WithCancel(ctx)
+		defer cut()
+		defer time.AfterFunc(mostPass, cut).Stop()
+		ctx = bounded
+	}
+	sum, err := d.Run(ctx)
+	if err != nil {
+		a.log.Error("the account of the drain has gaps", "err", err)
+	}
+	return sum, true
+}
+
 // untilTimeIsUp ends sending when the time for it is over. A notice that changes the deadline meanwhile moves that.
 func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc) {
 	for {
 		changed := a.incidents.Changes()
-		i := a.incident()
-		timer := time.NewTimer(time.Until(a.sendUntil(i)))
+		limit := a.sendLimit(a.incident())
+		timer := time.NewTimer(time.Until(limit))
+		if limit.IsZero() {
+			timer.Reset(lookAround)
+		}
 		select {
 		case <-timer.C:
+			if limit.IsZero() {
+				continue
+			}
 			stop(context.DeadlineExceeded)
 			return
 		case <-changed:
@@ -199,7 +233,7 @@ func (a *Agent) recommission(ctx context.Context, why error) {
 	if err := a.incidents.Close(why.Error()); err != nil {
 		a.log.Error("the end of the incident is not on disk: a restart would begin it again", "incident", p.Incident.ID, "err", err)
 	}
-	a.drains.set(nil, false)
+	a.drains.set(nil, false, false)
 	a.counts.ended(why)
 	a.log.Info("recommissioned", "incident", p.Incident.ID, "why", why)
 	if errors.Is(why, errOutlived) {

@@ -27,6 +27,7 @@ var (
 	heldDesc      = prometheus.NewDesc("lifeboat_held_blocks", "Blocks that landed here from other nodes.", nil, nil)
 	heldByteDesc  = prometheus.NewDesc("lifeboat_held_bytes", "Bytes that landed here from other nodes.", nil, nil)
 	roomDesc      = prometheus.NewDesc("lifeboat_room_bytes", "What this node would take from a leaving peer now.", nil, nil)
+	fallbackDesc  = prometheus.NewDesc("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last hourly check, 0 when it would not; absent without one.", nil, nil)
 	beatDesc      = prometheus.NewDesc("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", nil, nil)
 	pollDesc      = prometheus.NewDesc("lifeboat_last_good_poll_age_seconds", "Time since a source of notices last got a definite answer.", []string{"source", "path"}, nil)
 )
@@ -55,6 +56,9 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 		if p, _, running := f.agent.drains.progress(); running {
 			gauge(drainByteDesc, float64(p.Lost.Bytes), "lost")
 		}
+	}
+	if well := f.agent.fallbackOK.Load(); well != nil {
+		gauge(fallbackDesc, map[bool]float64{true: 1}[*well])
 	}
 	gauge(heldDesc, float64(s.HeldBlocks))
 	gauge(heldByteDesc, float64(s.HeldBytes))

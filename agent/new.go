@@ -2,22 +2,17 @@ package agent
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -50,7 +45,13 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if err := os.MkdirAll(cfg.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
+	if err := moveIn(cfg.DataDir, thisMachine(), a.log); err != nil {
+		return nil, err
+	}
 	if err := a.openStores(); err != nil {
+		return nil, err
+	}
+	if err := a.openFallback(ctx); err != nil {
 		return nil, err
 	}
 	if err := a.listen(); err != nil {
@@ -68,11 +69,11 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
-	a.resume()
-	if len(cfg.Workloads) > 0 {
-		a.log.Warn("workloads are not told of a drain by this version", "workloads", len(cfg.Workloads))
+	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
+	if err := a.openWorkloads(); err != nil {
+		return nil, err
 	}
+	a.resume()
 	return a, nil
 }
 
@@ -161,25 +162,6 @@ func (a *Agent) openHeartbeat() error {
 		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), Status: a.status, Held: a.held, Log: a.log,
 	})
 	return err
-}
-
-// incarnation is made once for a data directory: a machine that comes back without it is another machine.
-func incarnation(dataDir string) (string, error) {
-	p := filepath.Join(dataDir, "incarnation")
-	b, err := os.ReadFile(p)
-	if err == nil {
-		return strings.TrimSpace(string(b)), nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("read incarnation: %w", err)
-	}
-	var id [16]byte
-	rand.Read(id[:])
-	s := hex.EncodeToString(id[:])
-	if err := durable.WriteFile(p, []byte(s+"\n")); err != nil {
-		return "", fmt.Errorf("write incarnation: %w", err)
-	}
-	return s, nil
 }
 
 var errNoAddress = errors.New("no address of this machine leads to a coordinator: set listen.advertise")

@@ -18,12 +18,14 @@ func (a *Agent) copyAhead(ctx context.Context) {
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
 	for ctx.Err() == nil {
 		began := time.Now()
-		d, err := a.newDrain(i.ID, a.limits.Load().Drain.PreCopyBytesPerSecond)
+		cfg := a.drainConfig(i.ID, a.incidents.Dir(i.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
+		cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
+		d, err := migration.NewDrain(cfg)
 		if err != nil {
 			a.log.Error("copying ahead cannot begin", "err", err)
 			return
 		}
-		a.drains.set(d, true)
+		a.drains.set(d, true, false)
 		sum, err := d.Run(ctx)
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
@@ -36,16 +38,12 @@ func (a *Agent) copyAhead(ctx context.Context) {
 	}
 }
 
-// newDrain prepares to carry all that this node has, but for what the incident's ledger says is elsewhere.
-func (a *Agent) newDrain(incident string, cap config.Bytes) (*migration.Drain, error) {
-	return migration.NewDrain(a.drainConfig(incident, a.incidents.Dir(incident), cap))
-}
-
+// drainConfig is for a drain that carries all that this node has, but for what the ledger in dir says is elsewhere.
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	return migration.DrainConfig{
 		Node: a.cfg.Node.Name, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Disks: a.landing,
 		Settle: a.receiver.Settle, Peers: a.peers, Dial: a.dialPeer, Connections: a.limits.Load().Drain.ConnectionsPerPeer,
-		MaxBytesPerSecond: int64(cap), Log: a.log,
+		MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Log: a.log,
 	}
 }
 

@@ -63,6 +63,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	}
 	if n.Stance.AtLeast(preemption.StanceDrain) {
 		reply.SendFor = durationpb.New(a.sendUntil(i).Sub(begins))
+		reply.Actions = a.plans(i)
 	}
 	held, err := a.drainable(ctx)
 	if err != nil {

@@ -78,6 +78,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.provider(),
 	}
 	a.addNotices(s)
+	s.WaitsFor = a.waits()
 	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
 	s.Incarnation, _ = incarnation(a.cfg.DataDir)
 	if !answered.IsZero() {

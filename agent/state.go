@@ -200,12 +200,26 @@ type drains struct {
 	mu    sync.Mutex
 	last  *migration.Drain // nil: none since the start
 	ahead bool             // it only copies ahead
+	more  bool             // another pass follows
+	freed time.Time        // when a drain that waited stopped waiting
 }
 
-func (s *drains) set(d *migration.Drain, ahead bool) {
+func (s *drains) set(d *migration.Drain, ahead, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.ahead = d, ahead
+	s.last, s.ahead, s.more = d, ahead, more
+}
+
+func (s *drains) free(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.freed = now
+}
+
+func (s *drains) freedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.freed
 }
 
 // limit changes the cap of the drain that runs, if there is one.
@@ -223,10 +237,14 @@ func (s *drains) limit(l Drain) {
 
 func (s *drains) progress() (p migration.Progress, ahead, ok bool) {
 	s.mu.Lock()
-	d, ahead := s.last, s.ahead
+	d, ahead, more := s.last, s.ahead, s.more
 	s.mu.Unlock()
 	if d == nil {
 		return migration.Progress{}, false, false
 	}
-	return d.Progress(), ahead, true
+	p = d.Progress()
+	if more && p.Phase == migration.PhaseDrained { // of this pass only
+		p.Phase = migration.PhaseSending
+	}
+	return p, ahead, true
 }

@@ -28,6 +28,7 @@ func (a *Agent) status() *api.Status {
 		s.Stores = append(s.Stores, &api.StoreInfo{Name: st.Name, Kind: st.Kind, Layout: st.Layout, Land: st.Land})
 	}
 	s.Disks = a.diskStates()
+	s.Workloads = a.apiWorkloads()
 	if s.Notice == nil { // nothing is taken under notice
 		s.RoomBytes = a.receiver.Room()
 	}

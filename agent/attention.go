@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+// attended is what was done about one workload. It is plain data, kept as JSON. It is not part of the incident's page: that
+// the machine stays is told when the incident is over, and a restart must not forget to.
+type attended struct {
+	// Word is what it was told last, or is being told. Arrived says that this is over, well unless there is a Trouble.
+	Word    workloads.Word `json:"word,omitzero"`
+	Lead    *time.Duration `json:"lead,omitempty"` // to the deadline that was told; nil: none was known
+	Arrived bool           `json:"arrived,omitempty"`
+	GivenUp bool           `json:"given_up,omitempty"`
+	Trouble string         `json:"trouble,omitempty"`
+
+	// Incident is the one that the following is about.
+	Incident  string               `json:"incident,omitempty"`
+	Processes []workloads.Identity `json:"processes,omitempty"` // when the node began to leave
+	Asked     []workloads.Identity `json:"asked,omitempty"`     // by SIGTERM, and what they had started
+	Stopping  bool                 `json:"stopping,omitempty"`
+	Killed    bool                 `json:"killed,omitempty"`
+}
+
+// attention is what was done about all workloads, by their names. A file keeps it.
+type attention struct {
+	path string
+
+	mu      sync.Mutex // guards what follows
+	boot    string
+	all     map[string]attended
+	changed chan struct{} // closed and replaced when there is something to look at
+}
+
+// attentionFile is what the file holds.
+type attentionFile struct {
+	Boot      string              `json:"boot"`
+	Workloads map[string]attended `json:"workloads"`
+}
+
+// openAttention reads the file. With an error nothing is known, and the attention is usable all the same.
+func openAttention(path, boot string) (*attention, error) {
+	t := &attention{path: path, boot: boot, all: map[string]attended{}, changed: make(chan struct{})}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	var f attentionFile
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err != nil {
+		return t, fmt.Errorf("read what was done about workloads: %w", err)
+	}
+	for name, d := range f.Workloads {
+		if f.Boot != boot { // whoever was told and asked to end is gone; what runs now knows nothing
+			stays := d.Word.Phase == workloads.PhaseWithdrawn
+			d = attended{Word: d.Word, Lead: d.Lead, Arrived: d.Arrived && stays, GivenUp: d.GivenUp && stays}
+		}
+		t.all[name] = d
+	}
+	return t, nil
+}
+
+func (t *attention) of(name string) attended {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[name]
+}
+
+// amend changes what is known of a workload, on disk first. Where the disk fails, the change stands all the same.
+func (t *attention) amend(name string, change func(*attended)) (attended, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := t.all[name]
+	change(&d)
+	all := maps.Clone(t.all)
+	all[name] = d
+	b, err := json.Marshal(attentionFile{t.boot, all})
+	if err == nil {
+		err = durable.WriteFile(t.path, b)
+	}
+	t.all = all
+	return d, err
+}
+
+// note writes down what was done about a workload.
+func (a *Agent) note(w *watched, change func(*attended)) attended {
+	d, err := a.attention.amend(w.Name, change)
+	if err != nil {
+		a.log.Error("what was done about a workload is not on disk: a restart would do it again", "workload", w.Name, "err", err)
+	}
+	return d
+}
+
+func (t *attention) changes() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.changed
+}
+
+func (t *attention) stir() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// boot names this boot of the machine.
+func (a *Agent) boot() string {
+	if a.deps.Clock != nil {
+		return a.deps.Clock().Boot
+	}
+	return preemption.Now().Boot
+}

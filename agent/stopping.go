@@ -1,0 +1,186 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+const (
+	// leastGrace is what a workload gets between SIGTERM and SIGKILL on a notice that leaves nothing.
+	leastGrace = time.Second
+	// killLead is how long before the last pass SIGKILL is sent: what was written until then is to be found by its first look.
+	killLead = 500 * time.Millisecond
+	// strikeAgain is the pause between attempts to stop what does not stop.
+	strikeAgain = time.Second
+)
+
+// stopWorkloads stops those workloads that are to be stopped and are there late, until ctx ends. A rehearsal stops nobody.
+func (a *Agent) stopWorkloads(ctx context.Context) {
+	var stopping sync.WaitGroup
+	for _, w := range a.workloads {
+		if w.Stops {
+			stopping.Go(func() { a.stopInTime(ctx, w) })
+		}
+	}
+	stopping.Wait()
+}
+
+// stopAt is when a workload is asked to end: its grace before the last pass begins, which carries what it wrote until its
+// end. Zero: never, as no deadline is known.
+func (a *Agent) stopAt(i preemption.Incident, w *watched) time.Time {
+	last := a.lastPassAt(i)
+	if last.IsZero() || rehearsed(i) {
+		return time.Time{}
+	}
+	return last.Add(-killLead - w.Grace)
+}
+
+// stopInTime waits until it is time and stops the workload. One that an earlier process began to stop is stopped at once.
+func (a *Agent) stopInTime(ctx context.Context, w *watched) {
+	for ctx.Err() == nil {
+		changed, stirred := a.incidents.Changes(), a.attention.changes()
+		p, _ := a.incidents.Open()
+		i := p.Incident
+		at := a.stopAt(i, w)
+		over, _ := w.finished(i.ID)
+		due := time.NewTimer(maxDrain) // nothing is due by itself
+		switch done := a.attention.of(w.Name); {
+		case p.Work.Drained != nil:
+			return
+		case over || at.IsZero():
+		case done.Incident == i.ID && done.Stopping || !time.Now().Before(at):
+			a.stopWorkload(ctx, w, i)
+			continue
+		default:
+			due.Reset(time.Until(at))
+		}
+		select {
+		case <-due.C:
+		case <-changed:
+		case <-stirred:
+		case <-ctx.Done():
+		}
+		due.Stop()
+	}
+}
+
+// stopWorkload asks the workload to end and, when it has not after its grace, ends it. It returns once it is gone, or with
+// ctx: a notice that is taken back stops nothing more.
+func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incident) {
+	began := time.Now()
+	killAt := began.Add(w.Grace)
+	if last := a.lastPassAt(i).Add(-killLead); last.Before(killAt) {
+		killAt = last
+	}
+	if least := began.Add(leastGrace); killAt.Before(least) {
+		killAt = least
+	}
+	done := a.attention.of(w.Name)
+	switch {
+	case done.Incident != i.ID:
+		done = attended{}
+	case done.Killed:
+		killAt = began // its grace was over before a restart
+	}
+	for !done.Stopping {
+		asked, err := w.Terminate(ctx, done.Processes)
+		if err != nil {
+			a.log.Warn("a workload cannot be stopped", "workload", w.Name, "err", err)
+		}
+		if err == nil || len(asked) > 0 || !time.Now().Before(killAt) {
+			a.log.Info("stopping a workload", "workload", w.Name, "incident", i.ID, "processes", len(asked), "grace", time.Until(killAt).Round(time.Millisecond))
+			done = a.note(w, func(d *attended) {
+				if d.Incident != i.ID {
+					d.Incident, d.Processes, d.Killed = i.ID, nil, false
+				}
+				d.Stopping, d.Asked = true, asked
+			})
+			break
+		}
+		if !a.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
+			return
+		}
+	}
+	w.lookAgain()
+	if !a.untilFinished(ctx, w, i.ID, killAt) {
+		return
+	}
+	a.log.Warn("killing a workload that outlived its grace", "workload", w.Name, "incident", i.ID, "took", time.Since(began).Round(time.Millisecond))
+	a.note(w, func(d *attended) { d.Killed = true })
+	for said := ""; ; {
+		if err := w.Kill(ctx, done.Asked); err != nil && err.Error() != said {
+			said = err.Error()
+			a.log.Error("a workload cannot be killed", "workload", w.Name, "err", err)
+		}
+		w.lookAgain()
+		if !a.untilFinished(ctx, w, i.ID, time.Now().Add(strikeAgain)) {
+			return
+		}
+	}
+}
+
+// untilFinished waits until an instant. It returns false when the workload is over before, or ctx is.
+func (a *Agent) untilFinished(ctx context.Context, w *watched, incident string, until time.Time) (still bool) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	for {
+		stirred := a.attention.changes()
+		if over, _ := w.finished(incident); over {
+			return false
+		}
+		select {
+		case <-stirred:
+		case <-timer.C:
+			return ctx.Err() == nil
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// plans says in lines what a notice with so much time would mean for the workloads.
+func (a *Agent) plans(i preemption.Incident) (lines []string) {
+	for _, w := range a.workloads {
+		line := w.Name + ": watched, " + w.String()
+		if word := a.word(i, workloads.PhaseNoticed); w.Hears(word) {
+			line += "; told at once: " + w.Teller.String()
+		} else if w.Teller != nil {
+			line += "; not told at a rehearsal: " + w.Teller.String()
+		}
+		if w.Await {
+			line += "; waited for"
+			if last := a.lastPassAt(i); !last.IsZero() {
+				line += " until " + spanBefore(i, last) + " before the deadline"
+			}
+		}
+		if w.Stops {
+			line += "; " + a.stopPlan(i, w)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func (a *Agent) stopPlan(i preemption.Incident, w *watched) string {
+	last := a.lastPassAt(i)
+	if last.IsZero() {
+		return "stopped by nobody, as no deadline is known"
+	}
+	at := last.Add(-killLead - w.Grace)
+	if at.Before(i.NoticedAt()) {
+		at = i.NoticedAt()
+	}
+	line := "SIGTERM " + spanBefore(i, at) + " before the deadline, SIGKILL " + spanBefore(i, last) + " before it"
+	if rehearsed(i) {
+		line += " (not at a rehearsal)"
+	}
+	return line
+}
+
+func spanBefore(i preemption.Incident, at time.Time) string {
+	return i.Deadline().Sub(at).Round(time.Second).String()
+}

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+const (
+	// lookAround is how often a node that waits looks what for: workloads say when they change, the coordinator does not.
+	lookAround = time.Second
+	// The pause between two passes over the stores while the node waits is as long as the pass took, within these: it never
+	// spends more than half of its time on looking for what is new.
+	leastPassPause = 2 * time.Second
+	mostPassPause  = time.Minute
+	// mostPass is how long a pass may take that is not the last: a block that no peer has room for must not keep what is
+	// written meanwhile from being looked for. What is cut short costs the blocks in flight.
+	mostPass = 2 * time.Minute
+	// leastLastPass is what is kept for the last pass of a drain, or a tenth of the notice if that is more: the passes before
+	// it have carried all but the newest.
+	leastLastPass = 2 * time.Second
+)
+
+// waitsFor says what a node that leaves must see the end of before it sends what is left and says goodbye, a sentence
+// each: awaited workloads, and, when nothing but an operator's order makes it leave, apps that ran here and run elsewhere.
+// What is not known yet is waited for.
+func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
+	for _, w := range a.workloads {
+		if !w.Await {
+			continue
+		}
+		if over, state := w.finished(i.ID); !over {
+			all = append(all, fmt.Sprintf("workload %s (%s, %s)", w.Name, state, w))
+		}
+	}
+	if !ordered(i) {
+		return all
+	}
+	apps, heard := a.beat.Apps()
+	if !heard {
+		return append(all, "the coordinator has not said yet which apps still want this node's blocks")
+	}
+	for _, app := range apps {
+		all = append(all, fmt.Sprintf("app %s (runs elsewhere)", app))
+	}
+	return all
+}
+
+// ordered tells whether nothing but an operator's order makes the node leave.
+func ordered(i preemption.Incident) bool {
+	leaves := false
+	for _, n := range i.InForce() {
+		if n.Stance.AtLeast(preemption.StanceDrain) {
+			leaves = true
+			if n.Source != preemption.SourceOperator {
+				return false
+			}
+		}
+	}
+	return leaves
+}
+
+// waits is what the status shows of that.
+func (a *Agent) waits() []string {
+	p, open := a.incidents.Open()
+	if !open || !a.leaving() || p.Work.Drained != nil {
+		return nil
+	}
+	return a.waitsFor(p.Incident)
+}
+
+// lastPassAt is when the last pass over the stores begins, whatever the node waits for: late enough to carry what is
+// written until then, and early enough to be over when sending must stop. Zero: no deadline is known.
+func (a *Agent) lastPassAt(i preemption.Incident) time.Time {
+	deadline := i.Deadline()
+	if deadline.IsZero() {
+		return time.Time{}
+	}
+	noticed, until := i.NoticedAt(), a.sendUntil(i)
+	keep := max(deadline.Sub(noticed)/10, leastLastPass)
+	return until.Add(-min(keep, max(0, until.Sub(noticed))/2))
+}
+
+// sendLimit is when sending must stop. Zero: not as long as the node waits, since no deadline is known.
+func (a *Agent) sendLimit(i preemption.Incident) time.Time {
+	if !i.Deadline().IsZero() {
+		return a.sendUntil(i)
+	}
+	if len(a.waitsFor(i)) > 0 {
+		return time.Time{}
+	}
+	began := i.NoticedAt()
+	if free := a.drains.freedAt(); free.After(began) {
+		began = free
+	}
+	return began.Add(a.limits.Load().Drain.Timeout)
+}
+
+// isLast tells whether a pass that begins now is the last.
+func (a *Agent) isLast() bool {
+	i := a.incident()
+	at := a.lastPassAt(i)
+	return len(a.waitsFor(i)) == 0 || !at.IsZero() && !time.Now().Before(at)
+}
+
+// untilNextPass waits until it is time to look for new blocks, for the length of a pause or until nothing is waited for.
+func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
+	next := time.Now().Add(pause)
+	var said []string
+	for ctx.Err() == nil {
+		changed, stirred := a.incidents.Changes(), a.attention.changes()
+		i := a.incident()
+		why := a.waitsFor(i)
+		if len(why) == 0 {
+			return
+		}
+		if !slices.Equal(why, said) {
+			said = why
+			a.log.Debug("waiting", "incident", i.ID, "for", why, "left", left(i.Deadline()))
+		}
+		due := next
+		if last := a.lastPassAt(i); !last.IsZero() && last.Before(due) {
+			due = last
+		}
+		if !time.Now().Before(due) {
+			return
+		}
+		timer := time.NewTimer(min(time.Until(due), lookAround))
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-stirred:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}

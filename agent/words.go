@@ -1,0 +1,212 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+const (
+	// sameLead is how far a deadline may move without being told: clouds write whole seconds.
+	sameLead = time.Second
+	// withdrawPatience is for how long a workload is told that the machine stays: whoever does not hear it in that time has
+	// noticed otherwise.
+	withdrawPatience = 10 * time.Minute
+	// The pause after a word that did not arrive, doubled with each.
+	firstAgain = time.Second
+	mostAgain  = 30 * time.Second
+)
+
+// keepTold tells a workload all that it must be told, until ctx ends.
+func (a *Agent) keepTold(ctx context.Context, w *watched) {
+	for ctx.Err() == nil {
+		changed := a.incidents.Changes()
+		if word, due := a.due(w); due {
+			a.tellOne(ctx, w, word)
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// due is what a workload must be told now, written down as being told; false: it knows all there is to know.
+func (a *Agent) due(w *watched) (word workloads.Word, due bool) {
+	done := a.attention.of(w.Name)
+	said := done.Word
+	under := !done.Arrived && !done.GivenUp // an earlier process was about to say it, or this one
+	believes := said.Incident != "" && said.Phase != workloads.PhaseWithdrawn
+	i, leaves := a.incident(), a.leaving() && !a.outlived()
+	switch {
+	case believes && (!leaves || said.Incident != i.ID):
+		said.Phase = workloads.PhaseWithdrawn
+		if !w.Hears(said) {
+			a.note(w, func(d *attended) { d.Word, d.Trouble = workloads.Word{}, "" })
+			return a.due(w)
+		}
+		word = said
+	case said.Phase == workloads.PhaseWithdrawn && under && !leaves:
+		return said, true
+	case !leaves:
+		return word, false
+	case said.Incident != i.ID:
+		word = a.word(i, workloads.PhaseNoticed)
+	case under:
+		return a.word(i, said.Phase), true
+	case outdated(done, i):
+		word = a.word(i, workloads.PhaseChanged)
+	default:
+		return word, false
+	}
+	if !w.Hears(word) {
+		return word, false
+	}
+	a.note(w, func(d *attended) {
+		d.Word, d.Lead, d.Arrived, d.GivenUp, d.Trouble = word, lead(i), false, false, ""
+	})
+	return word, true
+}
+
+// lead is how long before the deadline the incident was first noticed. A clock that is set moves both alike.
+func lead(i preemption.Incident) *time.Duration {
+	d := i.Deadline()
+	if d.IsZero() {
+		return nil
+	}
+	return new(d.Sub(i.NoticedAt()))
+}
+
+// outdated tells whether what a workload was told is no longer so.
+func outdated(d attended, i preemption.Incident) bool {
+	now := lead(i)
+	moved := (d.Lead == nil) != (now == nil) || now != nil && (*d.Lead-*now).Abs() > sameLead
+	return moved || d.Word.Kind != string(i.Kind())
+}
+
+func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Word {
+	w := workloads.Word{
+		Phase: phase, Node: a.cfg.Node.Name, Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(preemption.StanceDrain),
+		Reason: i.Reason(), Rehearsal: rehearsed(i),
+	}
+	if d := i.Deadline(); !d.IsZero() {
+		w.RemainingSeconds = new(time.Until(d).Seconds())
+		// Whole seconds, as clouds write them: the same after a restart, whatever small corrections the clock has had.
+		w.Deadline = d.Round(time.Second).UTC()
+	}
+	return w
+}
+
+// rehearsed tells whether an incident is nothing but a rehearsal.
+func rehearsed(i preemption.Incident) bool {
+	return !slices.ContainsFunc(i.InForce(), func(n preemption.Notice) bool { return n.Source != preemption.SourceRehearsal })
+}
+
+var (
+	errMoved      = errors.New("the deadline moved")
+	errSuperseded = errors.New("it no longer holds")
+)
+
+// tellOne says a word until it has arrived, its time is up, or it no longer holds. When ctx ends the word stays under way:
+// who runs next goes on with it. The drain waits for none of this.
+func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
+	began := time.Now()
+	a.log.Info("telling a workload", "workload", w.Name, "phase", word.Phase, "incident", word.Incident, "left", left(word.Deadline), "what", w.Teller.String())
+	for pause := firstAgain; ; pause = min(2*pause, mostAgain) {
+		err := a.attempt(ctx, w, word, began)
+		for errors.Is(err, errMoved) && ctx.Err() == nil {
+			err = a.attempt(ctx, w, word, began)
+		}
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return
+		case errors.Is(err, errSuperseded):
+			a.log.Info("a workload is no longer told", "workload", w.Name, "phase", word.Phase)
+			a.note(w, func(d *attended) { d.GivenUp = true })
+			return
+		case err == nil:
+			a.log.Info("a workload was told", "workload", w.Name, "phase", word.Phase, "took", time.Since(began))
+			a.note(w, func(d *attended) { d.Arrived, d.Trouble = true, "" })
+			w.lookAgain()
+			return
+		}
+		until, holds := a.tellUntil(word, began)
+		if over := !time.Now().Add(pause).Before(until); over || !w.Again() {
+			a.log.Error("telling a workload was given up", "workload", w.Name, "phase", word.Phase, "took", time.Since(began), "err", err)
+			a.note(w, func(d *attended) { d.GivenUp, d.Trouble = true, err.Error() })
+			return
+		}
+		if trouble := a.attention.of(w.Name).Trouble; holds && trouble != err.Error() {
+			a.log.Warn("a workload was not told; it is tried again", "workload", w.Name, "phase", word.Phase, "err", err)
+			a.note(w, func(d *attended) { d.Trouble = err.Error() })
+		}
+		changed := a.incidents.Changes()
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// attempt says a word once. The error is errMoved when the time for it became another: what goes on by itself, a program,
+// is found again by the next attempt. It is errSuperseded when the word stopped to hold.
+func (a *Agent) attempt(ctx context.Context, w *watched, word workloads.Word, began time.Time) error {
+	changed := a.incidents.Changes() // before looking: what changes from here on is seen
+	until, holds := a.tellUntil(word, began)
+	if !holds {
+		return errSuperseded
+	}
+	bounded, release := context.WithDeadline(ctx, until)
+	defer release()
+	telling, stop := context.WithCancelCause(bounded)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-changed:
+			case <-telling.Done():
+				return
+			}
+			changed = a.incidents.Changes()
+			switch now, holds := a.tellUntil(word, began); {
+			case !holds:
+				stop(errSuperseded)
+			case now.Sub(until).Abs() > sameLead:
+				stop(errMoved)
+			}
+		}
+	})
+	err := w.Teller.Tell(telling, word)
+	why := context.Cause(telling)
+	stop(nil)
+	watching.Wait()
+	if err != nil && (errors.Is(why, errMoved) || errors.Is(why, errSuperseded)) {
+		return why
+	}
+	return err
+}
+
+// tellUntil is when telling a word must end; false when it no longer holds.
+func (a *Agent) tellUntil(word workloads.Word, began time.Time) (time.Time, bool) {
+	i, leaves := a.incident(), a.leaving() && !a.outlived()
+	if word.Phase == workloads.PhaseWithdrawn {
+		return began.Add(withdrawPatience), !leaves
+	}
+	until := began.Add(maxDrain)
+	if !i.Deadline().IsZero() {
+		until = a.sendUntil(i)
+		if least := began.Add(leastSending); until.Before(least) {
+			until = least
+		}
+	}
+	return until, leaves && i.ID == word.Incident
+}

@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+// watched is a workload and what was last seen of it.
+type watched struct {
+	*workloads.Workload
+	again chan struct{} // has it looked at anew, now
+
+	mu    sync.Mutex // guards what follows
+	last  workloads.Look
+	state workloads.State
+	since time.Time
+	about string // the incident for which it was looked at last; empty: the node was not leaving
+}
+
+// endgame is the pace of looks while a workload is being stopped: what it wrote last is to be carried yet.
+const endgame = 200 * time.Millisecond
+
+func (a *Agent) openWorkloads() (err error) {
+	units := a.deps.Units
+	if units == nil {
+		units = workloads.Systemd{}
+	}
+	// Hooks outlive a restart of the agent and no boot, as what lies beside the socket does.
+	state := filepath.Join(filepath.Dir(a.cfg.Listen.Socket), "hooks")
+	for _, s := range a.cfg.Workloads {
+		w, err := s.Open(units, state)
+		if err != nil {
+			return err
+		}
+		a.workloads = append(a.workloads, &watched{Workload: w, again: make(chan struct{}, 1), state: workloads.Unknown, since: time.Now(),
+			last: workloads.Look{State: workloads.Unknown, Trouble: "not looked at yet"}})
+	}
+	if a.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot()); err != nil {
+		a.log.Error("what workloads were told is forgotten: they may be told again", "err", err)
+	}
+	return nil
+}
+
+// attendWorkloads looks at the workloads and tells them what there is to tell, until ctx ends. Each has goroutines of its
+// own, so that one that hangs holds up no other.
+func (a *Agent) attendWorkloads(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, w := range a.workloads {
+		g.Go(func() error {
+			a.watch(ctx, w)
+			return nil
+		})
+		if w.Teller != nil {
+			g.Go(func() error {
+				a.keepTold(ctx, w)
+				return nil
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// watch looks at a workload again and again: seldom while there is no notice, at once when the node begins to leave.
+func (a *Agent) watch(ctx context.Context, w *watched) {
+	for ctx.Err() == nil {
+		changed := a.incidents.Changes()
+		incident := a.leavingFor()
+		a.look(ctx, w, incident)
+		pause := w.Idle
+		if incident != "" {
+			pause = w.Every
+		}
+		if done := a.attention.of(w.Name); incident != "" && done.Incident == incident && done.Stopping {
+			pause = min(pause, endgame)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-w.again:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// leavingFor is the incident for which the node leaves now, or "".
+func (a *Agent) leavingFor() string {
+	if !a.leaving() {
+		return ""
+	}
+	return a.incident().ID
+}
+
+// look looks once. What the workload consisted of when the node began to leave is kept: it is that which is waited for
+// and stopped, whatever becomes of its pid file or its name.
+func (a *Agent) look(ctx context.Context, w *watched, incident string) {
+	done := a.attention.of(w.Name)
+	var known []workloads.Identity
+	if done.Incident == incident {
+		known = append(known, done.Processes...)
+		known = append(known, done.Asked...)
+	}
+	seen := w.Look(ctx, known, incident != "")
+	if ctx.Err() != nil {
+		return // it was cut short
+	}
+	if incident != "" && done.Incident != incident && seen.State != workloads.Unknown {
+		done = a.note(w, func(d *attended) {
+			d.Incident, d.Processes, d.Asked, d.Stopping, d.Killed = incident, seen.Processes, nil, false, false
+		})
+	}
+	state := done.state(seen.State, incident)
+	w.mu.Lock()
+	was, first := w.state, w.about != incident
+	w.last, w.about = seen, incident
+	if state != was {
+		w.state, w.since = state, time.Now()
+	}
+	w.mu.Unlock()
+	if incident != "" && (state != was || first) {
+		a.log.Info("workload", "workload", w.Name, "state", state, "processes", seen.Count, "trouble", seen.Trouble)
+		a.stir()
+	}
+}
+
+// state is a workload's state by what was seen and what was done about it.
+func (d attended) state(seen workloads.State, incident string) workloads.State {
+	ours := incident != "" && d.Incident == incident
+	switch {
+	case seen == workloads.Done && ours && d.Killed:
+		return workloads.Killed
+	case seen != workloads.Running:
+		return seen
+	case ours && d.Stopping:
+		return workloads.Stopping
+	case incident != "" && d.Word.Incident == incident && d.Arrived:
+		return workloads.Told
+	}
+	return workloads.Running
+}
+
+// lookAgain has a workload looked at now.
+func (w *watched) lookAgain() {
+	select {
+	case w.again <- struct{}{}:
+	default: // that is asked for already
+	}
+}
+
+// finished tells whether a workload was seen to be over since the node began to leave.
+func (w *watched) finished(incident string) (over bool, state workloads.State) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.about != incident {
+		return false, workloads.Unknown
+	}
+	return w.state == workloads.Done || w.state == workloads.Killed, w.state
+}
+
+// stir has everybody who waits for workloads look again.
+func (a *Agent) stir() {
+	a.attention.stir()
+	a.beat.Nudge()
+}
+
+func (a *Agent) apiWorkloads() (all []*api.Workload) {
+	for _, w := range a.workloads {
+		done := a.attention.of(w.Name)
+		w.mu.Lock()
+		s := &api.Workload{
+			Name: w.Name, Type: w.Type, State: string(w.state), Since: durationpb.New(time.Since(w.since)), Processes: int64(w.last.Count),
+			Apps: w.last.Apps, Trouble: w.last.Trouble, Awaited: w.Await,
+		}
+		for _, e := range w.last.Executors {
+			s.Executors = append(s.Executors, &api.Executor{App: e.App, Id: e.ID})
+		}
+		w.mu.Unlock()
+		if done.Trouble != "" {
+			s.Trouble = done.Trouble
+		}
+		s.Trouble = short(s.Trouble)
+		all = append(all, s)
+	}
+	return all
+}
+
+// longestTrouble keeps a heartbeat small: a program may have printed anything.
+const longestTrouble = 400
+
+func short(s string) string {
+	if len(s) <= longestTrouble {
+		return s
+	}
+	return s[:longestTrouble] + "..."
+}
