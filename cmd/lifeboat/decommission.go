@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,14 +17,22 @@ import (
 func decommissionCommand() *cobra.Command {
 	var d decommission
 	cmd := &cobra.Command{
-		Use:   "decommission [--self | NODE...]",
+		Use:   "decommission [--self | NODE[=TIME]...]",
 		Short: "Let nodes leave: carry their blocks to peers, then let the machines go",
 		Long: `Lets nodes leave: their workloads are told, their blocks are carried to peers, and what is left at the deadline is named
 as lost. All nodes named together leave together: no block is carried to a node that leaves as well.
 
+A node has the TIME given with it, as in host-a=10m, else that of --timeout, else the coordinator's decommission_timeout. With 0
+it is decommissioned at once; with none there is no limit. Another time for a node that is leaving moves its deadline and
+starts no new clock. A node that is LOST, or away for a restart, is ordered too: it drains, with all of its time, once it is back.
+
+With --wait the verb shows each node's sub-state, what it waits for, how far it is and the time left, until all are done.
+Interrupted, it leaves the nodes to it and says how to look again and how to undo.
+
 With --self the agent of this machine hears it on its socket, and needs no coordinator for it.`,
 		Example: `  lifeboat decommission host-a host-b --timeout 10m --wait
   lifeboat decommission --self --timeout 90s --reason "kernel update"
+  lifeboat decommission host-a=2h host-b host-c=none --timeout 10m
   lifeboat decommission host-a --timeout none`,
 		ValidArgsFunction: d.to.completeNodes,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -47,7 +57,7 @@ With --self the agent of this machine hears it on its socket, and needs no coord
 	d.out.flag(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&d.self, "self", false, "this machine, by its agent's socket")
-	f.Var(&d.timeout, "timeout", "`TIME` after which what is left is given up, as 90s or 10m; none: never (default: the coordinator's, or none with --self)")
+	f.Var(&d.timeout, "timeout", "`TIME` after which what is left is given up, as 90s or 10m; 0: at once; none: never (default: the coordinator's, or none with --self)")
 	f.StringVar(&d.reason, "reason", "", "`TEXT` kept with the decommission and shown to those who ask")
 	f.BoolVar(&d.wait, "wait", false, "stay until the nodes are decommissioned; exit 4 when something was lost or timed out")
 	return cmd
@@ -64,7 +74,11 @@ type decommission struct {
 }
 
 // send asks the coordinator to let nodes leave.
-func (d *decommission) send(ctx context.Context, nodes []string) error {
+func (d *decommission) send(ctx context.Context, args []string) error {
+	nodes, own, err := nodeTimes(args)
+	if err != nil {
+		return err
+	}
 	operator, l, err := d.to.operator()
 	if err != nil {
 		return err
@@ -73,16 +87,22 @@ func (d *decommission) send(ctx context.Context, nodes []string) error {
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	names := strings.Join(nodes, ", ")
-	reply, err := operator.Decommission(ask, &api.DecommissionRequest{Nodes: nodes, Timeout: d.timeout.remaining(), Reason: d.reason})
+	reply, err := operator.Decommission(ask, &api.DecommissionRequest{Nodes: nodes, Timeout: d.timeout.remaining(), Timeouts: own, Reason: d.reason})
 	if err != nil {
 		return l.rpcError("decommission "+names, err)
 	}
 	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
+	for _, n := range reply.GetNodes() {
+		if note := notOrdered(n, cmp.Or(own[n.GetName()], d.timeout.remaining())); note != "" {
+			fmt.Fprintln(stderr, plain(note))
+		}
+	}
 	if !d.wait {
 		return printNodes(stdout, d.out, reply.GetNodes())
 	}
 	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
 	w := newWaiter(stderr, names, "lifeboat recommission "+strings.Join(nodes, " "))
+	w.again = "lifeboat decommission " + strings.Join(args, " ") + d.timeout.flag() + " --wait"
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {
 		return err
@@ -91,6 +111,42 @@ func (d *decommission) send(ctx context.Context, nodes []string) error {
 		return err
 	}
 	return verdict(ended)
+}
+
+// nodeTimes are the nodes of NODE and NODE=TIME, and the times of those that have their own.
+func nodeTimes(args []string) (nodes []string, own map[string]*durationpb.Duration, err error) {
+	for _, arg := range args {
+		name, word, timed := strings.Cut(arg, "=")
+		if slices.Contains(nodes, name) {
+			return nil, nil, usagef("decommission: %s is named twice: name it once", name)
+		}
+		nodes = append(nodes, name)
+		if !timed {
+			continue
+		}
+		var t timeout
+		if err := t.Set(word); err != nil {
+			return nil, nil, usagef("decommission: %s: %v", arg, err)
+		}
+		if own == nil {
+			own = map[string]*durationpb.Duration{}
+		}
+		own[name] = t.remaining()
+	}
+	return nodes, own, nil
+}
+
+// notOrdered says why a node does not begin to leave now that it was told to, given the time that it was told with.
+func notOrdered(n *api.Node, timeout *durationpb.Duration) string {
+	switch n.GetState() {
+	case "DECOMMISSIONED":
+		if timeout == nil || timeout.AsDuration() != 0 {
+			return n.GetName() + " is DECOMMISSIONED: nothing more was asked of it"
+		}
+	case "LOST", "SHUTDOWN":
+		return n.GetName() + " is " + n.GetState() + ": the order waits until it is back"
+	}
+	return ""
 }
 
 // leave tells the agent of this machine what a shell script would tell it.
@@ -123,6 +179,7 @@ func (d *decommission) leave(ctx context.Context) error {
 	}
 	self := &leavingSelf{agent: agent, link: l, incident: reply.GetIncident()}
 	w := newWaiter(stderr, "this machine", "lifeboat cancel")
+	w.again = "lifeboat decommission --self --wait"
 	w.patience = selfPatience
 	ended, err := w.run(ctx, self.look)
 	if err != nil {
@@ -187,7 +244,7 @@ func recommissionCommand() *cobra.Command {
 			defer l.Close()
 			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
 			defer cancel()
-			reply, err := operator.Recommission(ctx, &api.RecommissionRequest{Nodes: args})
+			reply, err := operator.Recommission(ctx, &api.RecommissionRequest{Nodes: args, Reason: reason})
 			if err != nil {
 				return l.rpcError("recommission "+strings.Join(args, ", "), err)
 			}
@@ -198,7 +255,7 @@ func recommissionCommand() *cobra.Command {
 	to.socketFlags(cmd)
 	out.flag(cmd)
 	cmd.Flags().BoolVar(&self, "self", false, "this machine, by its agent's socket: the same as cancel")
-	cmd.Flags().StringVar(&reason, "reason", "", "with --self: `TEXT` for the agent's log")
+	cmd.Flags().StringVar(&reason, "reason", "", "`TEXT` kept with what was asked, for lifeboat audit, or with --self for the agent's log")
 	return cmd
 }
 
@@ -282,6 +339,14 @@ func (t *timeout) Set(s string) error {
 	}
 	*t = timeout{given: true, after: d}
 	return nil
+}
+
+// flag is what was given, for a command to repeat.
+func (t *timeout) flag() string {
+	if !t.given {
+		return ""
+	}
+	return " --timeout " + t.String()
 }
 
 // remaining is the wire's form: absent leaves it to the coordinator, negative is without limit.

@@ -50,6 +50,7 @@ func (x *examination) diagnose() (all []finding) {
 	x.diagnoseCloud(add)
 	x.diagnoseAgent(add)
 	x.diagnoseHost(add)
+	x.diagnoseWorkloads(add)
 	return all
 }
 
@@ -214,4 +215,28 @@ func (x *examination) diagnoseUnit(add adder) {
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return plain(line)
+}
+
+func (x *examination) diagnoseWorkloads(add adder) {
+	for _, w := range x.workloads {
+		check := "workload " + w.name
+		switch {
+		case w.err != nil:
+			add(check, stateBad, "lifeboat config check says what is wrong with it", "%s", firstLine(w.err))
+		case len(w.doubts) == 0:
+			add(check, stateOK, "", "%s is found, and can be told what is configured", w.what)
+		}
+		for _, d := range w.doubts {
+			if d.Bad {
+				add(check, stateBad, "docs/workloads.md says what a workload must be for that", "%s", d.Found)
+			} else {
+				add(check, stateWarn, "see that it is spelled right", "%s", d.Found)
+			}
+		}
+	}
+	for _, w := range x.agent.GetStatus().GetWorkloads() {
+		if w.GetTrouble() != "" && w.GetState() == "UNKNOWN" {
+			add("workload "+w.GetName()+", to the agent", stateBad, "the agent's unit lets it see and signal others with the drop-in of docs/workloads.md", "%s", w.GetTrouble())
+		}
+	}
 }

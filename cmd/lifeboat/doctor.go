@@ -18,6 +18,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
+	"github.com/lifeboat/lifeboat/workloads"
 )
 
 const (
@@ -34,14 +35,15 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what keeps this machine from hearing of its end, or from leaving in time",
 		Long: `Looks at this machine as a notice would find it: its cloud and the metadata service, the agent or sidecar and how well its
-sources are informed, logind's patience, the order of the unit, the clock. It changes nothing. Exit 1 when something is bad.`,
+sources are informed, logind's patience, the order of the unit, the clock, and the workloads of the agent's file: is each
+found, and would it bear the signal that is to tell it. It changes nothing. Exit 1 when something is bad.`,
 		Example: `  lifeboat doctor
   lifeboat doctor --socket /run/lifeboat/sidecar.sock -o json`,
 		Args: cobra.NoArgs,
 	}
 	to.socketFlags(cmd)
 	out.flag(cmd)
-	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's `FILE`, for its cloud settings; it need not be there")
+	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's `FILE`, for its cloud settings and workloads; it need not be there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		x := examine(cmd.Context(), &to, file, cmd.Flags().Changed("config"))
 		findings := x.diagnose()
@@ -85,14 +87,24 @@ type examination struct {
 
 	container bool
 	host      systemd.Host
+
+	workloads []workloadDoubts
+}
+
+// workloadDoubts is what is wrong about a workload of the agent's file.
+type workloadDoubts struct {
+	name, what string
+	doubts     []workloads.Doubt
+	err        error
 }
 
 // examine asks everybody, once.
 func examine(ctx context.Context, to *reach, file string, given bool) *examination {
 	x := &examination{settings: preemption.DefaultSettings(), firmware: preemption.Detect("/"), socket: to.socketPath(), container: inContainer()}
+	var configured []workloads.Settings
 	switch cfg, err := agent.Load(file); {
 	case err == nil:
-		x.settings = cfg.Cloud
+		x.settings, configured = cfg.Cloud, cfg.Workloads
 	case given || !errors.Is(err, fs.ErrNotExist):
 		x.config = err
 	}
@@ -101,7 +113,22 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	asking, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
 	x.host = systemd.Facts(asking, "lifeboat-agent.service")
+	for _, s := range configured {
+		x.workloads = append(x.workloads, doubtsOf(asking, s))
+	}
 	return x
+}
+
+// doubtsOf looks at a workload without telling it anything.
+func doubtsOf(ctx context.Context, s workloads.Settings) workloadDoubts {
+	d := workloadDoubts{name: s.Name}
+	w, err := s.Open(workloads.Systemd{}, "")
+	if err != nil {
+		d.err = err
+		return d
+	}
+	d.what, d.doubts = w.String(), w.Doubts(ctx)
+	return d
 }
 
 func askAgent(ctx context.Context, to *reach) (*api.AgentStatus, error) {

@@ -19,28 +19,40 @@ func eventsCommand() *cobra.Command {
 	var to reach
 	var out format
 	var follow bool
-	var after uint64
+	var after, node string
+	var types []string
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print what happened to the fleet, one event a line",
+		Long: `Print what happened to the fleet, one event a line, each with its place: TERM.INDEX, or TERM.INDEX.SOFT of what one
+leader alone tells. After the place of the last line come all events that were not printed yet.
+
+An event of type Gap says that what came before it is no longer kept: list the nodes, and go on.`,
 		Example: `  lifeboat events --follow
-  lifeboat events --after 1200 -o json
-  lifeboat events --follow -o json | jq -c 'select(.type == "NodeLost")'`,
+  lifeboat events --follow --type NodeLost --type NodeDecommissioning
+  lifeboat events --after 3.1204 -o json
+  lifeboat events --node host-a -o json | jq -c '[.time, .type, .data.reason]'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := api.ParsePlace(after)
+			if err != nil {
+				return usagef("--after: %w", err)
+			}
 			operator, l, err := to.operator()
 			if err != nil {
 				return err
 			}
 			defer l.Close()
-			f := follower{operator: operator, link: l, w: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), out: out, after: after}
+			f := follower{operator: operator, link: l, w: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), out: out, after: at, types: types, node: node}
 			return f.run(cmd.Context(), follow)
 		},
 	}
 	to.coordinatorFlags(cmd)
 	out.flag(cmd)
 	cmd.Flags().BoolVar(&follow, "follow", false, "stay, and print what happens until interrupted")
-	cmd.Flags().Uint64Var(&after, "after", 0, "only events with a greater `INDEX`")
+	cmd.Flags().StringVar(&after, "after", "0", "only events after that `PLACE`")
+	cmd.Flags().StringArrayVar(&types, "type", nil, "only events of that `TYPE`; may be given several times")
+	cmd.Flags().StringVar(&node, "node", "", "only events of that `NODE`")
 	return cmd
 }
 
@@ -49,11 +61,13 @@ type follower struct {
 	link      *link
 	w, stderr io.Writer
 	out       format
-	after     uint64
+	after     api.Place
+	types     []string
+	node      string
 }
 
-// run prints events. When it follows, it outlives the coordinator's absence: the index says where to go on, so that no
-// event is missed and none printed twice. Only the first answer may fail.
+// run prints events. When it follows, it outlives the coordinator's absence: the place says where to go on, so that no
+// event of the log is missed and none printed twice. Only the first answer may fail.
 func (f *follower) run(ctx context.Context, follow bool) error {
 	answered, streak := false, false
 	for {
@@ -75,7 +89,9 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 }
 
 func (f *follower) read(ctx context.Context, follow bool, answered func()) error {
-	stream, err := f.operator.Events(ctx, &api.EventsRequest{After: f.after, Follow: follow})
+	stream, err := f.operator.Events(ctx, &api.EventsRequest{
+		After: f.after.Index, AfterTerm: f.after.Term, AfterSoft: f.after.Soft, Types: f.types, Node: f.node, Follow: follow,
+	})
 	if err != nil {
 		return f.link.away("events", err)
 	}
@@ -88,7 +104,7 @@ func (f *follower) read(ctx context.Context, follow bool, answered func()) error
 		case err != nil:
 			return f.link.away("events", err)
 		}
-		f.after = e.GetIndex()
+		f.after = api.PlaceOf(e)
 		if err := f.print(e); err != nil {
 			return err
 		}
@@ -112,6 +128,6 @@ func (f *follower) print(e *api.Event) error {
 	if t := api.Instant(e.GetTime()); t != nil {
 		at = t.Format(time.RFC3339)
 	}
-	_, err := fmt.Fprintf(f.w, "%6d  %s  %-20s  %s%s\n", e.GetIndex(), at, plain(e.GetType()), plain(dash(e.GetNode())), plain(data.String()))
+	_, err := fmt.Fprintf(f.w, "%6s  %s  %-20s  %s%s\n", api.PlaceOf(e), at, plain(e.GetType()), plain(dash(e.GetNode())), plain(data.String()))
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -325,7 +326,8 @@ func (f *fleet) Events(req *api.EventsRequest, s grpc.ServerStreamingServer[api.
 		if err := protojson.Unmarshal([]byte(line), &e); err != nil {
 			return err
 		}
-		if e.GetIndex() <= req.GetAfter() {
+		at, wanted := api.PlaceAfter(req), req.GetTypes()
+		if api.PlaceOf(&e).Compare(at) <= 0 || len(wanted) > 0 && !slices.Contains(wanted, e.GetType()) || req.GetNode() != "" && e.GetNode() != req.GetNode() {
 			continue
 		}
 		if err := s.Send(&e); err != nil {

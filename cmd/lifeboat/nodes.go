@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -122,8 +123,8 @@ func (r *reach) completeNode(cmd *cobra.Command, args []string, prefix string) (
 // nothing.
 func nodeState(n *api.Node) string {
 	facts := []string{n.GetState()}
-	if n.GetSubState() != "" {
-		facts[0] += "/" + n.GetSubState()
+	if sub := n.GetSubState(); sub != "" && sub != "NONE" && sub != n.GetState() {
+		facts[0] += "/" + sub
 	}
 	if n.GetDeactivated() {
 		facts = append(facts, "deactivated")
@@ -160,7 +161,32 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 		}
 		t.row(n.GetName(), nodeState(n), dash(st.GetNotice().GetKind()), left(remaining), blocks, held, room, age(n.GetLastHeartbeat()))
 	}
-	return t.print(w)
+	if err := t.print(w); err != nil {
+		return err
+	}
+	waits := waitTable(nodes)
+	return printSection(w, &waits)
+}
+
+// waitTable has the nodes that something holds up, and what.
+func waitTable(nodes []*api.Node) table {
+	t := table{narrow: true}
+	t.row("NAME", "WAITS FOR")
+	for _, n := range nodes {
+		if len(n.GetWaitsFor()) > 0 {
+			t.row(n.GetName(), waitLine(n.GetWaitsFor(), tableWidth-minFirstColumn-2))
+		}
+	}
+	return t
+}
+
+// waitLine is as much of a list as fits, and how much does not.
+func waitLine(all []string, width int) string {
+	line := strings.Join(all, ", ")
+	for shown := len(all) - 1; shown > 0 && utf8.RuneCountInString(line) > width; shown-- {
+		line = fmt.Sprintf("%s and %d more", strings.Join(all[:shown], ", "), len(all)-shown)
+	}
+	return cut(line, width)
 }
 
 func printNode(w io.Writer, n *api.Node) error {
@@ -180,12 +206,30 @@ func printNode(w io.Writer, n *api.Node) error {
 		}
 		t.row("decommission", what)
 	}
+	for i, what := range n.GetWaitsFor() {
+		label := ""
+		if i == 0 {
+			label = "waits for"
+		}
+		t.row(label, cut(what, tableWidth-len("decommission")-2))
+	}
 	t.row("address", dash(n.GetPeerAddress()))
 	t.row("incarnation", dash(n.GetIncarnation()))
 	t.row("zone", dash(n.GetZone()))
 	t.row("pool", dash(n.GetPool()))
 	t.row("version", dash(n.GetVersion()))
-	t.row("last beat", age(n.GetLastHeartbeat()))
+	beat := age(n.GetLastHeartbeat())
+	if n.GetSuspect() != nil {
+		beat += " ago: suspect for " + span(n.GetSuspect().AsDuration())
+	}
+	t.row("last beat", beat)
+	if ahead := st.GetClockAhead(); ahead != nil && ahead.AsDuration().Abs() >= time.Second {
+		off := " ahead of the coordinator's"
+		if ahead.AsDuration() < 0 {
+			off = " behind the coordinator's"
+		}
+		t.row("clock", span(ahead.AsDuration().Abs())+off)
+	}
 	statusRows(&t, st, n.GetManifest(), false)
 	if err := t.print(w); err != nil {
 		return err

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -57,7 +59,8 @@ func raftMembersCommand() *cobra.Command {
 		Use:   "members",
 		Short: "List the coordinators, who leads, and how far behind the others are",
 		Long: `Lists the coordinators as the leader knows them, or, while there is no leader, as any does that answers. LAG is how many
-decisions one has yet to apply, CLOCK how far its clock is ahead of the answering one's.`,
+decisions one has yet to apply, CLOCK how far its clock is ahead of the answering one's. One whose machine is leaving hands the
+lead over and takes it only where nobody else can.`,
 		Example: `  lifeboat raft members
   lifeboat raft members --watch`,
 		Args: cobra.NoArgs,
@@ -102,17 +105,21 @@ func leaderStatus(ctx context.Context, operator api.OperatorClient) (*api.Coordi
 func raftAddCommand() *cobra.Command {
 	var to reach
 	var replacing []string
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "add NAME=ADDRESS... [--replacing NAME]...",
 		Short: "Add coordinators, or put them in the place of others",
 		Long: `Adds coordinators. Each runs already, with an empty data_dir and with the new list of peers in its settings, in which it is not
 the first; give the others the new list, too, with their next restart. What there is afterwards must be an odd number: add two,
-or one in the place of another.`,
+or one in the place of another. One that lost its disk is put in its own place, and started after that; one that has another
+address is added again with that.`,
 		Example: `  lifeboat raft add c4=10.0.0.4:7411 c5=10.0.0.5:7411
-  lifeboat raft add c4=10.0.0.4:7411 --replacing c2`,
+  lifeboat raft add c4=10.0.0.4:7411 --replacing c2
+  lifeboat raft add c2=10.0.0.2:7411 --replacing c2   # its disk was lost
+  lifeboat raft add c2=10.0.0.22:7411                 # it moved`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &api.ChangeMembersRequest{Remove: replacing}
+			r := &api.ChangeMembersRequest{Remove: replacing, Reason: reason}
 			for _, arg := range args {
 				name, address, ok := strings.Cut(arg, "=")
 				if !ok {
@@ -124,24 +131,27 @@ or one in the place of another.`,
 		},
 	}
 	to.coordinatorFlags(cmd)
+	reasonFlag(cmd, &reason)
 	cmd.Flags().StringSliceVar(&replacing, "replacing", nil, "remove the coordinator `NAME` before")
 	return cmd
 }
 
 func raftRemoveCommand() *cobra.Command {
 	var to reach
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "remove NAME...",
 		Short: "Remove coordinators for good",
-		Long: `Removes coordinators from the vote. Stop them first; one that runs on knows no leader and answers nobody. What is left must be
-an odd number: to replace one that is dead, use add with --replacing.`,
+		Long: `Removes coordinators from the vote. One that leads hands over first. Stop them then: one that runs on knows no leader and answers
+nobody. What is left must be an odd number: to replace one that is dead, use add with --replacing.`,
 		Example: `  lifeboat raft remove c4 c5`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changeMembers(cmd, &to, &api.ChangeMembersRequest{Remove: args})
+			return changeMembers(cmd, &to, &api.ChangeMembersRequest{Remove: args, Reason: reason})
 		},
 	}
 	to.coordinatorFlags(cmd)
+	reasonFlag(cmd, &reason)
 	return cmd
 }
 
@@ -158,7 +168,7 @@ func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) e
 
 func raftTransferCommand() *cobra.Command {
 	var to reach
-	var whom string
+	var whom, reason string
 	cmd := &cobra.Command{
 		Use:   "transfer [--to NAME]",
 		Short: "Have another coordinator lead",
@@ -169,7 +179,7 @@ fleet an election. Do it before the leader's machine goes; one that is stopped d
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return askLeader(cmd, &to, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				reply, err := operator.TransferLeadership(ctx, &api.TransferLeadershipRequest{To: whom})
+				reply, err := operator.TransferLeadership(ctx, &api.TransferLeadershipRequest{To: whom, Reason: reason})
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", dash(reply.GetLeader()))
 				}
@@ -178,6 +188,7 @@ fleet an election. Do it before the leader's machine goes; one that is stopped d
 		},
 	}
 	to.coordinatorFlags(cmd)
+	reasonFlag(cmd, &reason)
 	cmd.Flags().StringVar(&whom, "to", "", "the `NAME` of the coordinator that is to lead")
 	return cmd
 }
@@ -222,6 +233,7 @@ entries of manifests are files of their own, in manifests below data_dir, and ar
 
 func raftRestoreCommand() *cobra.Command {
 	var f daemonFlags
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "restore FILE --config FILE",
 		Short: "Have a coordinator that does not run begin with what a snapshot says",
@@ -243,7 +255,7 @@ run. Of several, restore the first of peers, empty data_dir of the others, and s
 				return fmt.Errorf("raft restore: %w", err)
 			}
 			defer from.Close()
-			done, err := coordinator.Restore(cfg, bufio.NewReader(from), log)
+			done, err := coordinator.Restore(cfg, bufio.NewReader(from), coordinator.Restorer{Who: localUser(), Reason: reason}, log)
 			if err != nil {
 				return fmt.Errorf("raft restore: %s: %w", filepath.Base(args[0]), err)
 			}
@@ -259,7 +271,17 @@ run. Of several, restore the first of peers, empty data_dir of the others, and s
 		},
 	}
 	f.register(cmd, "/etc/lifeboat/coordinator.yaml")
+	reasonFlag(cmd, &reason)
 	return cmd
+}
+
+// localUser names who runs this, as the audit has it: there is no certificate in a call that nobody makes.
+func localUser() string {
+	name := "uid " + strconv.Itoa(os.Getuid())
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return "local:" + name
 }
 
 func memberTable(members []*api.Member) table {
@@ -276,6 +298,9 @@ func memberTable(members []*api.Member) table {
 		if !m.GetReached() {
 			role, lag = "away", "-"
 		}
+		if m.GetLeaving() {
+			role += ", leaving"
+		}
 		t.row(m.GetName(), m.GetAddress(), role, lag, clock, dash(m.GetVersion()))
 	}
 	return t
@@ -289,12 +314,13 @@ type memberJSON struct {
 	Lag     uint64   `json:"lag"`
 	Skew    *float64 `json:"skew_seconds"`
 	Version string   `json:"version"`
+	Leaving bool     `json:"leaving"`
 }
 
 func membersToJSON(members []*api.Member) []memberJSON {
 	all := make([]memberJSON, 0, len(members))
 	for _, m := range members {
-		all = append(all, memberJSON{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetReached(), m.GetLag(), api.Seconds(m.GetSkew()), m.GetVersion()})
+		all = append(all, memberJSON{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetReached(), m.GetLag(), api.Seconds(m.GetSkew()), m.GetVersion(), m.GetLeaving()})
 	}
 	return all
 }

@@ -56,6 +56,7 @@ Interrupted, it leaves them to the coordinator's clock. With --server, or neithe
 	f := cmd.Flags()
 	f.Var(&r.graceful, "graceful", "let excluded nodes drain, for `SECS` where the file says nothing else; -1: without limit")
 	f.Lookup("graceful").NoOptDefVal = gracefulDefault
+	reasonFlag(cmd, &r.reason)
 	f.BoolVar(&r.client, "client", false, "stay until the nodes are decommissioned; exit 4 when something was lost or timed out")
 	f.BoolVar(&r.server, "server", false, "return at once, and leave the clock to the coordinator (the default)")
 	return cmd
@@ -66,6 +67,7 @@ type refresh struct {
 	to             reach
 	out            format
 	graceful       graceful
+	reason         string
 	client, server bool
 }
 
@@ -77,7 +79,7 @@ func (r *refresh) run(ctx context.Context) error {
 	defer l.Close()
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	reply, err := operator.RefreshNodes(ask, &api.RefreshNodesRequest{Graceful: r.graceful.given, Timeout: r.graceful.timeout})
+	reply, err := operator.RefreshNodes(ask, &api.RefreshNodesRequest{Graceful: r.graceful.given, Timeout: r.graceful.timeout, Reason: r.reason})
 	if err != nil {
 		return l.rpcError("refresh nodes", err)
 	}
@@ -101,7 +103,7 @@ const clientGrace = 5 * time.Second
 func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link, reply *api.RefreshNodesReply) ([]leaving, error) {
 	fleet := &leavingNodes{operator: operator, link: l}
 	for _, n := range reply.GetNodes() {
-		if n.GetNode().GetState() == "DECOMMISSIONING" {
+		if n.GetNode().GetState() == "DECOMMISSIONING" || n.GetAction() == "force" { // what was given no time has ended, and not well
 			fleet.names = append(fleet.names, n.GetNode().GetName())
 		}
 	}
@@ -115,8 +117,8 @@ func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link
 	names := strings.Join(fleet.names, ", ")
 	ended, err := newWaiter(r.cmd.ErrOrStderr(), names, "").run(ctx, c.look)
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("detached: the decommission of %s goes on by the coordinator's clock; to take it back, take them out of %s and run lifeboat refresh-nodes",
-			names, exclusive(reply.GetHosts()))
+		return nil, fmt.Errorf("detached: the decommission of %s goes on by the coordinator's clock; `lifeboat refresh-nodes %s --client` shows it again; to take it back, take them out of %s and run lifeboat refresh-nodes",
+			names, r.graceful.flag(), exclusive(reply.GetHosts()))
 	}
 	if err != nil {
 		return nil, err
@@ -178,6 +180,7 @@ type refreshedJSON struct {
 	Action   string     `json:"action"` // "" for one that was leaving already
 	State    string     `json:"state"`
 	SubState string     `json:"sub_state"`
+	WaitsFor []string   `json:"waits_for"`
 	Deadline *time.Time `json:"deadline"`
 	Seconds  *float64   `json:"remaining_seconds"`
 }
@@ -204,7 +207,7 @@ func printRefreshed(w io.Writer, out format, reply *api.RefreshNodesReply) error
 		doc := refreshJSON{Hosts: hostsToJSON(reply.GetHosts()), Nodes: []refreshedJSON{}}
 		for _, r := range reply.GetNodes() {
 			n := r.GetNode()
-			doc.Nodes = append(doc.Nodes, refreshedJSON{n.GetName(), r.GetAction(), n.GetState(), n.GetSubState(), api.Instant(n.GetDeadline()), api.Seconds(n.GetRemaining())})
+			doc.Nodes = append(doc.Nodes, refreshedJSON{n.GetName(), r.GetAction(), n.GetState(), n.GetSubState(), append([]string{}, n.GetWaitsFor()...), api.Instant(n.GetDeadline()), api.Seconds(n.GetRemaining())})
 		}
 		return writeJSON(w, doc)
 	}
@@ -270,6 +273,14 @@ func (g *graceful) String() string {
 		return gracefulDefault
 	}
 	return strconv.FormatInt(g.timeout.GetSeconds(), 10)
+}
+
+// flag is what was given, for a command to repeat.
+func (g *graceful) flag() string {
+	if g.timeout == nil {
+		return "--graceful"
+	}
+	return "--graceful=" + g.String()
 }
 
 func (g *graceful) Set(s string) error {

@@ -122,7 +122,7 @@ func TestClientDetachesWhenInterrupted(t *testing.T) {
 		cmd := refreshNodesCommand()
 		cmd.SetErr(&bytes.Buffer{})
 		_, err := (&refresh{cmd: cmd}).wait(ctx, s, &link{}, leavingReply(time.Hour, "a"))
-		const want = "detached: the decommission of a goes on by the coordinator's clock; to take it back, take them out of /etc/x and run lifeboat refresh-nodes"
+		const want = "detached: the decommission of a goes on by the coordinator's clock; `lifeboat refresh-nodes --graceful --client` shows it again; to take it back, take them out of /etc/x and run lifeboat refresh-nodes"
 		if err == nil || err.Error() != want || exitCode(err, true) != exitFailed || len(s.asked) > 0 {
 			t.Errorf("got %v, asked %v; want %s", err, s.asked, want)
 		}

@@ -44,6 +44,8 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		statusCommand(),
 		doctorCommand(),
 		eventsCommand(),
+		auditCommand(),
+		brakeCommand(),
 	)
 	group("Disks",
 		disksCommand(),
@@ -56,6 +58,9 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		manifestCommand(),
 	)
 	group("Setting up",
+		initCommand(),
+		joinCommand(),
+		tokenCommand(),
 		tlsCommand(),
 		configCommand(),
 		raftCommand(),

@@ -26,7 +26,10 @@ func simulateCommand() *cobra.Command {
 		Long: `Sends a pretended notice the way of a real one, through the agent or the sidecar of this machine: policy, journal, drain,
 manifest. The node really leaves; it is taken back at the deadline, or by ` + "`lifeboat cancel`" + `.
 
-With --dry-run nothing is done: it says how far the node would go, from when on, and what it would carry.
+Workloads are told, in words that say it is a rehearsal, and waited for; none is stopped.
+
+With --dry-run nothing is done: it says how far the node would go, from when on, what it would carry, and whom it would
+tell, wait for and stop.
 
 KIND is one of ` + kindWords() + `.`,
 		Example: `  lifeboat simulate terminate --in 120s
@@ -102,7 +105,7 @@ func printSimulation(w io.Writer, kind string, dry bool, r *api.SimulateReply) e
 	if r.GetSendFor() != nil {
 		t.row("time to send in", span(r.GetSendFor().AsDuration()))
 	}
-	if r.GetBlocks() > 0 || r.GetSendFor() != nil && len(r.GetActions()) == 0 {
+	if r.GetBlocks() > 0 || r.GetSendFor() != nil { // a sidecar carries nothing and says neither
 		t.row("to carry", fmt.Sprintf("%s, %s", count(r.GetBlocks(), "block"), size(r.GetBytes())))
 	}
 	for i, a := range r.GetActions() {

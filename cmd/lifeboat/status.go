@@ -116,6 +116,9 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	}
 	t.row("cloud", cmp.Or(s.GetProvider(), "none"))
 	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
+	for i, what := range s.GetWaitsFor() {
+		t.row(map[bool]string{true: "waits for"}[i == 0], what)
+	}
 	if s.GetChanges() != nil {
 		t.row("next", "goes further "+left(s.GetChanges()))
 	}
@@ -139,8 +142,12 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	return printSection(w, &peers)
 }
 
-// troubleWidth keeps a table that ends in a sentence within 100 columns. -o json has the whole of it.
-const troubleWidth = 44
+// troubleWidth keeps a table that ends in a sentence within 100 columns, appsWidth one with a list in it. -o json has the
+// whole of both.
+const (
+	troubleWidth = 44
+	appsWidth    = 30
+)
 
 // printNotices prints what the sources of notices say, how well they know it, and what was done about it.
 func printNotices(w io.Writer, s *api.AgentStatus) error {
@@ -203,7 +210,13 @@ func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 
 // printParts prints a table for each kind of part that a node has.
 func printParts(w io.Writer, s *api.Status) error {
-	disks, stores, peers := table{}, table{}, table{}
+	working, disks, stores, peers := table{}, table{}, table{}, table{}
+	working.row("WORKLOAD", "TYPE", "STATE", "SINCE", "PROCESSES", "AWAITED", "APPS", "TROUBLE")
+	for _, a := range s.GetWorkloads() {
+		apps := strings.Join(a.GetApps(), ", ")
+		working.row(a.GetName(), a.GetType(), a.GetState(), age(a.GetSince())+" ago", fmt.Sprint(a.GetProcesses()), yesNo(a.GetAwaited()),
+			cut(dash(apps), appsWidth), cut(dash(a.GetTrouble()), troubleWidth))
+	}
 	disks.row("DISK", "HEALTH", "TOTAL", "USABLE")
 	for _, d := range s.GetDisks() {
 		disks.row(d.GetPath(), dash(d.GetHealth()), size(d.GetTotalBytes()), size(d.GetUsableBytes()))
@@ -216,7 +229,7 @@ func printParts(w io.Writer, s *api.Status) error {
 	for _, p := range s.GetDrain().GetPeers() {
 		peers.row(p.GetNode(), fmt.Sprint(p.GetBlocks()), size(p.GetBytes()), dash(p.GetTrouble()))
 	}
-	for _, t := range []*table{&disks, &stores, &peers} {
+	for _, t := range []*table{&working, &disks, &stores, &peers} {
 		if err := printSection(w, t); err != nil {
 			return err
 		}
@@ -253,6 +266,15 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 		nodes = append(nodes, fmt.Sprintf("%d %s", s.GetNodes()[state], state))
 	}
 	t.row("nodes", cmp.Or(strings.Join(nodes, ", "), "none"))
+	if n := s.GetSuspects(); n > 0 {
+		t.row("suspects", fmt.Sprintf("%s silent: nothing is sent there", count(n, "node")))
+	}
+	for _, b := range s.GetBrakes() {
+		t.row("BRAKE "+brakeName(b), brakeWords(b))
+	}
+	if n := s.GetClocksApart(); n > 0 {
+		t.row("clocks", fmt.Sprintf("%s more than a second off: lifeboat node NAME says which way", count(n, "node")))
+	}
 	t.row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
 	t.row("last event", fmt.Sprint(s.GetLastIndex()))
 	hostRows(&t, s.GetHosts())
@@ -291,6 +313,9 @@ type agentJSON struct {
 	Sources     []sourceJSON      `json:"sources"`
 	Actions     []actionJSON      `json:"actions"`
 	Evacuations []evacuationJSON  `json:"evacuations"`
+
+	Workloads []api.WorkloadJSON `json:"workloads"`
+	WaitsFor  []string           `json:"waits_for"` // what keeps a node that leaves from its last words
 }
 
 // noticeJSON is one source's word that was not withdrawn.
@@ -363,7 +388,8 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
 		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
-		Evacuations: evacuationsToJSON(s.GetEvacuations()),
+		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()),
+		WaitsFor: append([]string{}, s.GetWaitsFor()...),
 	}
 }
 
@@ -382,6 +408,10 @@ type coordinatorJSON struct {
 	LeaderAddress string           `json:"leader_address"`
 	Term          uint64           `json:"term"`
 	Members       []memberJSON     `json:"members"` // empty: one coordinator only
+	Suspects      int64            `json:"suspects"`
+	Brakes        []brakeJSON      `json:"brakes"` // that hold now
+	ClocksApart   int64            `json:"clocks_apart"`
+	Subscribers   int64            `json:"subscribers"`
 }
 
 func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
@@ -391,5 +421,6 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 	}
 	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), api.Instant(s.GetStartedAt()), nodes,
 		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts()),
-		s.GetLeaderName(), s.GetLeaderAddress(), s.GetTerm(), membersToJSON(s.GetMembers())}
+		s.GetLeaderName(), s.GetLeaderAddress(), s.GetTerm(), membersToJSON(s.GetMembers()),
+		s.GetSuspects(), brakesToJSON(s.GetBrakes()), s.GetClocksApart(), s.GetSubscribers()}
 }

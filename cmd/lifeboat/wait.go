@@ -18,6 +18,7 @@ import (
 type leaving struct {
 	node  string
 	line  string // progress, for people
+	gist  string // of the line: what it is about when nothing but numbers changes
 	ended bool
 	// Once ended: the exit code that tells it, and why when that is not "done".
 	verdict int
@@ -35,9 +36,20 @@ type waiter struct {
 	width    func() int // of the terminal on stderr; 0: it is none
 	whom     string
 	undo     string        // the command that would take the decommission back
+	again    string        // the command that would show it again
 	patience time.Duration // how long the one who is asked may be away; 0: for ever
 	lines    int           // on the terminal, to be drawn over
+	said     map[string]saidLine
 }
+
+// saidLine is what was last written of a node where nothing can be drawn over.
+type saidLine struct {
+	gist string
+	at   time.Time
+}
+
+// logPace is how often a log file is told of a node of which nothing is new but numbers.
+const logPace = 10 * time.Second
 
 func newWaiter(stderr io.Writer, whom, undo string) *waiter {
 	return &waiter{stderr: stderr, width: func() int { return terminalWidth(stderr) }, whom: whom, undo: undo}
@@ -85,16 +97,32 @@ func allEnded(nodes []leaving) bool {
 
 func (w *waiter) draw(nodes []leaving) {
 	width := w.width()
-	if width > 0 && w.lines > 0 {
+	if width == 0 {
+		w.note(nodes)
+		return
+	}
+	if w.lines > 0 {
 		fmt.Fprintf(w.stderr, "\x1b[%dA\x1b[J", w.lines) // ECMA-48: CUU, ED
 	}
 	w.lines = len(nodes)
 	for _, n := range nodes {
-		line := plain(n.node + "  " + n.line)
-		if width > 0 {
-			line = cut(line, width) // one that wraps would not be drawn over whole
+		fmt.Fprintln(w.stderr, cut(plain(n.node+"  "+n.line), width)) // one that wraps would not be drawn over whole
+	}
+}
+
+// note writes a line for each node of which there is news, and now and then for the others that are under way.
+func (w *waiter) note(nodes []leaving) {
+	if w.said == nil {
+		w.said = map[string]saidLine{}
+	}
+	now := time.Now()
+	for _, n := range nodes {
+		was, before := w.said[n.node]
+		if before && was.gist == n.gist && (n.ended || now.Sub(was.at) < logPace) {
+			continue
 		}
-		fmt.Fprintln(w.stderr, line)
+		w.said[n.node] = saidLine{n.gist, now}
+		fmt.Fprintln(w.stderr, plain(n.node+"  "+n.line))
 	}
 }
 
@@ -104,7 +132,7 @@ func (w *waiter) say(line string) {
 }
 
 func (w *waiter) detach() error {
-	return fmt.Errorf("detached: the decommission of %s goes on; `%s` would take it back", w.whom, w.undo)
+	return fmt.Errorf("detached: the decommission of %s goes on; `%s` shows it again, `%s` takes it back", w.whom, w.again, w.undo)
 }
 
 // leavingNodes looks through the coordinator's eyes.
@@ -114,6 +142,7 @@ type leavingNodes struct {
 	names    []string
 
 	last     []*api.Node
+	ended    map[string]*api.Node // as they were seen last
 	timedOut map[string]bool
 }
 
@@ -122,6 +151,9 @@ func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
 	var last []*api.Node
 	for _, name := range l.names {
 		n, err := l.operator.GetNode(ctx, &api.GetNodeRequest{Node: name})
+		if status.Code(err) == codes.NotFound && l.ended[name] != nil {
+			n, err = l.ended[name], nil // it is done, and was forgotten while others are not
+		}
 		if err != nil {
 			return nil, l.link.away("wait for "+name, err)
 		}
@@ -131,8 +163,14 @@ func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
 			}
 			l.timedOut[name] = true
 		}
-		last = append(last, n)
-		seen = append(seen, leavingNode(n, l.timedOut[name]))
+		now := leavingNode(n, l.timedOut[name])
+		if now.ended {
+			if l.ended == nil {
+				l.ended = map[string]*api.Node{}
+			}
+			l.ended[name] = n
+		}
+		last, seen = append(last, n), append(seen, now)
 	}
 	l.last = last
 	return seen, nil
@@ -148,8 +186,8 @@ func (l *link) away(asked string, err error) error {
 	return err
 }
 
-// waitsFor says, for each sub-state, what it is that a node is held up by.
-var waitsFor = map[string]string{
+// heldUpBy says, for each sub-state, what it is that a node waits for when nothing closer is known.
+var heldUpBy = map[string]string{
 	"WAIT_WORKLOAD": "its workloads",
 	"WAIT_APP":      "its apps",
 	"MIGRATING":     "its blocks",
@@ -169,9 +207,17 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		if n.GetRemaining() != nil {
 			parts = append(parts, "deadline "+left(n.GetRemaining()))
 		}
-		if what := waitsFor[n.GetSubState()]; what != "" {
+		what := heldUpBy[n.GetSubState()]
+		if len(n.GetWaitsFor()) > 0 {
+			what = waitLine(n.GetWaitsFor(), waitWidth)
+		}
+		if what != "" {
 			parts = append(parts, "waits for "+what)
 		}
+		out.gist = what
+	case "SHUTDOWN":
+		out.gist = "waits for its return"
+		parts = append(parts, out.gist)
 	case "DECOMMISSIONED":
 		out.ended = true
 		switch {
@@ -182,17 +228,22 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		case m == nil: // no word about its blocks is not word that they are safe
 			out.verdict, out.why = exitIncomplete, "ended without a manifest: what became of its blocks is not known"
 		}
-	case "LOST", "GONE":
-		out.ended, out.verdict, out.why = true, exitIncomplete, "it fell silent before it was done: state "+n.GetState()
+	case "LOST":
+		out.ended, out.verdict, out.why = true, exitIncomplete, "it is LOST: what became of its blocks is not known, and an order waits for its return"
+	case "GONE":
+		out.ended, out.verdict, out.why = true, exitIncomplete, "it is GONE: what became of its blocks is not known"
 	case "ACTIVE":
 		out.ended, out.verdict, out.why = true, exitFailed, "it is ACTIVE again: the decommission was taken back"
 	}
 	if out.why != "" {
 		parts = append(parts, out.why)
 	}
-	out.line = strings.Join(parts, "  ")
+	out.line, out.gist = strings.Join(parts, "  "), nodeState(n)+out.gist+out.why
 	return out
 }
+
+// waitWidth is how much of a line goes to what a node waits for.
+const waitWidth = 80
 
 // selfPatience is how long the agent's socket may be silent: a restart of the agent, and no more. One that has ended
 // with its machine still up will not speak again.
@@ -244,6 +295,7 @@ func leavingSidecar(s *api.AgentStatus, incident string) leaving {
 	if len(waits) > 0 {
 		out.line += ", waits for " + strings.Join(waits, ", ")
 	}
+	out.gist = out.line
 	return out
 }
 
@@ -284,7 +336,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	if out.why != "" {
 		parts = append(parts, out.why)
 	}
-	out.line = strings.Join(parts, "  ")
+	out.line, out.gist = strings.Join(parts, "  "), d.GetPhase()+out.why
 	return out
 }
 

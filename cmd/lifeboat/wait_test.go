@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,22 +15,27 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
-func TestWaitShowsEachLookUntilAllHaveEnded(t *testing.T) {
+func TestWaitShowsWhatIsNewUntilAllHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr bytes.Buffer
 		w := newWaiter(&stderr, "host-a, host-b", "lifeboat recommission host-a host-b")
 		start, looks := time.Now(), 0
 		ended, err := w.run(t.Context(), func(context.Context) ([]leaving, error) {
 			looks++
-			return []leaving{{node: "host-a", line: "x", ended: looks >= 2}, {node: "host-b", line: "y", ended: looks >= 4, verdict: exitIncomplete, why: "1 block lost"}}, nil
+			a := leaving{node: "host-a", line: fmt.Sprint("x", looks), gist: "x"}
+			if looks >= 12 {
+				a.line, a.gist, a.ended = "done", "done", true
+			}
+			return []leaving{a, {node: "host-b", line: fmt.Sprint("y", looks), gist: "y", ended: looks >= 13, verdict: exitIncomplete, why: "1 block lost"}}, nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := time.Since(start), 3*time.Second; got != want {
+		if got, want := time.Since(start), 12*time.Second; got != want {
 			t.Errorf("took %s, want %s", got, want)
 		}
-		if got, want := stderr.String(), strings.Repeat("host-a  x\nhost-b  y\n", 4); got != want {
+		// In a log: at once, every ten seconds while only numbers change, and what is news when it is.
+		if got, want := stderr.String(), "host-a  x1\nhost-b  y1\nhost-a  x11\nhost-b  y11\nhost-a  done\n"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		err = verdict(ended)
@@ -95,8 +101,9 @@ func TestWaitDetachesWhenInterrupted(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 		defer cancel()
 		w := newWaiter(&bytes.Buffer{}, "host-a", "lifeboat recommission host-a")
+		w.again = "lifeboat decommission host-a --wait"
 		_, err := w.run(ctx, func(context.Context) ([]leaving, error) { return []leaving{{node: "host-a"}}, nil })
-		const want = "detached: the decommission of host-a goes on; `lifeboat recommission host-a` would take it back"
+		const want = "detached: the decommission of host-a goes on; `lifeboat decommission host-a --wait` shows it again, `lifeboat recommission host-a` takes it back"
 		if err == nil || err.Error() != want || exitCode(err, true) != exitFailed {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -119,11 +126,15 @@ func TestLeavingNode(t *testing.T) {
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Remaining: durationpb.New(80 * time.Second), Status: &api.Status{Drain: &api.DrainProgress{
 				BlocksTotal: 12, BlocksMoved: 3, BlocksLost: 1, BytesTotal: 4 << 20, BytesMoved: 1 << 20, BytesPerSecond: 1 << 20}}}},
 		{name: "held up", line: "DECOMMISSIONING/WAIT_APP  waits for its apps", node: &api.Node{State: "DECOMMISSIONING", SubState: "WAIT_APP"}},
-		{name: "done", line: "DECOMMISSIONED", ended: true, node: &api.Node{State: "DECOMMISSIONED", Manifest: manifest(0)}},
+		{name: "held up by what is known", line: "DECOMMISSIONING/WAIT_WORKLOAD  deadline in 1m20s  waits for workload spark-worker (2 processes), app app-1 (runs on host-b) and 2 more",
+			node: &api.Node{State: "DECOMMISSIONING", SubState: "WAIT_WORKLOAD", Remaining: durationpb.New(80 * time.Second),
+				WaitsFor: []string{"workload spark-worker (2 processes)", "app app-1 (runs on host-b)", "app app-2 (runs on host-b)", "app app-3 (runs on host-b)"}}},
+		{name: "restarts", line: "SHUTDOWN  waits for its return", node: &api.Node{State: "SHUTDOWN", SubState: "NONE"}},
+		{name: "done", line: "DECOMMISSIONED", ended: true, node: &api.Node{State: "DECOMMISSIONED", SubState: "DECOMMISSIONED", Manifest: manifest(0)}},
 		{name: "lost some", line: "DECOMMISSIONED  1 block (1.0 KiB) lost", ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED", Manifest: manifest(1)}},
 		{name: "timed out before", line: "DECOMMISSIONED  timed out", timedOut: true, ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED", Manifest: manifest(0)}},
 		{name: "no account", line: "DECOMMISSIONED  ended without a manifest: what became of its blocks is not known", ended: true, verdict: exitIncomplete, node: &api.Node{State: "DECOMMISSIONED"}},
-		{name: "silent", line: "LOST  it fell silent before it was done: state LOST", ended: true, verdict: exitIncomplete, node: &api.Node{State: "LOST"}},
+		{name: "silent", line: "LOST  it is LOST: what became of its blocks is not known, and an order waits for its return", ended: true, verdict: exitIncomplete, node: &api.Node{State: "LOST"}},
 		{name: "taken back", line: "ACTIVE  it is ACTIVE again: the decommission was taken back", ended: true, verdict: exitFailed, node: &api.Node{State: "ACTIVE"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -189,5 +200,63 @@ func TestTimeoutIsRemembered(t *testing.T) {
 	seen, err := fleet.look(t.Context())
 	if err != nil || seen[0].verdict != exitIncomplete {
 		t.Errorf("got %+v, %v, want a node that timed out", seen, err)
+	}
+}
+
+// One that is done may be forgotten by the coordinator while others are still leaving.
+func TestWaitOutlivesWhatIsForgotten(t *testing.T) {
+	f := newFleet(t, true)
+	to := reach{coordinator: f.coordinator, devInsecure: true}
+	operator, l, err := to.operator()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	fleet := &leavingNodes{operator: operator, link: l, names: []string{"host-a", "host-b"}}
+	const b = `{"name": "host-b", "state": "DECOMMISSIONING", "subState": "MIGRATING"}`
+	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONED", "manifest": {}}, `+b+`]}`)
+	if _, err := fleet.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.put(t, "nodes.json", `{"nodes": [`+b+`]}`)
+	seen, err := fleet.look(t.Context())
+	if err != nil || !seen[0].ended || seen[0].verdict != exitDone || seen[1].ended {
+		t.Errorf("got %+v, %v, want one that is done and one that is not", seen, err)
+	}
+	f.put(t, "nodes.json", `{"nodes": []}`)
+	if _, err := fleet.look(t.Context()); exitCode(err, true) != exitNotFound {
+		t.Errorf("got %v for a node that vanished before it was done, want exit code %d", err, exitNotFound)
+	}
+}
+
+func TestNodeTimes(t *testing.T) {
+	nodes, own, err := nodeTimes([]string{"a=90s", "b", "c=none", "d=0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(nodes, " "); got != "a b c d" || len(own) != 3 {
+		t.Errorf("got nodes %q and %d times, want a b c d and 3", got, len(own))
+	}
+	for name, want := range map[string]time.Duration{"a": 90 * time.Second, "c": -time.Second, "d": 0} {
+		if got := own[name]; got == nil || got.AsDuration() != want {
+			t.Errorf("node %s: got %v, want %s", name, got, want)
+		}
+	}
+	for args, want := range map[string]string{"a=600": "want a time such as 90s", "a=": "want a time", "a=-1s": "want a time", "a b a=1s": "a is named twice"} {
+		if _, _, err := nodeTimes(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) || exitCode(err, true) != exitUsage {
+			t.Errorf("%s: got %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestWaitLine(t *testing.T) {
+	all := []string{"workload a", "app b", "app c"}
+	for width, want := range map[int]string{100: "workload a, app b, app c", 24: "workload a, app b, app c", 23: "workload a and 2 more", 20: "workload a and 2 mo…", 28: "workload a, app b, app c"} {
+		if got := waitLine(all, width); got != want {
+			t.Errorf("width %d: got %q, want %q", width, got, want)
+		}
+	}
+	if got := waitLine([]string{"workload with a long name"}, 10); got != "workload …" {
+		t.Errorf("got %q", got)
 	}
 }

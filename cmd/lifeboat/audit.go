@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func auditCommand() *cobra.Command {
+	var a audit
+	cmd := &cobra.Command{
+		Use:   "audit [--node NODE]",
+		Short: "Print who asked for what, when and why, and what became of it",
+		Long: `Prints what operators asked of the coordinator, the oldest first: when, who by the name in the certificate, what, and of which
+nodes; and below that what became of it, the events that it led to, from where it came, and why. What was refused is there as
+well. The coordinators keep the newest 4,096 records, through restarts and failovers. A record names 256 nodes at most; its
+events name all.`,
+		Example: `  lifeboat audit
+  lifeboat audit --node host-a --limit 5
+  lifeboat audit --after 120 -o json | jq -r '.[] | select(.outcome != "done") | .who'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.w = cmd.OutOrStdout()
+			return a.run(cmd.Context())
+		},
+	}
+	a.to.coordinatorFlags(cmd)
+	a.out.flag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&a.node, "node", "", "only what was asked of `NODE`")
+	f.Uint64Var(&a.after, "after", 0, "only records with a greater `INDEX`")
+	f.IntVar(&a.limit, "limit", 0, "the newest `N` of them at most; 0: all")
+	_ = cmd.RegisterFlagCompletionFunc("node", a.to.completeNodes)
+	return cmd
+}
+
+// reasonFlag is that of verbs that change something.
+func reasonFlag(cmd *cobra.Command, reason *string) {
+	cmd.Flags().StringVar(reason, "reason", "", "`TEXT` kept with what was asked, for lifeboat audit")
+}
+
+type audit struct {
+	to    reach
+	out   format
+	node  string
+	after uint64
+	limit int
+	w     io.Writer
+}
+
+func (a *audit) run(ctx context.Context) error {
+	if a.limit < 0 {
+		return usagef("audit: --limit %d: must be 1 or more, or 0 for all", a.limit)
+	}
+	operator, l, err := a.to.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	stream, err := operator.ListAudit(ctx, &api.ListAuditRequest{After: a.after, Node: a.node})
+	if err != nil {
+		return l.rpcError("audit", err)
+	}
+	var records []*api.AuditRecord
+	for {
+		reply, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return l.rpcError("audit", err)
+		}
+		records = append(records, reply.GetRecords()...)
+	}
+	if a.limit > 0 {
+		records = records[max(0, len(records)-a.limit):]
+	}
+	if a.out == formatJSON {
+		list := jsonList{w: a.w}
+		for _, r := range records {
+			if err := list.add(api.AuditToJSON(r)); err != nil {
+				return err
+			}
+		}
+		if err := list.end(); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(a.w)
+		return err
+	}
+	for _, r := range records {
+		if err := printRecord(a.w, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printRecord prints two lines, of which neither is wider than a table.
+func printRecord(w io.Writer, r *api.AuditRecord) error {
+	at := "-"
+	if t := api.Instant(r.GetTime()); t != nil {
+		at = t.Format(time.RFC3339)
+	}
+	asked := fmt.Sprintf("%6d  %s  %-16s  %s", r.GetIndex(), at, r.GetWho(), r.GetAsked())
+	if len(r.GetNodes()) > 0 {
+		asked += "  " + strings.Join(r.GetNodes(), ", ")
+	}
+	became := "        " + r.GetOutcome()
+	switch first, last := r.GetFirstEvent(), r.GetLastEvent(); {
+	case first == 0:
+	case first == last:
+		became += fmt.Sprintf(", event %d", first)
+	default:
+		became += fmt.Sprintf(", events %d to %d", first, last)
+	}
+	if r.GetFrom() != "" {
+		became += ", from " + r.GetFrom()
+	}
+	if r.GetReason() != "" {
+		became += fmt.Sprintf(": %q", r.GetReason())
+	}
+	for _, k := range slices.Sorted(maps.Keys(r.GetDetail())) {
+		became += "  " + k + "=" + r.GetDetail()[k]
+	}
+	_, err := fmt.Fprintf(w, "%s\n%s\n", cut(plain(asked), tableWidth), cut(plain(became), tableWidth))
+	return err
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func brakeCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "brake",
+		Short: "Show what holds up the loss of nodes that fell silent together, and release it",
+		Long: `Shows the brakes that hold. When too many nodes of the fleet, of a pool or of a zone are silent at once and none of them said
+why, that is more often the network's doing than theirs: they stay suspects (nothing is sent to them, nothing of theirs counts as
+lost) until they are heard again. When they are lost indeed, say so with lifeboat brake release.`,
+		Example: `  lifeboat brake
+  lifeboat brake --watch
+  lifeboat brake release --reason "rack 7 burnt down"`,
+		Args: cobra.NoArgs,
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+			operator, l, err := to.operator()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			s, err := operator.GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
+			if err != nil {
+				return l.rpcError("brake", err)
+			}
+			if out == formatJSON {
+				return writeJSON(w, brakesToJSON(s.GetBrakes()))
+			}
+			if len(s.GetBrakes()) == 0 {
+				_, err := fmt.Fprintf(w, "no brake holds (%s)\n", count(s.GetSuspects(), "suspect"))
+				return err
+			}
+			var t table
+			t.row("BRAKE", "SUSPECTS", "NODES", "HOLDS FOR")
+			for _, b := range s.GetBrakes() {
+				t.row(brakeName(b), fmt.Sprint(b.GetSuspects()), fmt.Sprint(b.GetNodes()), age(b.GetAge()))
+			}
+			return t.print(w)
+		})
+	}
+	cmd.AddCommand(brakeReleaseCommand())
+	return cmd
+}
+
+func brakeReleaseCommand() *cobra.Command {
+	var to reach
+	var out format
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "release",
+		Short: "Let the nodes be lost that a brake holds now",
+		Long: `Lets the nodes be lost that a brake holds now: at once those that have been silent for a lease, the others when they have. One
+that is heard before is not. Nodes that fall silent later meet the brake anew.`,
+		Example: `  lifeboat brake release --reason "rack 7 burnt down"`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			operator, l, err := to.operator()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+			defer cancel()
+			reply, err := operator.ReleaseBrake(ctx, &api.ReleaseBrakeRequest{Reason: reason})
+			if err != nil {
+				return l.rpcError("brake release", err)
+			}
+			if out == formatJSON {
+				return writeJSON(cmd.OutOrStdout(), releasedJSON{append([]string{}, reply.GetNodes()...)})
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "lost now: %s\n", dash(strings.Join(reply.GetNodes(), ", ")))
+			return err
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	reasonFlag(cmd, &reason)
+	return cmd
+}
+
+func brakeName(b *api.Brake) string {
+	return strings.TrimSpace(b.GetScope() + " " + b.GetName())
+}
+
+// brakeWords is the line of status that nobody should miss.
+func brakeWords(b *api.Brake) string {
+	return fmt.Sprintf("HOLDS for %s: %d of %s silent, none is LOST before lifeboat brake release", age(b.GetAge()), b.GetSuspects(), count(b.GetNodes(), "node"))
+}
+
+type brakeJSON struct {
+	Scope    string   `json:"scope"`
+	Name     string   `json:"name"`
+	Suspects int64    `json:"suspects"`
+	Nodes    int64    `json:"nodes"`
+	Age      *float64 `json:"age_seconds"`
+}
+
+type releasedJSON struct {
+	Nodes []string `json:"nodes"` // that are lost now
+}
+
+func brakesToJSON(brakes []*api.Brake) []brakeJSON {
+	all := make([]brakeJSON, 0, len(brakes))
+	for _, b := range brakes {
+		all = append(all, brakeJSON{b.GetScope(), b.GetName(), b.GetSuspects(), b.GetNodes(), api.Seconds(b.GetAge())})
+	}
+	return all
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/client"
+	"github.com/lifeboat/lifeboat/coordinator"
+)
+
+// initPatience is how long a new coordinator may take to answer: it makes its log and elects itself in a second.
+const initPatience = 30 * time.Second
+
+func initCommand() *cobra.Command {
+	i := initialiser{}
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make this machine the coordinator of a new fleet, and print how others join",
+		Long: `Makes a certificate authority, an operator's certificate and the coordinator's own in DIR/tls, writes DIR/coordinator.yaml,
+starts the coordinator where systemd runs it, and prints the one command that makes any other machine a node: it is good for
+an hour, and lifeboat token create prints the next. What is there already stays as it is: running it again prints another
+command. Keep a copy of DIR/tls elsewhere: every certificate of the fleet hangs on it.`,
+		Example: `  lifeboat init
+  lifeboat init --advertise 10.0.0.1 --agent      # this machine is to be emptied and filled as well`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			i.out = cmd.OutOrStdout()
+			return i.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&i.advertise, "advertise", "", "the `ADDRESS` of this machine that others reach; by default that of its default route")
+	f.StringVar(&i.name, "name", "", "the coordinator's `NAME`; by default the host's")
+	f.StringVar(&i.dir, "dir", "/etc/lifeboat", "`DIR` for coordinator.yaml and for tls")
+	f.StringVar(&i.dataDir, "data-dir", coordinator.Default().DataDir, "`DIR` for what the coordinator keeps")
+	f.BoolVar(&i.agent, "agent", false, "let this machine join, too")
+	f.BoolVar(&i.noStart, "no-start", false, "only write the files")
+	f.DurationVar(&i.life, "life", time.Hour, "for how long the command is good that is printed")
+	return cmd
+}
+
+type initialiser struct {
+	advertise, name, dir, dataDir string
+	agent, noStart                bool
+	life                          time.Duration
+	out                           io.Writer
+}
+
+func (i *initialiser) tls(name string) string { return filepath.Join(i.dir, "tls", name) }
+
+func (i *initialiser) run(ctx context.Context) (err error) {
+	if err := absolute(&i.dir, &i.dataDir); err != nil { // what is written into the settings means the same from anywhere
+		return err
+	}
+	if i.name == "" {
+		i.name = coordinator.Default().Name
+	}
+	if i.advertise == "" {
+		if i.advertise, err = ownAddress(); err != nil {
+			return err
+		}
+	}
+	if err := i.certificates(); err != nil {
+		return err
+	}
+	file := filepath.Join(i.dir, "coordinator.yaml")
+	wrote, err := writeSettings(file, fmt.Sprintf(coordinatorSettings, i.name, i.tls(""), i.dataDir))
+	if err != nil {
+		return err
+	}
+	if wrote {
+		fmt.Fprintf(i.out, "wrote %s\n", file)
+	} else {
+		fmt.Fprintf(i.out, "left %s as it was\n", file)
+	}
+	j := &joiner{dir: i.dir, noStart: i.noStart, out: i.out}
+	if err := j.start(ctx, "coordinator"); err != nil || i.noStart {
+		return err
+	}
+	token, err := i.token(ctx)
+	if err != nil {
+		return err
+	}
+	if i.agent {
+		here := &joiner{coordinator: i.advertise, dir: i.dir, dataDir: filepath.Dir(i.dataDir), out: i.out}
+		parsed, err := certs.ParseToken(token)
+		if err != nil {
+			return err
+		}
+		if err := here.run(ctx, parsed); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(i.out, "\nOn each other machine, within %s:\n\n  lifeboat join %s %s\n\nHere: export LIFEBOAT_COORDINATOR=%s LIFEBOAT_TLS_DIR=%s; lifeboat nodes\n",
+		span(i.life), i.advertise, token, i.advertise, i.tls(""))
+	return nil
+}
+
+// certificates makes what is not there yet. The coordinator is not root: what it reads belongs to its group.
+func (i *initialiser) certificates() error {
+	if _, err := os.Stat(i.tls("ca.pem")); errors.Is(err, fs.ErrNotExist) {
+		if err := certs.InitCA(i.tls("")); err != nil {
+			return err
+		}
+		fmt.Fprintf(i.out, "made a certificate authority: keep a copy of %s elsewhere\n", i.tls(""))
+	}
+	own := i.name + ".pem"
+	if _, err := os.Stat(i.tls(own)); errors.Is(err, fs.ErrNotExist) {
+		var ips []net.IP
+		if ip := net.ParseIP(i.advertise); ip != nil {
+			ips = append(ips, ip)
+		}
+		if _, _, err := certs.Issue(i.tls(""), certs.Name{Role: certs.RoleCoordinator, Name: i.name}, ips, []string{i.name}); err != nil {
+			return err
+		}
+	}
+	group, err := user.LookupGroup("lifeboat")
+	if err != nil || os.Geteuid() != 0 {
+		return nil // whoever runs this runs the coordinator, too
+	}
+	gid, err := strconv.Atoi(group.Gid)
+	if err != nil {
+		return err
+	}
+	for name, mode := range map[string]os.FileMode{"": 0o750, "ca.pem": 0o644, "ca.key": 0o640, own: 0o644, i.name + ".key": 0o640} {
+		if err := errors.Join(os.Chown(i.tls(name), 0, gid), os.Chmod(i.tls(name), mode)); err != nil {
+			return fmt.Errorf("let the coordinator read its certificate: %w", err)
+		}
+	}
+	return nil
+}
+
+// token asks the coordinator that was just started, for as long as it may take to answer.
+func (i *initialiser) token(ctx context.Context) (string, error) {
+	id, err := certs.LoadDir(i.tls(""))
+	if err != nil {
+		return "", err
+	}
+	conn := client.New(client.Config{
+		Addresses:   []string{net.JoinHostPort(i.advertise, coordinatorPort)},
+		Credentials: credentials.NewTLS(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
+	})
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, initPatience)
+	defer cancel()
+	for {
+		reply, err := api.NewOperatorClient(conn).CreateToken(ctx, &api.CreateTokenRequest{Life: durationpb.New(i.life), Reason: "lifeboat init"})
+		if err == nil {
+			return reply.GetToken(), nil
+		}
+		if !sleep(ctx, 200*time.Millisecond) {
+			return "", fmt.Errorf("ask the coordinator at %s for a join token: %w", i.advertise, err)
+		}
+	}
+}
+
+// coordinatorSettings wants a name, the directory of certificates, and that of state.
+const coordinatorSettings = `# Written by lifeboat init. What else there is: /usr/share/doc/lifeboat/examples/coordinator.yaml
+name: %[1]s
+tls: {ca: %[2]s/ca.pem, cert: %[2]s/%[1]s.pem, key: %[2]s/%[1]s.key}
+data_dir: %[3]s
+
+# It makes certificates for machines that join, and renews them.
+issue: {ca_key: %[2]s/ca.key}
+`

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/enrol"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// joinPatience is how long a person waits for a machine to be let in. What cannot be mended in that is mended by hand.
+const joinPatience = 2 * time.Minute
+
+func joinCommand() *cobra.Command {
+	j := joiner{}
+	cmd := &cobra.Command{
+		Use:   "join ADDRESS TOKEN",
+		Short: "Make this machine a node of a fleet",
+		Long: `Gets this machine a certificate from the coordinator at ADDRESS, writes ` + settingsOf("agent") + ` unless there is one, and starts
+the agent where systemd runs it. The machine's key is made here and does not leave it; the token is told to the fleet that
+made it and to nobody else. Joining again does no harm.`,
+		Example: `  lifeboat join 10.0.0.1 lifeboat1.0123456789ab.SECRET.PIN
+  lifeboat join 10.0.0.1,10.0.0.2,10.0.0.3 lifeboat1.0123456789ab.SECRET.PIN --name host-a --no-start`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			j.coordinator, j.out = args[0], cmd.OutOrStdout()
+			token, err := certs.ParseToken(args[1])
+			if err != nil {
+				return usagef("%w", err)
+			}
+			return j.run(cmd.Context(), token)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&j.name, "name", "", "the node's `NAME`; by default the host's")
+	f.StringVar(&j.dir, "dir", "/etc/lifeboat", "`DIR` for agent.yaml")
+	f.StringVar(&j.dataDir, "data-dir", agent.Default().DataDir, "`DIR` for what the agent keeps; the certificate goes to tls in it")
+	f.BoolVar(&j.noStart, "no-start", false, "leave the agent as it is")
+	return cmd
+}
+
+type joiner struct {
+	coordinator, name, dir, dataDir string
+	noStart                         bool
+	out                             io.Writer
+}
+
+func (j *joiner) run(ctx context.Context, token certs.Token) error {
+	if err := absolute(&j.dir, &j.dataDir); err != nil {
+		return err
+	}
+	if j.name == "" {
+		j.name = agent.Default().Node.Name
+	}
+	addresses := (&reach{coordinator: j.coordinator}).coordinatorAddrs()
+	ctx, cancel := context.WithTimeout(ctx, joinPatience)
+	defer cancel()
+	files := enrol.In(j.dataDir)
+	reply, err := enrol.Join(ctx, enrol.Config{
+		Coordinators: addresses, Name: j.name, Pin: token.Pin, Token: token.String(), Files: files,
+		Trouble: func(err error) { fmt.Fprintf(j.out, "not yet: %v\n", err) },
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(j.out, "this machine is %s (%s)\n", reply.Name, files.Cert)
+	if len(reply.Coordinators) > 0 {
+		addresses = reply.Coordinators
+	}
+	wrote, err := writeSettings(filepath.Join(j.dir, "agent.yaml"), fmt.Sprintf(agentSettings,
+		j.name, `"`+strings.Join(addresses, `", "`)+`"`, j.dataDir, files.CA, files.Cert, files.Key))
+	if err != nil {
+		return err
+	}
+	if wrote {
+		fmt.Fprintf(j.out, "wrote %s: it has no stores yet, so this node takes blocks and has none of its own to move\n", filepath.Join(j.dir, "agent.yaml"))
+	} else {
+		fmt.Fprintf(j.out, "left %s as it was: see that it names %s and the coordinators %s\n", filepath.Join(j.dir, "agent.yaml"), files.Cert, strings.Join(addresses, ", "))
+	}
+	return j.start(ctx, "agent")
+}
+
+func absolute(paths ...*string) (err error) {
+	for _, p := range paths {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start has systemd run a daemon, where it is installed.
+func (j *joiner) start(ctx context.Context, daemon string) error {
+	unit := "lifeboat-" + daemon + ".service"
+	if j.noStart || !systemd.Booted() {
+		fmt.Fprintf(j.out, "start it: lifeboat %s --config %s\n", daemon, filepath.Join(j.dir, daemon+".yaml"))
+		return nil
+	}
+	if out, err := exec.CommandContext(ctx, "systemctl", "enable", "--now", unit).CombinedOutput(); err != nil {
+		return fmt.Errorf("systemctl enable --now %s: %w: %s", unit, err, bytes.TrimSpace(out))
+	}
+	if out, err := exec.CommandContext(ctx, "systemctl", "restart", unit).CombinedOutput(); err != nil { // it may have run with other settings
+		return fmt.Errorf("systemctl restart %s: %w: %s", unit, err, bytes.TrimSpace(out))
+	}
+	fmt.Fprintf(j.out, "%s runs, and starts with the host\n", unit)
+	return nil
+}
+
+// agentSettings wants a name, the coordinators, the directory of state, and the files of the certificate.
+const agentSettings = `# Written by lifeboat join. What else there is: /usr/share/doc/lifeboat/examples/agent.yaml
+node: {name: %s}
+coordinators: [%s]
+data_dir: %s
+tls: {ca: %s, cert: %s, key: %s}
+
+# What is to be saved when this machine goes. Check an edit, then restart: lifeboat config check FILE
+#stores:
+#  - {name: cache, kind: cache,   layout: files, paths: [/mnt/d0/cache]}
+#  - {name: spark, kind: shuffle, layout: spark, paths: [/mnt/d0/spark, /mnt/d1/spark]}
+`
+
+// writeSettings makes a file of settings, unless there is one.
+func writeSettings(path, text string) (wrote bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	_, err = f.WriteString(text)
+	return true, errors.Join(err, f.Close())
+}
+
+// ownAddress is the address of this machine by which others reach it, as far as the routes tell.
+func ownAddress() (string, error) {
+	// A UDP socket sends nothing when it connects: the kernel only picks the route. 192.0.2.1 is nobody's (RFC 5737).
+	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
+		conn, err := net.Dial("udp", far)
+		if err != nil {
+			continue
+		}
+		host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+		conn.Close()
+		if err == nil && !net.ParseIP(host).IsLoopback() {
+			return host, nil
+		}
+	}
+	return "", errors.New("this machine has no address that others could reach: give --advertise ADDRESS")
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Let machines join the fleet",
+		Example: `  lifeboat token create --uses 20 --life 2h
+  lifeboat token list`,
+		Args: cobra.ArbitraryArgs,
+		RunE: needsVerb,
+	}
+	cmd.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenRevokeCommand())
+	return cmd
+}
+
+// ask calls the coordinator that leads, within the patience for one question.
+func ask(ctx context.Context, to *reach, what string, question func(context.Context, api.OperatorClient) error) error {
+	operator, l, err := to.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := question(ctx, operator); err != nil {
+		return l.rpcError(what, err)
+	}
+	return nil
+}
+
+func tokenCreateCommand() *cobra.Command {
+	var to reach
+	var out format
+	var r api.CreateTokenRequest
+	var life time.Duration
+	cmd := &cobra.Command{
+		Use:   "create",
+		Short: "Make a join token and print it, once",
+		Long: `Makes a join token and prints it. The coordinators keep only a sum of it: whoever loses it makes another. A machine joins with
+lifeboat join ADDRESS TOKEN, or finds it in the file that join.token_file of its settings names. The token holds the sum of the
+fleet's CA as well, so it is told to no other fleet.`,
+		Example: `  lifeboat token create                            # for one hour, any number of nodes
+  lifeboat token create --uses 1 --name host-a
+  lifeboat token create --role operator --name alice --uses 1`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r.Life = durationpb.New(life)
+			return ask(cmd.Context(), &to, "token create", func(ctx context.Context, operator api.OperatorClient) error {
+				reply, err := operator.CreateToken(ctx, &r)
+				if err != nil {
+					return err
+				}
+				if out == formatJSON {
+					return writeJSON(cmd.OutOrStdout(), struct {
+						Token string `json:"token"`
+						tokenJSON
+					}{reply.GetToken(), tokenToJSON(reply.GetInfo())})
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), reply.GetToken())
+				return err
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	f := cmd.Flags()
+	f.StringVar(&r.Role, "role", "node", "what a certificate is for: node, coordinator, operator or app")
+	f.StringVar(&r.Name, "name", "", "the one `NAME` that it is good for; by default any, for nodes")
+	f.Int64Var(&r.Uses, "uses", 0, "how many machines may join with it; 0: any number")
+	f.DurationVar(&life, "life", time.Hour, "for how long it is good")
+	reasonFlag(cmd, &r.Reason)
+	return cmd
+}
+
+// tokenJSON is a token without its secret.
+type tokenJSON struct {
+	ID        string  `json:"id"`
+	Role      string  `json:"role"`
+	Name      string  `json:"name"`
+	UsesLeft  *int64  `json:"uses_left"` // null: any number
+	Joined    int64   `json:"joined"`
+	Remaining float64 `json:"remaining_seconds"`
+	By        string  `json:"by"`
+}
+
+func tokenToJSON(t *api.TokenInfo) tokenJSON {
+	j := tokenJSON{ID: t.GetId(), Role: t.GetRole(), Name: t.GetName(), Joined: t.GetJoined(), Remaining: t.GetRemaining().AsDuration().Seconds(), By: t.GetBy()}
+	if t.GetUsesLeft() > 0 {
+		j.UsesLeft = &t.UsesLeft
+	}
+	return j
+}
+
+func tokenListCommand() *cobra.Command {
+	var to reach
+	var out format
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the tokens that machines could join with now",
+		Example: `  lifeboat token list`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return ask(cmd.Context(), &to, "token list", func(ctx context.Context, operator api.OperatorClient) error {
+				reply, err := operator.ListTokens(ctx, &api.ListTokensRequest{})
+				if err != nil {
+					return err
+				}
+				if out == formatJSON {
+					all := []tokenJSON{}
+					for _, t := range reply.GetTokens() {
+						all = append(all, tokenToJSON(t))
+					}
+					return writeJSON(cmd.OutOrStdout(), all)
+				}
+				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				fmt.Fprintln(w, "ID\tROLE\tNAME\tUSES LEFT\tJOINED\tEXPIRES IN\tMADE BY")
+				for _, t := range reply.GetTokens() {
+					uses, name := "any", "any"
+					if t.GetUsesLeft() > 0 {
+						uses = fmt.Sprint(t.GetUsesLeft())
+					}
+					if t.GetName() != "" {
+						name = t.GetName()
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", t.GetId(), t.GetRole(), name, uses, t.GetJoined(),
+						t.GetRemaining().AsDuration().Round(time.Second), t.GetBy())
+				}
+				return w.Flush()
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	return cmd
+}
+
+func tokenRevokeCommand() *cobra.Command {
+	var to reach
+	var reason string
+	cmd := &cobra.Command{
+		Use:     "revoke ID",
+		Short:   "End a token before its time; who joined with it stays",
+		Example: `  lifeboat token revoke 0123456789ab --reason "was mailed to the wrong list"`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(cmd.Context(), &to, "token revoke", func(ctx context.Context, operator api.OperatorClient) error {
+				_, err := operator.RevokeToken(ctx, &api.RevokeTokenRequest{Id: args[0], Reason: reason})
+				return err
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	reasonFlag(cmd, &reason)
+	return cmd
+}
