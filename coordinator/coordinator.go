@@ -135,6 +135,8 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		}
 	}
 
+	serving, served := context.WithCancel(context.WithoutCancel(ctx))
+	defer served()
 	g, ctx := errgroup.WithContext(ctx)
 	in := newPorch(f, c.deps.Verify)
 	calls, pages := c.callServer(ctx, f, in), c.pageServer(ctx, f)
@@ -146,6 +148,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return f.postHooks(ctx) })
 	if !f.ledger.alone() {
 		g.Go(func() error { return f.govern(ctx) })
+		g.Go(func() error { return f.noteTurns(serving) })
 		g.Go(func() error { return f.keepManifests(ctx) })
 		g.Go(func() error { return f.stepAside(ctx) })
 	}
@@ -163,6 +166,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	})
 	g.Go(func() error {
 		<-ctx.Done()
+		defer served()
 		f.resign()
 		return stop(calls, pages)
 	})

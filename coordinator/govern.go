@@ -17,8 +17,6 @@ func (f *fleet) govern(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.ledger.turned:
-			f.ledger.office.turns()
 		case leads := <-f.ledger.raft.LeaderCh():
 			f.ledger.office.quit() // raft tells the newest only: there may have been another leader meanwhile
 			term := f.ledger.term()
@@ -38,6 +36,19 @@ func (f *fleet) govern(ctx context.Context) error {
 			} else if err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// noteTurns tells whoever waits for word of a leader that there may be one, until ctx ends. It is needed longer than govern:
+// calls that wait while this coordinator stops would else hold it up, and be held up.
+func (f *fleet) noteTurns(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.ledger.turned:
+			f.ledger.office.turns()
 		}
 	}
 }
