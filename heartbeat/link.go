@@ -31,6 +31,10 @@ const (
 	keepaliveTime    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 
+	// window is what a coordinator may send ahead. With one of a given size gRPC does not measure the line, for which it
+	// sends a ping after each message, which costs the coordinator as much again.
+	window = 256 << 10
+
 	// The largest reply is a list of 32 peers; this is a hundred times that.
 	maxReplyBytes = 1 << 20
 )
@@ -74,6 +78,7 @@ func newLinks(cfg Config) *links {
 				MinConnectTimeout: connectLimit,
 			}),
 			grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+			grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 			grpc.WithDefaultCallOptions(grpc.WaitForReady(false), grpc.MaxCallRecvMsgSize(maxReplyBytes)),
 		},
 	}
