@@ -20,15 +20,21 @@ type Unit struct {
 	kills    int
 }
 
-var _ workloads.Units = units{}
+var _ workloads.Units = (*units)(nil)
 
-// units are a machine's services, by their names.
-type units map[string]*Unit
+// units are a machine's services.
+type units struct {
+	mu  sync.Mutex // guards all
+	all map[string]*Unit
+}
 
-// Unit makes a service that runs on a node. It is called before anything happens that concerns it.
+// Unit makes a service that runs on a node.
 func (c *Cluster) Unit(i int, name string) *Unit {
+	all := c.nodes[i].units
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	u := &Unit{runs: true}
-	c.nodes[i].units[name] = u
+	all.all[name] = u
 	return u
 }
 
@@ -60,15 +66,17 @@ func (u *Unit) Ended() (ended bool, stops, kills int) {
 	return !u.runs, u.stops, u.kills
 }
 
-func (all units) of(name string) (*Unit, error) {
-	u := all[name]
+func (all *units) of(name string) (*Unit, error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	u := all.all[name]
 	if u == nil {
 		return nil, fmt.Errorf("look up %s: %w", name, systemd.ErrNoUnit)
 	}
 	return u, nil
 }
 
-func (all units) Look(ctx context.Context, name string) (systemd.Activity, error) {
+func (all *units) Look(ctx context.Context, name string) (systemd.Activity, error) {
 	u, err := all.of(name)
 	if err != nil {
 		return systemd.Activity{}, err
@@ -86,9 +94,9 @@ func (all units) Look(ctx context.Context, name string) (systemd.Activity, error
 	return systemd.Activity{State: "inactive"}, nil
 }
 
-func (all units) MainPID(context.Context, string) (int, error) { return 0, nil }
+func (all *units) MainPID(context.Context, string) (int, error) { return 0, nil }
 
-func (all units) Stop(_ context.Context, name string) error {
+func (all *units) Stop(_ context.Context, name string) error {
 	u, err := all.of(name)
 	if err != nil {
 		return err
@@ -100,7 +108,7 @@ func (all units) Stop(_ context.Context, name string) error {
 	return nil
 }
 
-func (all units) Kill(_ context.Context, name string, _ syscall.Signal) error {
+func (all *units) Kill(_ context.Context, name string, _ syscall.Signal) error {
 	u, err := all.of(name)
 	if err != nil {
 		return err

@@ -161,10 +161,11 @@ func (s Settings) validate(report config.Report, key string) {
 	if s.Type == "spark" {
 		s.validateSpark(report, key)
 	}
-	for name, argv := range map[string][]string{"list": s.List, "done": s.Done} {
-		if len(argv) > 0 {
-			checkCommand(report, key+"."+name, argv)
-		}
+	if len(s.List) > 0 {
+		checkCommand(report, key+".list", s.List)
+	}
+	if len(s.Done) > 0 {
+		checkCommand(report, key+".done", s.Done)
 	}
 	s.validateTell(report, key+".tell")
 	switch {
@@ -173,11 +174,12 @@ func (s Settings) validate(report config.Report, key string) {
 	case s.Stop && !s.Await:
 		report(key+".stop", true, "must be awaited: what nobody waits for is never late", "set await: true")
 	}
-	for name, d := range map[string]struct{ value, least, most time.Duration }{
-		"grace": {s.Grace, 0, mostGrace}, "every": {s.Every, leastEvery, mostEvery}, "timeout": {s.Timeout, leastTimeout, mostTimeout},
-	} {
+	for _, d := range []struct {
+		name               string
+		value, least, most time.Duration
+	}{{"timeout", s.Timeout, leastTimeout, mostTimeout}, {"grace", s.Grace, 0, mostGrace}, {"every", s.Every, leastEvery, mostEvery}} {
 		if d.value != 0 {
-			config.CheckBetween(report, key+"."+name, d.value, d.least, d.most)
+			config.CheckBetween(report, key+"."+d.name, d.value, d.least, d.most)
 		}
 	}
 }
