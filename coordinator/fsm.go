@@ -212,6 +212,7 @@ type command struct {
 	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude
 
 	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
+	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: nobody said the order's timeout; nodes that have one keep it
 	Executors map[string][]executor    `json:"executors,omitempty"` // what ran on nodes that begin to leave, or are ended
 	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer
 	Mark      *mark                    `json:"mark,omitempty"`      // mark

@@ -37,6 +37,19 @@ func TestLeavingStories(t *testing.T) {
 			s.is("b", Decommissioning, 125)
 			s.is("c", Decommissioning, 125)
 		},
+		"who only looks again changes no time, and gives some to who has none": func(s *story) {
+			for _, n := range []string{"a", "b", "c"} {
+				s.register(n, "i1")
+			}
+			s.order(time.Minute, "a", "b")
+			s.at(9).must(command{
+				Do: doDecommission, Nodes: []string{"a", "b", "c"}, Order: &order{Timeout: time.Hour}, Unsaid: true,
+				Timeouts: map[string]time.Duration{"b": 2 * time.Minute},
+			})
+			s.is("a", Decommissioning, 60)
+			s.is("b", Decommissioning, 120)
+			s.is("c", Decommissioning, 3609)
+		},
 		"no time is at once, and the wish stands": func(s *story) {
 			s.register("a", "i1")
 			s.at(3).order(0, "a")

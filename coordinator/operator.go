@@ -65,7 +65,7 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.decide(ctx, command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}, Timeouts: timeouts, LeavingOnly: r.LeavingOnly}); err != nil {
+	if _, err := s.decide(ctx, command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}, Timeouts: timeouts, Unsaid: r.Timeout == nil, LeavingOnly: r.LeavingOnly}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil

@@ -78,6 +78,8 @@ func (s *step) meet() error {
 		o := *c.Order
 		if own, ok := c.Timeouts[s.name]; ok {
 			o.Timeout = own
+		} else if c.Unsaid && n.ordered() {
+			o.Timeout = n.Decommission.Order.Timeout // who only looks again changes nothing
 		}
 		s.ask(o)
 	case doHosts:
