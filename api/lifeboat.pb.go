@@ -5399,6 +5399,110 @@ func (x *FetchManifestRequest) GetFile() string {
 	return ""
 }
 
+type RemoveBlocksRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"` // one of the two, or both
+	From          string                 `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveBlocksRequest) Reset() {
+	*x = RemoveBlocksRequest{}
+	mi := &file_lifeboat_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveBlocksRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveBlocksRequest) ProtoMessage() {}
+
+func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
+func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *RemoveBlocksRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *RemoveBlocksRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+type RemoveBlocksReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Blocks        int64                  `protobuf:"varint,1,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveBlocksReply) Reset() {
+	*x = RemoveBlocksReply{}
+	mi := &file_lifeboat_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveBlocksReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveBlocksReply) ProtoMessage() {}
+
+func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
+func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *RemoveBlocksReply) GetBlocks() int64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *RemoveBlocksReply) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 type EvacuateDiskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`      // a directory of the configuration, or one that holds some
@@ -5409,7 +5513,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5421,7 +5525,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5434,7 +5538,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -5460,7 +5564,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5472,7 +5576,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5485,7 +5589,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -5505,7 +5609,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5517,7 +5621,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5530,7 +5634,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -5557,7 +5661,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5569,7 +5673,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5582,7 +5686,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -5607,7 +5711,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5619,7 +5723,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5632,7 +5736,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 type AgentStatus struct {
@@ -5646,22 +5750,23 @@ type AgentStatus struct {
 	LastHeartbeat      *durationpb.Duration   `protobuf:"bytes,7,opt,name=last_heartbeat,json=lastHeartbeat,proto3" json:"last_heartbeat,omitempty"`                // age of the last one answered; absent: none yet
 	CoordinatorTrouble string                 `protobuf:"bytes,8,opt,name=coordinator_trouble,json=coordinatorTrouble,proto3" json:"coordinator_trouble,omitempty"` // empty: well
 	Peers              []*Peer                `protobuf:"bytes,9,rep,name=peers,proto3" json:"peers,omitempty"`
-	Manifest           *ManifestSummary       `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"`                 // of the last drain, once it ended
-	Provider           string                 `protobuf:"bytes,11,opt,name=provider,proto3" json:"provider,omitempty"`                 // whose notices are listened for: ec2, gce, azure, none
-	Sources            []*SourceHealth        `protobuf:"bytes,12,rep,name=sources,proto3" json:"sources,omitempty"`                   // of the sources that ask a service
-	Notices            []*NoticeInForce       `protobuf:"bytes,13,rep,name=notices,proto3" json:"notices,omitempty"`                   // of the open incident
-	Changes            *durationpb.Duration   `protobuf:"bytes,14,opt,name=changes,proto3" json:"changes,omitempty"`                   // until the stance changes by itself; absent: it does not
-	Actions            []*ActionState         `protobuf:"bytes,15,rep,name=actions,proto3" json:"actions,omitempty"`                   // of a sidecar: what it has done about the incident
-	Sidecar            bool                   `protobuf:"varint,16,opt,name=sidecar,proto3" json:"sidecar,omitempty"`                  // it is one: it has no stores, no peers and no coordinator
-	Evacuations        []*Evacuation          `protobuf:"bytes,17,rep,name=evacuations,proto3" json:"evacuations,omitempty"`           // of single disks, the last of each
-	WaitsFor           []string               `protobuf:"bytes,18,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // what keeps a node that leaves from its last words: workloads and apps, a sentence each
+	Manifest           *ManifestSummary       `protobuf:"bytes,10,opt,name=manifest,proto3" json:"manifest,omitempty"`                                      // of the last drain, once it ended
+	Provider           string                 `protobuf:"bytes,11,opt,name=provider,proto3" json:"provider,omitempty"`                                      // whose notices are listened for: ec2, gce, azure, none
+	Sources            []*SourceHealth        `protobuf:"bytes,12,rep,name=sources,proto3" json:"sources,omitempty"`                                        // of the sources that ask a service
+	Notices            []*NoticeInForce       `protobuf:"bytes,13,rep,name=notices,proto3" json:"notices,omitempty"`                                        // of the open incident
+	Changes            *durationpb.Duration   `protobuf:"bytes,14,opt,name=changes,proto3" json:"changes,omitempty"`                                        // until the stance changes by itself; absent: it does not
+	Actions            []*ActionState         `protobuf:"bytes,15,rep,name=actions,proto3" json:"actions,omitempty"`                                        // of a sidecar: what it has done about the incident
+	Sidecar            bool                   `protobuf:"varint,16,opt,name=sidecar,proto3" json:"sidecar,omitempty"`                                       // it is one: it has no stores, no peers and no coordinator
+	Evacuations        []*Evacuation          `protobuf:"bytes,17,rep,name=evacuations,proto3" json:"evacuations,omitempty"`                                // of single disks, the last of each
+	CertificateEnds    *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=certificate_ends,json=certificateEnds,proto3" json:"certificate_ends,omitempty"` // absent: it has none that ends
+	WaitsFor           []string               `protobuf:"bytes,18,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                      // what keeps a node that leaves from its last words: workloads and apps, a sentence each
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5778,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5791,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -5808,6 +5913,13 @@ func (x *AgentStatus) GetEvacuations() []*Evacuation {
 	return nil
 }
 
+func (x *AgentStatus) GetCertificateEnds() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CertificateEnds
+	}
+	return nil
+}
+
 func (x *AgentStatus) GetWaitsFor() []string {
 	if x != nil {
 		return x.WaitsFor
@@ -5829,7 +5941,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5841,7 +5953,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5854,7 +5966,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -5905,7 +6017,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5917,7 +6029,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5930,7 +6042,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -5978,7 +6090,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5990,7 +6102,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6003,7 +6115,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -6076,7 +6188,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6088,7 +6200,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6101,7 +6213,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ActionState) GetName() string {
@@ -6151,7 +6263,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6163,7 +6275,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6176,7 +6288,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -6223,7 +6335,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6235,7 +6347,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6248,7 +6360,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -6316,7 +6428,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6328,7 +6440,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6341,7 +6453,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -6361,7 +6473,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6373,7 +6485,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6386,7 +6498,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -6844,7 +6956,13 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"\x13\n" +
 	"\x11KeepManifestReply\"*\n" +
 	"\x14FetchManifestRequest\x12\x12\n" +
-	"\x04file\x18\x01 \x01(\tR\x04file\"A\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\";\n" +
+	"\x13RemoveBlocksRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\"A\n" +
+	"\x11RemoveBlocksReply\x12\x16\n" +
+	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"A\n" +
 	"\x13EvacuateDiskRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06cancel\x18\x02 \x01(\bR\x06cancel\"N\n" +
@@ -6856,7 +6974,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\x9f\x06\n" +
+	"\x15GetAgentStatusRequest\"\xe6\x06\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -6876,7 +6994,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\achanges\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\achanges\x122\n" +
 	"\aactions\x18\x0f \x03(\v2\x18.lifeboat.v1.ActionStateR\aactions\x12\x18\n" +
 	"\asidecar\x18\x10 \x01(\bR\asidecar\x129\n" +
-	"\vevacuations\x18\x11 \x03(\v2\x17.lifeboat.v1.EvacuationR\vevacuations\x12\x1b\n" +
+	"\vevacuations\x18\x11 \x03(\v2\x17.lifeboat.v1.EvacuationR\vevacuations\x12E\n" +
+	"\x10certificate_ends\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x0fcertificateEnds\x12\x1b\n" +
 	"\twaits_for\x18\x12 \x03(\tR\bwaitsFor\"\xab\x01\n" +
 	"\n" +
 	"Evacuation\x12\x12\n" +
@@ -6960,7 +7079,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\fCoordination\x12E\n" +
 	"\vGetPosition\x12\x1f.lifeboat.v1.GetPositionRequest\x1a\x15.lifeboat.v1.Position\x12K\n" +
 	"\fKeepManifest\x12\x19.lifeboat.v1.ManifestPart\x1a\x1e.lifeboat.v1.KeepManifestReply(\x01\x12O\n" +
-	"\rFetchManifest\x12!.lifeboat.v1.FetchManifestRequest\x1a\x19.lifeboat.v1.ManifestPart0\x012\xa5\x04\n" +
+	"\rFetchManifest\x12!.lifeboat.v1.FetchManifestRequest\x1a\x19.lifeboat.v1.ManifestPart0\x012\xf7\x04\n" +
 	"\x05Local\x12\\\n" +
 	"\x10DecommissionSelf\x12$.lifeboat.v1.DecommissionSelfRequest\x1a\".lifeboat.v1.DecommissionSelfReply\x12I\n" +
 	"\tGetStatus\x12\".lifeboat.v1.GetAgentStatusRequest\x1a\x18.lifeboat.v1.AgentStatus\x12>\n" +
@@ -6969,7 +7088,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"ListBlocks\x12\x1e.lifeboat.v1.ListBlocksRequest\x1a\x1c.lifeboat.v1.ListBlocksReply0\x01\x12M\n" +
 	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12D\n" +
 	"\bSimulate\x12\x1c.lifeboat.v1.SimulateRequest\x1a\x1a.lifeboat.v1.SimulateReply\x12P\n" +
-	"\fEvacuateDisk\x12 .lifeboat.v1.EvacuateDiskRequest\x1a\x1e.lifeboat.v1.EvacuateDiskReplyB&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
+	"\fEvacuateDisk\x12 .lifeboat.v1.EvacuateDiskRequest\x1a\x1e.lifeboat.v1.EvacuateDiskReply\x12P\n" +
+	"\fRemoveBlocks\x12 .lifeboat.v1.RemoveBlocksRequest\x1a\x1e.lifeboat.v1.RemoveBlocksReplyB&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
 
 var (
 	file_lifeboat_proto_rawDescOnce sync.Once
@@ -6983,7 +7103,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_lifeboat_proto_goTypes = []any{
 	(*RenewRequest)(nil),                // 0: lifeboat.v1.RenewRequest
 	(*RenewReply)(nil),                  // 1: lifeboat.v1.RenewReply
@@ -7066,59 +7186,61 @@ var file_lifeboat_proto_goTypes = []any{
 	(*ManifestPart)(nil),                // 78: lifeboat.v1.ManifestPart
 	(*KeepManifestReply)(nil),           // 79: lifeboat.v1.KeepManifestReply
 	(*FetchManifestRequest)(nil),        // 80: lifeboat.v1.FetchManifestRequest
-	(*EvacuateDiskRequest)(nil),         // 81: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 82: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 83: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 84: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 85: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 86: lifeboat.v1.AgentStatus
-	(*Evacuation)(nil),                  // 87: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 88: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 89: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 90: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 91: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 92: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 93: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 94: lifeboat.v1.CancelReply
-	nil,                                 // 95: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 96: lifeboat.v1.Event.DataEntry
-	nil,                                 // 97: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 98: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 99: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 100: google.protobuf.Timestamp
+	(*RemoveBlocksRequest)(nil),         // 81: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 82: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 83: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 84: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 85: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 86: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 87: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 88: lifeboat.v1.AgentStatus
+	(*Evacuation)(nil),                  // 89: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 90: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 91: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 92: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 93: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 94: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 95: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 96: lifeboat.v1.CancelReply
+	nil,                                 // 97: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 98: lifeboat.v1.Event.DataEntry
+	nil,                                 // 99: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 100: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 101: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 102: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	5,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	99,  // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	99,  // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	99,  // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	99,  // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	101, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	101, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	101, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	101, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	8,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	9,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	11,  // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	12,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	6,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	99,  // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	99,  // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	101, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	101, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	7,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	99,  // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	101, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	10,  // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	99,  // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	101, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	5,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	15,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	16,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	100, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
-	99,  // 22: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	102, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	101, // 22: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
 	8,   // 23: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
 	25,  // 24: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
 	28,  // 25: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
 	30,  // 26: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	100, // 27: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	100, // 28: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	100, // 29: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	100, // 30: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	102, // 27: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	102, // 28: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	102, // 29: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	102, // 30: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
 	29,  // 31: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
 	29,  // 32: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
 	29,  // 33: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
@@ -7126,145 +7248,148 @@ var file_lifeboat_proto_depIdxs = []int32{
 	33,  // 35: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
 	33,  // 36: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
 	37,  // 37: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	100, // 38: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	99,  // 39: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	99,  // 40: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	102, // 38: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	101, // 39: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	101, // 40: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
 	5,   // 41: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
 	28,  // 42: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	99,  // 43: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	99,  // 44: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	95,  // 45: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	101, // 43: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	101, // 44: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	97,  // 45: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
 	37,  // 46: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
 	37,  // 47: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	99,  // 48: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	101, // 48: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
 	45,  // 49: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
 	44,  // 50: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	99,  // 51: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	101, // 51: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
 	37,  // 52: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	100, // 53: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	102, // 53: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
 	48,  // 54: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	100, // 55: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	96,  // 56: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	100, // 57: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	97,  // 58: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	102, // 55: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	98,  // 56: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	102, // 57: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	99,  // 58: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
 	45,  // 59: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
 	60,  // 60: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
 	54,  // 61: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	99,  // 62: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	101, // 62: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
 	59,  // 63: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	100, // 64: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	98,  // 65: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	99,  // 66: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	102, // 64: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	100, // 65: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	101, // 66: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
 	63,  // 67: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
 	60,  // 68: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	99,  // 69: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	101, // 69: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
 	69,  // 70: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	99,  // 71: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	100, // 72: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	101, // 71: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	102, // 72: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
 	69,  // 73: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	100, // 74: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	87,  // 75: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	99,  // 76: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	99,  // 77: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	100, // 78: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	102, // 74: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	89,  // 75: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	101, // 76: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	101, // 77: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	102, // 78: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
 	5,   // 79: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	99,  // 80: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	101, // 80: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
 	16,  // 81: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
 	28,  // 82: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	88,  // 83: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	89,  // 84: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	99,  // 85: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	90,  // 86: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	87,  // 87: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	99,  // 88: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	9,   // 89: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	99,  // 90: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	99,  // 91: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	99,  // 92: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	99,  // 93: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	99,  // 94: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	99,  // 95: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	99,  // 96: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	99,  // 97: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	2,   // 98: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	13,  // 99: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	17,  // 100: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	19,  // 101: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	21,  // 102: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	23,  // 103: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	26,  // 104: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	31,  // 105: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	0,   // 106: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	34,  // 107: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	36,  // 108: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	38,  // 109: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	40,  // 110: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	55,  // 111: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	57,  // 112: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	42,  // 113: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	46,  // 114: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	31,  // 115: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	49,  // 116: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	50,  // 117: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	52,  // 118: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	62,  // 119: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	65,  // 120: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	67,  // 121: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	70,  // 122: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	72,  // 123: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	74,  // 124: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	76,  // 125: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	78,  // 126: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	80,  // 127: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	83,  // 128: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	85,  // 129: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	93,  // 130: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	46,  // 131: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	49,  // 132: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	91,  // 133: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	81,  // 134: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	3,   // 135: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	14,  // 136: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	18,  // 137: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	20,  // 138: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	22,  // 139: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	24,  // 140: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	27,  // 141: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	32,  // 142: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	1,   // 143: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	35,  // 144: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	37,  // 145: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	39,  // 146: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	41,  // 147: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	56,  // 148: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	58,  // 149: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	43,  // 150: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	47,  // 151: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	32,  // 152: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	26,  // 153: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	51,  // 154: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	53,  // 155: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	64,  // 156: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	66,  // 157: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	68,  // 158: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	71,  // 159: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	73,  // 160: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	75,  // 161: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	77,  // 162: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	79,  // 163: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	78,  // 164: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	84,  // 165: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	86,  // 166: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	94,  // 167: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	47,  // 168: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	26,  // 169: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	92,  // 170: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	82,  // 171: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	135, // [135:172] is the sub-list for method output_type
-	98,  // [98:135] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	90,  // 83: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	91,  // 84: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	101, // 85: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	92,  // 86: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	89,  // 87: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	102, // 88: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	101, // 89: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	9,   // 90: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	101, // 91: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	101, // 92: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	101, // 93: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	101, // 94: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	101, // 95: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	101, // 96: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	101, // 97: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	101, // 98: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	2,   // 99: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	13,  // 100: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	17,  // 101: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	19,  // 102: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	21,  // 103: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	23,  // 104: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	26,  // 105: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	31,  // 106: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	0,   // 107: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	34,  // 108: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	36,  // 109: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	38,  // 110: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	40,  // 111: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	55,  // 112: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	57,  // 113: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	42,  // 114: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	46,  // 115: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	31,  // 116: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	49,  // 117: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	50,  // 118: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	52,  // 119: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	62,  // 120: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	65,  // 121: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	67,  // 122: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	70,  // 123: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	72,  // 124: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	74,  // 125: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	76,  // 126: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	78,  // 127: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	80,  // 128: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	85,  // 129: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	87,  // 130: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	95,  // 131: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	46,  // 132: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	49,  // 133: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	93,  // 134: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	83,  // 135: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	81,  // 136: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	3,   // 137: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	14,  // 138: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	18,  // 139: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	20,  // 140: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	22,  // 141: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	24,  // 142: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	27,  // 143: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	32,  // 144: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	1,   // 145: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	35,  // 146: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	37,  // 147: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	39,  // 148: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	41,  // 149: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	56,  // 150: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	58,  // 151: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	43,  // 152: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	47,  // 153: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	32,  // 154: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	26,  // 155: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	51,  // 156: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	53,  // 157: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	64,  // 158: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	66,  // 159: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	68,  // 160: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	71,  // 161: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	73,  // 162: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	75,  // 163: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	77,  // 164: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	79,  // 165: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	78,  // 166: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	86,  // 167: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	88,  // 168: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	96,  // 169: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	47,  // 170: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	26,  // 171: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	94,  // 172: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	84,  // 173: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	82,  // 174: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	137, // [137:175] is the sub-list for method output_type
+	99,  // [99:137] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -7279,7 +7404,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   99,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -1420,6 +1420,7 @@ const (
 	Local_GetManifest_FullMethodName      = "/lifeboat.v1.Local/GetManifest"
 	Local_Simulate_FullMethodName         = "/lifeboat.v1.Local/Simulate"
 	Local_EvacuateDisk_FullMethodName     = "/lifeboat.v1.Local/EvacuateDisk"
+	Local_RemoveBlocks_FullMethodName     = "/lifeboat.v1.Local/RemoveBlocks"
 )
 
 // LocalClient is the client API for Local service.
@@ -1444,6 +1445,9 @@ type LocalClient interface {
 	// EvacuateDisk carries what lies at or below a path to other disks and peers. The node stays, and puts nothing there any
 	// more until that is taken back. Asking again for the same path joins the evacuation that is under way.
 	EvacuateDisk(ctx context.Context, in *EvacuateDiskRequest, opts ...grpc.CallOption) (*EvacuateDiskReply, error)
+	// RemoveBlocks removes what landed here from others: the blocks of an app, or those that came from a node. The coordinator
+	// is told that they are gone.
+	RemoveBlocks(ctx context.Context, in *RemoveBlocksRequest, opts ...grpc.CallOption) (*RemoveBlocksReply, error)
 }
 
 type localClient struct {
@@ -1542,6 +1546,16 @@ func (c *localClient) EvacuateDisk(ctx context.Context, in *EvacuateDiskRequest,
 	return out, nil
 }
 
+func (c *localClient) RemoveBlocks(ctx context.Context, in *RemoveBlocksRequest, opts ...grpc.CallOption) (*RemoveBlocksReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveBlocksReply)
+	err := c.cc.Invoke(ctx, Local_RemoveBlocks_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LocalServer is the server API for Local service.
 // All implementations must embed UnimplementedLocalServer
 // for forward compatibility.
@@ -1564,6 +1578,9 @@ type LocalServer interface {
 	// EvacuateDisk carries what lies at or below a path to other disks and peers. The node stays, and puts nothing there any
 	// more until that is taken back. Asking again for the same path joins the evacuation that is under way.
 	EvacuateDisk(context.Context, *EvacuateDiskRequest) (*EvacuateDiskReply, error)
+	// RemoveBlocks removes what landed here from others: the blocks of an app, or those that came from a node. The coordinator
+	// is told that they are gone.
+	RemoveBlocks(context.Context, *RemoveBlocksRequest) (*RemoveBlocksReply, error)
 	mustEmbedUnimplementedLocalServer()
 }
 
@@ -1594,6 +1611,9 @@ func (UnimplementedLocalServer) Simulate(context.Context, *SimulateRequest) (*Si
 }
 func (UnimplementedLocalServer) EvacuateDisk(context.Context, *EvacuateDiskRequest) (*EvacuateDiskReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method EvacuateDisk not implemented")
+}
+func (UnimplementedLocalServer) RemoveBlocks(context.Context, *RemoveBlocksRequest) (*RemoveBlocksReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveBlocks not implemented")
 }
 func (UnimplementedLocalServer) mustEmbedUnimplementedLocalServer() {}
 func (UnimplementedLocalServer) testEmbeddedByValue()               {}
@@ -1728,6 +1748,24 @@ func _Local_EvacuateDisk_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Local_RemoveBlocks_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveBlocksRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LocalServer).RemoveBlocks(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Local_RemoveBlocks_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LocalServer).RemoveBlocks(ctx, req.(*RemoveBlocksRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Local_ServiceDesc is the grpc.ServiceDesc for Local service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1754,6 +1792,10 @@ var Local_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EvacuateDisk",
 			Handler:    _Local_EvacuateDisk_Handler,
+		},
+		{
+			MethodName: "RemoveBlocks",
+			Handler:    _Local_RemoveBlocks_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

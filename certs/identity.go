@@ -112,6 +112,15 @@ func read(from files) (*held, Name, error) {
 	return &held{cert, roots}, name, nil
 }
 
+// NameOf is whose certificate lies in a file, whether it is good or not.
+func NameOf(certFile string) (Name, error) {
+	chain, err := readCerts(certFile)
+	if err != nil {
+		return Name{}, fmt.Errorf("read certificate: %w", err)
+	}
+	return nameIn(chain[0])
+}
+
 // LoadDir reads the operator's identity from a directory that InitCA made, or a copy of its ca.pem and operator files.
 func LoadDir(dir string) (*Identity, error) {
 	return Load(filepath.Join(dir, caCertFile), filepath.Join(dir, "operator.pem"), filepath.Join(dir, "operator.key"))
@@ -126,7 +135,7 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKe
 		return fmt.Errorf("certificate is not valid before %s, now it is %s: check the clock",
 			leaf.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	case now.After(leaf.NotAfter):
-		return fmt.Errorf("certificate expired at %s, now it is %s: issue a new one",
+		return fmt.Errorf("%w at %s, now it is %s: issue a new one", ErrExpired,
 			leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	between := x509.NewCertPool()
@@ -141,6 +150,9 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKe
 	}
 	return err
 }
+
+// ErrExpired is why Load refuses a certificate that was good once.
+var ErrExpired = errors.New("certificate expired")
 
 // readPair reads a certificate and its key.
 func readPair(certFile, keyFile string) (tls.Certificate, error) {

@@ -17,6 +17,32 @@ import (
 // from any other.
 type Pin [sha256.Size]byte
 
+// String is the pin as a token has it.
+func (p Pin) String() string { return base64.RawURLEncoding.EncodeToString(p[:]) }
+
+// ParsePin reads what String wrote.
+func ParsePin(s string) (p Pin, err error) {
+	enc := base64.RawURLEncoding.Strict()
+	if len(s) != enc.EncodedLen(len(p)) {
+		return p, errNoPin
+	}
+	if n, err := enc.Decode(p[:], []byte(s)); err != nil || n != len(p) {
+		return Pin{}, errNoPin
+	}
+	return p, nil
+}
+
+var errNoPin = errors.New("is no pin of a CA: lifeboat tls pin FILE prints one")
+
+// PinsOf are those of the CAs in a file.
+func PinsOf(caFile string) (pins []Pin, err error) {
+	cas, err := readCerts(caFile)
+	for _, ca := range cas {
+		pins = append(pins, pinOf(ca))
+	}
+	return pins, err
+}
+
 func pinOf(ca *x509.Certificate) Pin { return sha256.Sum256(ca.RawSubjectPublicKeyInfo) }
 
 // Token is what an operator gives to a machine that is to join. The machine checks the CA against the pin before it sends
@@ -43,7 +69,7 @@ func NewToken(pin Pin) Token {
 // String is the token as it is given away: lifeboat1.ID.SECRET.PIN.
 func (t Token) String() string {
 	enc := base64.RawURLEncoding
-	return strings.Join([]string{tokenPrefix, t.ID, enc.EncodeToString(t.Secret[:]), enc.EncodeToString(t.Pin[:])}, ".")
+	return strings.Join([]string{tokenPrefix, t.ID, enc.EncodeToString(t.Secret[:]), t.Pin.String()}, ".")
 }
 
 // Sum is what is kept of the secret. It has 192 random bits: nobody guesses it, so a plain hash will do.
@@ -90,5 +116,5 @@ func (p Pin) Pick(cas []byte) ([]byte, error) {
 			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), nil
 		}
 	}
-	return nil, errors.New("the CA that was sent is not the one that the token names: this is another fleet, or somebody between us")
+	return nil, errors.New("the CA that was sent is not the one that the token or the settings pin: this is another fleet, or somebody between us")
 }

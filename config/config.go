@@ -1,4 +1,4 @@
-// Package config reads a daemon's settings: one strict YAML file and the conf.d beside it.
+// Package config reads a daemon's settings: one strict YAML file, and the directories of more beside it.
 //
 // It refuses what it does not understand and says all that is wrong at once, each fault with its file, its line, the
 // value, the bound and the way out. It knows no daemon's keys: a Config struct with yaml tags brings those, with its
@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // Validator is a struct of settings. Validate reports every value out of its bounds under its key, such as
@@ -24,8 +25,9 @@ type Validator interface {
 	Validate(report func(key string, value any, bound, remedy string))
 }
 
-// Load reads the file at path, merges conf.d/*.yaml beside it in lexical order (maps merge, lists and scalars replace),
-// and decodes the result over what into, a pointer to a struct, already holds. The error is a *Faults unless a file
+// Load reads the file at path, merges what lies beside it in conf.d/*.yaml, which is for every daemon of that directory,
+// and then in NAME.d/*.yaml for a path of NAME.yaml, which is for this one alone; each in lexical order (maps merge, lists
+// and scalars replace). It decodes the result over what into, a pointer to a struct, already holds. The error is a *Faults unless a file
 // could not be read. After an error, into is in no state to be used.
 func Load(path string, into Validator) error {
 	files, err := sources(path)
@@ -81,16 +83,19 @@ func validate(v Validator, tree *node, faults *Faults) {
 }
 
 func sources(path string) ([]string, error) {
-	dir := filepath.Join(filepath.Dir(path), "conf.d")
-	entries, err := os.ReadDir(dir) // in lexical order
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read config: %w", err)
-	}
 	files := []string{path}
-	for _, e := range entries {
-		// As a shell's *.yaml would: what starts with a dot is some editor's.
-		if filepath.Ext(e.Name()) == ".yaml" && e.Name()[0] != '.' {
-			files = append(files, filepath.Join(dir, e.Name()))
+	own := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + ".d"
+	for _, name := range slices.Compact([]string{"conf.d", own}) { // a conf.yaml has but one
+		dir := filepath.Join(filepath.Dir(path), name)
+		entries, err := os.ReadDir(dir) // in lexical order
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("read config: %w", err)
+		}
+		for _, e := range entries {
+			// As a shell's *.yaml would: what starts with a dot is some editor's.
+			if filepath.Ext(e.Name()) == ".yaml" && e.Name()[0] != '.' {
+				files = append(files, filepath.Join(dir, e.Name()))
+			}
 		}
 	}
 	return files, nil

@@ -7,21 +7,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 )
 
 // Config is the coordinator's file of settings. Default fills in what a file may leave out.
 type Config struct {
-	Name    string     `yaml:"name"`
-	Listen  Listen     `yaml:"listen"`
-	DataDir string     `yaml:"data_dir"`
-	TLS     config.TLS `yaml:"tls"`
-	Peers   []Peer     `yaml:"peers"`
-	Node    string     `yaml:"node"` // of this coordinator's own machine; empty: the one at its host among peers
-	Hosts   Hosts      `yaml:"hosts"`
-	Issue   Issue      `yaml:"issue"`
-	Loss    Loss       `yaml:"loss"`
+	Name    string          `yaml:"name"`
+	Listen  Listen          `yaml:"listen"`
+	DataDir string          `yaml:"data_dir"`
+	TLS     config.TLS      `yaml:"tls"`
+	Peers   []Peer          `yaml:"peers"`
+	Node    string          `yaml:"node"` // of this coordinator's own machine; empty: the one at its host among peers
+	Hosts   Hosts           `yaml:"hosts"`
+	Issue   Issue           `yaml:"issue"`
+	Join    attest.Settings `yaml:"join"` // machines that their cloud vouches for
+	Loss    Loss            `yaml:"loss"`
 
 	Webhooks []Webhook `yaml:"webhooks"`
 
@@ -67,10 +69,11 @@ func Default() Config {
 	host, _ := os.Hostname() // without one, Validate asks for a name
 	return Config{
 		Name:                host,
-		Listen:              Listen{GRPC: "0.0.0.0:7411", HTTP: "0.0.0.0:7410"},
-		DataDir:             "/var/lib/lifeboat/coordinator", // an agent may live beside it
+		Listen:              Listen{GRPC: ":7411", HTTP: ":7410"}, // of IPv4 and IPv6
+		DataDir:             "/var/lib/lifeboat/coordinator",      // an agent may live beside it
 		Heartbeat:           time.Second,
 		Issue:               Issue{Life: 30 * 24 * time.Hour},
+		Join:                attest.Default(),
 		Lease:               30 * time.Second,
 		Loss:                defaultLoss(),
 		DecommissionTimeout: time.Hour,
@@ -80,7 +83,7 @@ func Default() Config {
 	}
 }
 
-// Load reads the file at path and the conf.d beside it. Names of certificates and of host files are relative to path's directory.
+// Load reads the file at path and what is merged into it from beside it. Names of certificates and of host files are relative to path's directory.
 func Load(path string) (Config, error) {
 	c := Default()
 	if err := config.Load(path, &c); err != nil {
@@ -89,6 +92,7 @@ func Load(path string) (Config, error) {
 	c.TLS = c.TLS.In(filepath.Dir(path))
 	c.Hosts = c.Hosts.in(filepath.Dir(path))
 	c.Issue.CAKey = config.In(filepath.Dir(path), c.Issue.CAKey)
+	c.Join = c.Join.In(filepath.Dir(path))
 	for i, w := range c.Webhooks {
 		c.Webhooks[i] = w.in(filepath.Dir(path))
 	}
@@ -129,6 +133,10 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	config.CheckBetween(report, "issue.life", c.Issue.Life, time.Hour, 10*365*24*time.Hour)
 	if c.TLS.DevInsecure && c.Issue.CAKey != "" {
 		report("issue.ca_key", c.Issue.CAKey, "cannot be used with tls.dev_insecure", "remove it, or use certificates")
+	}
+	c.Join.Validate(report)
+	if c.Join.Set() && c.Issue.CAKey == "" {
+		report("join", nil, "needs issue.ca_key: whoever joins is given a certificate", "set it to the key of tls.ca, or remove join")
 	}
 	config.CheckBetween(report, "decommission_timeout", c.DecommissionTimeout, time.Second, maxTimeout)
 	config.CheckBetween(report, "election", c.Election, minElection, maxElection)

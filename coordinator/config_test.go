@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 )
@@ -36,6 +37,7 @@ func TestConfigMinimal(t *testing.T) {
 		Heartbeat:           time.Second,
 		Lease:               30 * time.Second,
 		Issue:               Issue{Life: 30 * 24 * time.Hour},
+		Join:                attest.Default(),
 		Loss:                Loss{BudgetPercent: 2, FleetPercent: 10, PoolPercent: 20},
 		DecommissionTimeout: time.Hour,
 		Election:            200 * time.Millisecond,
@@ -48,7 +50,7 @@ func TestConfigMinimal(t *testing.T) {
 }
 
 func TestConfigFaults(t *testing.T) {
-	for _, name := range []string{"faults", "insecure"} {
+	for _, name := range []string{"faults", "insecure", "join"} {
 		_, err := Load(filepath.Join("testdata/config", name+".yaml"))
 		faults, ok := errors.AsType[*config.Faults](err)
 		if !ok {

@@ -127,7 +127,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
-	f.web, f.authority = c.deps.Web, c.authority
+	f.web, f.authority, f.identity = c.deps.Web, c.authority, c.deps.Identity
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if f.ledger.alone() {
 		if err := f.ledger.awaitLead(ctx); err != nil && ctx.Err() != nil {
@@ -179,6 +179,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	if c.deps.Ready != nil {
 		c.deps.Ready()
 	}
+	g.Go(func() error { return f.tellManager(ctx) })
 	return g.Wait()
 }
 

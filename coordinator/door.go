@@ -56,17 +56,17 @@ type joining struct {
 // lost asks again with it.
 const keptTokens = 1000
 
-const (
-	doPass   verb = "pass"
-	evJoined      = "NodeJoined" // a machine was given a certificate
-)
+const doPass verb = "pass"
+
+const evJoined = "NodeJoined" // a machine was given a certificate
 
 // Reasons why a machine may not join.
 var (
 	errNoToken    = errors.New("the join token is not known here: it was used up, revoked, or has expired")
 	errOtherName  = errors.New("the join token is good for another name")
 	errNameTaken  = errors.New("another machine has this name and lives")
-	errOtherKey   = errors.New("this machine has joined with another key: was its image made after it had joined?")
+	errOtherKey   = errors.New("this machine has joined with another key: if it was made anew, let it join with a token")
+	errTwoNames   = errors.New("this machine has joined under another name")
 	errManyTokens = fmt.Errorf("there are %d tokens: revoke some", keptTokens)
 )
 
@@ -129,8 +129,8 @@ func (m *machine) join(d *door, s *step) (changed bool, err error) {
 			t.Uses--
 		}
 		d.Tokens[t.ID], by = t, "token "+t.ID
-	} else if has && was.By == j.As {
-		return false, errOtherKey
+	} else if err := m.vouched(d, j, s.cmd.At); err != nil {
+		return false, err
 	}
 	if n, known := m.Nodes[j.Name.Name]; j.Name.Role == certs.RoleNode && known && n.State != Lost && n.State != Decommissioned {
 		return false, fmt.Errorf("%w: %s is %s: give the machine another name, or wait until the other one is gone", errNameTaken, n.Name, n.State)
@@ -138,6 +138,29 @@ func (m *machine) join(d *door, s *step) (changed bool, err error) {
 	d.Given[j.Name.String()] = given{Key: j.Key, By: by, At: s.cmd.At}
 	s.tell(evJoined, "role", string(j.Name.Role), "by", by, "key", j.Key[:min(len(j.Key), 16)])
 	return true, nil
+}
+
+// comesWithin is how long a machine that was given a name may take to register before its name is anybody's again. Agents
+// do it in seconds.
+const comesWithin = 10 * time.Minute
+
+// vouched says why a machine whose cloud vouches for it may not have a name. Such a machine has one key and one name, or
+// whatever else runs on it and gets hold of a document could be a node beside it.
+func (m *machine) vouched(d *door, j *joining, at time.Time) error {
+	for name, g := range d.Given {
+		switch {
+		case g.By != j.As:
+		case g.Key != j.Key:
+			return errOtherKey
+		case name != j.Name.String():
+			return fmt.Errorf("%w, %s: it keeps that", errTwoNames, name)
+		}
+	}
+	was, has := d.Given[j.Name.String()]
+	if _, known := m.Nodes[j.Name.Name]; has && !known && at.Sub(was.At) < comesWithin {
+		return fmt.Errorf("%w: %s was given to %s a moment ago", errNameTaken, j.Name.Name, was.By)
+	}
+	return nil
 }
 
 // through does c, whole or not at all.

@@ -48,6 +48,7 @@ type fleet struct {
 	hosts      *hostFiles
 	colleagues *colleagues
 	authority  *certs.Authority // nil: no certificates are made here
+	identity   *certs.Identity
 	denials    denials
 	brakes     brakes
 	audience   *audience

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/certs"
 )
 
@@ -25,8 +26,9 @@ const (
 	joinPatience = 30 * time.Second
 )
 
-// Verifier says which machine a cloud's document is of, and whether such machines may join. The error is for the machine.
-type Verifier func(d *api.Document) (machine string, err error)
+// Verifier says which machine a cloud's document is of, and whether such machines may join with this key
+// (SubjectPublicKeyInfo). The error is for the machine.
+type Verifier func(d *api.Document, key []byte) (attest.Machine, error)
 
 // porch is where machines without a certificate come to join: HTTP on connections of the port for calls that said so in
 // their handshake.
@@ -115,7 +117,11 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	if _, err := p.ledger.lead(); err != nil {
 		return nil, err
 	}
-	j := &joining{Name: certs.Name{Role: certs.RoleNode, Name: asked.Name}}
+	key, err := publicKeyOf(asked.Request)
+	if err != nil {
+		return nil, err
+	}
+	j := &joining{Name: certs.Name{Role: certs.RoleNode, Name: asked.Name}, Key: keySum(key)}
 	switch {
 	case asked.Token != "":
 		t, err := certs.ParseToken(asked.Token)
@@ -132,20 +138,24 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 	case p.verify == nil:
 		return nil, errors.New("no cloud's documents are believed here: set join in the coordinator's settings, or give a token")
 	default:
-		machine, err := p.verify(asked.Document)
+		machine, err := p.verify(asked.Document, key)
 		if err != nil {
 			return nil, err
 		}
-		j.As = machine
+		if err := machine.MayBe(asked.Name); err != nil {
+			return nil, err
+		}
+		if j.As = machine.ID; !p.has(j) {
+			if err := machine.Late(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if err := j.Name.Check(); err != nil {
 		return nil, fmt.Errorf("name %q: %w", asked.Name, err)
 	}
 	cert, err := p.authority.Sign(asked.Request, j.Name, p.cfg.Issue.Life, nil, nil)
 	if err != nil {
-		return nil, err
-	}
-	if j.Key, err = keyOfRequest(asked.Request); err != nil {
 		return nil, err
 	}
 	if _, err := p.do(command{Do: doPass, Pass: &pass{Join: j}}); err != nil {
@@ -164,12 +174,22 @@ func (f *fleet) token(id string) (t joinToken, ok bool) {
 	return t, ok && time.Now().Before(t.Expires)
 }
 
-func keyOfRequest(request []byte) (string, error) {
+// has says whether the machine has joined before, with the same key.
+func (f *fleet) has(j *joining) (known bool) {
+	f.ledger.view(func(m *machine) {
+		was, ok := m.Door.Given[j.Name.String()]
+		known = ok && was.By == j.As && was.Key == j.Key
+	})
+	return known
+}
+
+// publicKeyOf is the key that a request is for (SubjectPublicKeyInfo). Sign sees to it that whoever sends it has the key.
+func publicKeyOf(request []byte) ([]byte, error) {
 	asked, err := x509.ParseCertificateRequest(request)
 	if err != nil {
-		return "", fmt.Errorf("request for a certificate: %w", err)
+		return nil, fmt.Errorf("request for a certificate: %w", err)
 	}
-	return keySum(asked.RawSubjectPublicKeyInfo), nil
+	return asked.RawSubjectPublicKeyInfo, nil
 }
 
 // keySum is what a key is known by here.

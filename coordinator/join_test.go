@@ -226,35 +226,3 @@ func TestRenew(t *testing.T) {
 		}
 	})
 }
-
-// A cloud's word does for a token; a copy of the machine with a key of its own is refused, as is a machine of nobody's.
-func TestJoinWithDocument(t *testing.T) {
-	inWalledTown(t, func(v *town) {
-		v.verify = func(d *api.Document) (string, error) {
-			if d.Provider != "ec2" {
-				return "", errors.New("this fleet has no machines at " + d.Provider)
-			}
-			return "ec2:" + string(d.Signed), nil
-		}
-		v.restart()
-		a, err := certs.LoadAuthority(v.cfg.TLS.CA, v.cfg.Issue.CAKey)
-		if err != nil {
-			v.Fatal(err)
-		}
-		join := func(dir, name, provider, machine string) error {
-			_, err := enrol.Join(v.Context(), enrol.Config{
-				Coordinators: []string{"c:7411"}, Name: name, Pin: a.Pin(), Files: enrol.In(dir),
-				Document: func(context.Context) (*api.Document, error) {
-					return &api.Document{Provider: provider, Signed: []byte(machine)}, nil
-				},
-				Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dial(ctx) },
-			})
-			return err
-		}
-		if err := join(v.TempDir(), "host-a", "ec2", "i-1"); err != nil {
-			v.Fatal(err)
-		}
-		wantRefusal(v.T, join(v.TempDir(), "host-a", "ec2", "i-1"), "another key")
-		wantRefusal(v.T, join(v.TempDir(), "host-b", "gce", "1"), "no machines at gce")
-	})
-}

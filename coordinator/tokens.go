@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -121,13 +122,13 @@ func (s *membership) Renew(ctx context.Context, r *api.RenewRequest) (*api.Renew
 	if err != nil {
 		return nil, err
 	}
-	key, err := keyOfRequest(r.GetRequest())
+	key, err := publicKeyOf(r.GetRequest())
 	if err != nil {
 		return nil, fault("%v", err)
 	}
 	p, _ := peer.FromContext(ctx)
 	shown := p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0] // caller has looked
-	if key != keySum(shown.RawSubjectPublicKeyInfo) {
+	if !bytes.Equal(key, shown.RawSubjectPublicKeyInfo) {
 		return nil, status.Errorf(codes.PermissionDenied, "the request is for another key than that of the certificate of %s", name)
 	}
 	cert, err := s.authority.Sign(r.Request, name, s.cfg.Issue.Life, shown.IPAddresses, shown.DNSNames)

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,8 +51,9 @@ type Config struct {
 	Name         string   // what the machine would be called
 	Pin          certs.Pin
 	Token        string // empty: Document says why
-	// Document asks the cloud for its word on this machine, anew at each attempt: it ages. Nil: there is none.
-	Document func(ctx context.Context) (*api.Document, error)
+	// Document asks the cloud for its word on this machine, and on its public key (SubjectPublicKeyInfo) where the cloud
+	// gives that, anew at each attempt: it ages. Nil: there is none.
+	Document func(ctx context.Context, key []byte) (*api.Document, error)
 	Files    Files
 	Dial     func(ctx context.Context, network, address string) (net.Conn, error) // nil: a plain net.Dialer
 	// Trouble is told why an attempt failed that is made again; may be nil.
@@ -77,7 +79,11 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join: %w", err)
 	}
-	j := &joining{Config: cfg, request: request}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("join: %w", err)
+	}
+	j := &joining{Config: cfg, public: public, request: request}
 	for n := 0; ; n++ {
 		at := cmp.Or(j.leader, cfg.Coordinators[n%len(cfg.Coordinators)])
 		j.leader = ""
@@ -117,6 +123,7 @@ func backoff(n int) time.Duration {
 
 type joining struct {
 	Config
+	public  []byte // the key, as its owner shows it
 	request []byte
 	leader  string // whom the last one asked named
 }
@@ -140,7 +147,7 @@ func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 	}
 	body := api.JoinRequest{Name: j.Name, Request: j.request, Token: j.Token}
 	if j.Token == "" && j.Document != nil {
-		if body.Document, err = j.Document(ctx); err != nil {
+		if body.Document, err = j.Document(ctx, j.public); err != nil {
 			return nil, fmt.Errorf("ask the cloud which machine this is: %w", err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // what lies below itself: siblings never know each other, the row above introduces them.
 var layers = [][]string{
 	{"api", "certs", "config", "durable", "localsock", "systemd"},
-	{"client", "disks", "enrol", "fallback", "heartbeat", "migration", "preemption", "workloads"},
+	{"attest", "client", "disks", "enrol", "fallback", "heartbeat", "migration", "preemption", "workloads"},
 	{"agent", "coordinator", "sidecar"},
 	{"dev"},
 	{"cmd"},

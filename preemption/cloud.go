@@ -13,6 +13,8 @@ type Cloud interface {
 	Believe(notices ...Notice)
 	// Instance asks what machine this is. It may be called beside Next.
 	Instance(ctx context.Context) (Instance, error)
+	// Document asks for the cloud's signed word on which machine this is. It may be called beside Next.
+	Document(ctx context.Context, p Purpose) ([]byte, error)
 }
 
 // Instance is what the metadata service says of this machine. What it does not say is empty.

@@ -4,7 +4,7 @@
 // Nothing is reached before it is asked for, every question is bounded by its context, and where there is no systemd
 // (a container, another init) the answer is an error or nothing at all, never a wait.
 //
-// The notifications (Ready, Stopping, Alive, Status) do nothing and return nil where no manager listens (no NOTIFY_SOCKET
+// The notifications (Ready, Starting, Stopping, Alive, Status) do nothing and return nil where no manager listens (no NOTIFY_SOCKET
 // in the environment), so a daemon calls them without asking. Their error means that systemd is there and was not reached:
 // worth a line in the log, never a reason to end. They can block while systemd is too busy to take messages, so they are
 // called from a goroutine that may wait and with no lock held.
@@ -12,14 +12,24 @@ package systemd
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
+// Listens says whether a service manager wants to be told.
+func Listens() bool { return os.Getenv("NOTIFY_SOCKET") != "" }
+
 // Ready says that the daemon serves. A unit of Type=notify counts as started from here on.
 func Ready() error { return notify(daemon.SdNotifyReady) }
+
+// Starting says that the start takes so long more, counted from now: the manager gives up on a start after TimeoutStartSec
+// otherwise.
+func Starting(more time.Duration) error {
+	return notify(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", more.Microseconds()))
+}
 
 // Stopping says that the daemon has begun to end. What TimeoutStopSec allows counts from the stop, not from here.
 func Stopping() error { return notify(daemon.SdNotifyStopping) }

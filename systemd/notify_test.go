@@ -30,11 +30,12 @@ func manager(t *testing.T) *net.UnixConn {
 func TestMessages(t *testing.T) {
 	conn := manager(t)
 	for want, say := range map[string]func() error{
-		"READY=1":                  Ready,
-		"STOPPING=1":               Stopping,
-		"WATCHDOG=1":               Alive,
-		"STATUS=moved 7 of 9":      func() error { return Status("moved %d of %d", 7, 9) },
-		"STATUS=reason: x READY=1": func() error { return Status("reason: %s", "x\nREADY=1\n") },
+		"READY=1":                     Ready,
+		"STOPPING=1":                  Stopping,
+		"EXTEND_TIMEOUT_USEC=2000000": func() error { return Starting(2 * time.Second) },
+		"WATCHDOG=1":                  Alive,
+		"STATUS=moved 7 of 9":         func() error { return Status("moved %d of %d", 7, 9) },
+		"STATUS=reason: x READY=1":    func() error { return Status("reason: %s", "x\nREADY=1\n") },
 	} {
 		if err := say(); err != nil {
 			t.Errorf("%s: %v", want, err)

@@ -7,6 +7,7 @@ package azurefake
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -49,6 +50,7 @@ type Service struct {
 	fail        int
 	arming      time.Duration // how long a question must wait before the events are on; 0: they are
 	approved    []string
+	attest      func(nonce string) string
 }
 
 // New returns a service that shows no event.
@@ -121,9 +123,16 @@ func (s *Service) Approved() []string {
 	return slices.Clone(s.approved)
 }
 
+// Attest answers with what document returns where the attested document stands.
+func (s *Service) Attest(document func(nonce string) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attest = document
+}
+
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	fail, arming := s.fail, s.arming
+	fail, arming, attest := s.fail, s.arming, s.attest
 	s.mu.Unlock()
 	asked := r.URL.Query()
 	switch {
@@ -133,6 +142,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest)
 	case r.URL.Path == "/metadata/instance/compute" && r.Method == http.MethodGet:
 		write(w, s.machine)
+	case r.URL.Path == "/metadata/attested/document" && r.Method == http.MethodGet && attest != nil:
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		io.WriteString(w, attest(asked.Get("nonce")))
 	case r.URL.Path != "/metadata/scheduledevents":
 		refuse(w, http.StatusNotFound)
 	case r.Method == http.MethodPost:

@@ -59,6 +59,7 @@ type Service struct {
 	fail   int
 	tooFar bool // away to hear of a token
 	v1     bool // is answered
+	attest func() string
 }
 
 // New returns a service that shows no notice.
@@ -127,6 +128,14 @@ func (s *Service) show(path string, doc any) {
 	s.Show(path, string(text))
 }
 
+// Attest answers with what document returns where the instance identity document's RSA-2048 signature stands. It is called
+// for each question.
+func (s *Service) Attest(document func() string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attest = document
+}
+
 // Fail makes every answer the given status, until Fail(0). 401 is the storm of a service that keeps no token: it goes
 // on handing out new ones and refuses them all.
 func (s *Service) Fail(status int) {
@@ -182,6 +191,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed)
 	case !s.knows(r.Header.Values(tokenHeader)):
 		refuse(w, http.StatusUnauthorized)
+	case r.URL.Path == "/latest/dynamic/instance-identity/rsa2048" && s.attest != nil:
+		w.Header().Set("Content-Type", "text/plain")
+		fmt.Fprint(w, s.attest())
 	case !isData || s.texts[path] == "":
 		refuse(w, http.StatusNotFound)
 	default:

@@ -46,6 +46,7 @@ type Service struct {
 	values  map[string]string
 	fail    int
 	changed chan struct{} // closed at the next change
+	attest  func(audience string) string
 }
 
 // New returns a server that shows no notice.
@@ -106,6 +107,29 @@ func (s *Service) Withdraw() {
 	s.show(now)
 }
 
+// Attest answers with what token returns where the identity token of the default service account stands. Without it there
+// is no such account.
+func (s *Service) Attest(token func(audience string) string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attest = token
+}
+
+// identity is a token for an audience, and the status of the answer.
+func (s *Service) identity(query url.Values) (token string, status int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.fail != 0:
+		return "", s.fail
+	case s.attest == nil:
+		return "", http.StatusNotFound
+	case query.Get("audience") == "" || query.Get("format") != "full":
+		return "", http.StatusBadRequest
+	}
+	return s.attest(query.Get("audience")), http.StatusOK
+}
+
 // Fail makes every answer the given status, also those that were waited for, until Fail(0).
 func (s *Service) Fail(status int) {
 	s.mu.Lock()
@@ -146,6 +170,14 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound)
 	case err != nil:
 		refuse(w, http.StatusBadRequest)
+	case key == "service-accounts/default/identity":
+		token, status := s.identity(query)
+		if status != http.StatusOK {
+			refuse(w, status)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		io.WriteString(w, token)
 	default:
 		value, status := s.await(r.Context(), key, wait)
 		if status != http.StatusOK {

@@ -69,18 +69,18 @@ func TestWorkloadsCostLittle(t *testing.T) {
 // What a host relies on, whether or not there is a systemd to ask.
 func TestUnitsKeepTheirPromises(t *testing.T) {
 	all := []string{
-		"Type=notify", "Restart=always", "RestartSec=1", "StartLimitIntervalSec=0", "KillMode=mixed", "OOMScoreAdjust=-900",
+		"Type=notify", "Restart=always", "RestartSec=1", "StartLimitIntervalSec=0", "OOMScoreAdjust=-900",
 		"Wants=network-online.target", "LimitCORE=0", "ConfigurationDirectory=lifeboat", "WantedBy=multi-user.target",
 		// A Go program that panics exits with 2, as one does that finds faults in its file.
 		"RestartPreventExitStatus=2", "Environment=GOTRACEBACK=crash",
 	}
 	each := map[string][]string{
 		"agent": {
-			"WatchdogSec=30", "TimeoutStopSec=150", "RuntimeDirectory=lifeboat", "StateDirectory=lifeboat", "UMask=0077",
+			"WatchdogSec=30", "TimeoutStopSec=150", "RuntimeDirectory=lifeboat", "StateDirectory=lifeboat", "UMask=0077", "KillMode=process",
 			"CapabilityBoundingSet=CAP_DAC_OVERRIDE CAP_CHOWN CAP_FOWNER", "PrivateTmp=no",
 		},
-		"coordinator": {"User=lifeboat", "CapabilityBoundingSet=", "StateDirectory=lifeboat/coordinator", "ProtectSystem=strict"},
-		"sidecar":     {"WatchdogSec=30", "TimeoutStopSec=150", "RuntimeDirectory=lifeboat", "StateDirectory=lifeboat-sidecar"},
+		"coordinator": {"WatchdogSec=60", "KillMode=mixed", "User=lifeboat", "CapabilityBoundingSet=", "StateDirectory=lifeboat/coordinator", "ProtectSystem=strict"},
+		"sidecar":     {"WatchdogSec=30", "TimeoutStopSec=150", "KillMode=mixed", "RuntimeDirectory=lifeboat", "StateDirectory=lifeboat-sidecar"},
 	}
 	for _, daemon := range Daemons() {
 		unit := service(t, daemon)

@@ -1,0 +1,93 @@
+package attest
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxFile is more than the certificates of all regions take.
+const maxFile = 1 << 20
+
+func readFile(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: more than %d bytes", file, maxFile)
+	}
+	return data, err
+}
+
+// certificates reads PEM files, and the *.pem, *.crt and *.cer of directories.
+func certificates(paths []string) (all []*x509.Certificate, err error) {
+	for _, path := range paths {
+		files := []string{path}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if files, err = below(path); err != nil {
+				return nil, err
+			}
+		}
+		for _, file := range files {
+			data, err := readFile(file)
+			if err != nil {
+				return nil, err
+			}
+			found := false
+			for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+				if block.Type != "CERTIFICATE" {
+					continue
+				}
+				c, err := x509.ParseCertificate(block.Bytes)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", file, err)
+				}
+				found, all = true, append(all, c)
+			}
+			if !found {
+				return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("there is no certificate at all")
+	}
+	return all, nil
+}
+
+func below(dir string) (files []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		if slices.Contains([]string{".pem", ".crt", ".cer"}, strings.ToLower(filepath.Ext(e.Name()))) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, err
+}
+
+// Check reads the files that the settings name, for whoever wants to hear of what is wrong before a machine comes.
+func (s Settings) Check() error {
+	var errs []error
+	if s.EC2.set() {
+		_, err := s.EC2.signers()
+		errs = append(errs, err)
+	}
+	if s.GCE.set() {
+		_, err := s.GCE.keys()
+		errs = append(errs, err)
+	}
+	if s.Azure.set() {
+		_, err := s.Azure.chain()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,73 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// headlineEvery is how old the line may be that the service manager shows.
+const headlineEvery = 2 * time.Second
+
+// tellManager keeps the service manager told until ctx ends: what this coordinator does, and, for its watchdog, that it
+// gets on.
+func (f *fleet) tellManager(ctx context.Context) error {
+	if !systemd.Listens() {
+		return nil
+	}
+	feed, err := systemd.WatchdogInterval()
+	if err != nil {
+		f.log.Warn("the watchdog is not fed", "err", err)
+	}
+	tick := time.NewTicker(min(headlineEvery, cmp.Or(feed, headlineEvery)))
+	defer tick.Stop()
+	var fed time.Time
+	for said := ""; ; {
+		if line := f.headline(); line != said {
+			said = line
+			if err := systemd.Status("%s", line); err != nil {
+				f.log.Debug("the service manager was not told", "err", err)
+			}
+		}
+		if now := time.Now(); feed > 0 && now.Sub(fed) >= feed-headlineEvery {
+			fed = now
+			f.getsOn()
+			if err := systemd.Alive(); err != nil {
+				f.log.Warn("the watchdog cannot be fed", "err", err)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// getsOn returns once the gate that every call passes and raft's own loop have answered, whatever they said: a follower, and
+// a leader that nobody hears, get on as well. Behind a deadlock, or a log whose disk hangs, it does not return.
+func (f *fleet) getsOn() {
+	_, _ = f.ledger.lead()
+	_ = f.ledger.raft.VerifyLeader().Error()
+}
+
+// headline is the line that `systemctl status` shows.
+func (f *fleet) headline() string {
+	words := []string{"no coordinator leads"}
+	if name, _ := f.ledger.leader(); f.ledger.leads() {
+		words[0] = "leads"
+	} else if name != "" {
+		words[0] = "follows " + name
+	}
+	c := f.count()
+	for _, s := range States {
+		if n := c.nodes[s]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return strings.Join(words, "; ")
+}
