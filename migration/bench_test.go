@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func BenchmarkFrames(b *testing.B) {
@@ -102,6 +104,7 @@ func BenchmarkDrain(b *testing.B) {
 			}
 			defer l.Close()
 			b.SetBytes(int64(c.count * c.size))
+			var cpu time.Duration
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
 				peer := newNode(b, "b", with(c.land, "cache"))
@@ -119,7 +122,9 @@ func BenchmarkDrain(b *testing.B) {
 				}
 				ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 				b.StartTimer()
+				before := cpuTime(b)
 				sum, _ := tr.run(ctx)
+				cpu += cpuTime(b) - before
 				b.StopTimer()
 				cancel()
 				if sum.Moved.Blocks != int64(c.count) {
@@ -128,8 +133,19 @@ func BenchmarkDrain(b *testing.B) {
 				b.StartTimer()
 			}
 			b.ReportMetric(float64(c.count)*float64(b.N)/b.Elapsed().Seconds(), "blocks/s")
+			b.ReportMetric(cpu.Seconds()/float64(b.N)/(float64(c.count*c.size)/(1<<30)), "CPU-s/GiB") // of both ends
+			b.ReportMetric(float64(cpu.Microseconds())/float64(b.N)/float64(c.count), "CPU-us/block")
 		})
 	}
+}
+
+// cpuTime is what this process has used, system calls included.
+func cpuTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func BenchmarkReadLanded(b *testing.B) {

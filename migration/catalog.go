@@ -9,6 +9,8 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -16,7 +18,11 @@ import (
 
 // catalog is what has landed here, by id, on disk: a bbolt file, so that looking a block up costs no memory and the list
 // survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
-type catalog struct{ db *bbolt.DB }
+type catalog struct {
+	db      *bbolt.DB
+	writing sync.Mutex // one writer at a time decides what is there, and then says so
+	rests   atomic.Pointer[Count]
+}
 
 var (
 	bucketBlocks   = []byte("blocks")
@@ -44,10 +50,13 @@ type placed struct {
 	Chunks  []byte // four bytes each
 }
 
-func openCatalog(dir string) (*catalog, error) {
+func openCatalog(dir string) (_ *catalog, err error) {
+	defer damaged(&err)
 	p := filepath.Join(dir, "catalog.db")
 	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming.
-	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	// The list of free pages is synced with the rest: to find it anew bbolt walks all pages, and where one is damaged it
+	// panics on a goroutine of its own, which nobody could catch.
+	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("open catalog %s (is another agent using this data_dir?): %w", p, err)
 	}
@@ -59,17 +68,40 @@ func openCatalog(dir string) (*catalog, error) {
 		_, err = tx.CreateBucketIfNotExists(bucketSegments)
 		return err
 	})
+	c := &catalog{db: db}
+	if err == nil {
+		err = c.weigh()
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open catalog %s: %w", p, err), db.Close())
 	}
-	return &catalog{db}, nil
+	return c, nil
+}
+
+// view and write run a transaction. bbolt panics when a page is not what it should be; that is a fault of this disk's, and
+// no reason to take the agent down, which has other disks to empty. The transaction is rolled back.
+func (c *catalog) view(look func(*bbolt.Tx) error) (err error) {
+	defer damaged(&err)
+	return c.db.View(look)
+}
+
+func (c *catalog) write(change func(*bbolt.Tx) error) (err error) {
+	defer damaged(&err)
+	return c.db.Update(change)
+}
+
+// damaged turns a panic into an error.
+func damaged(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("the catalog is damaged: %v: %w", p, errCorrupt)
+	}
 }
 
 func (c *catalog) close() error { return c.db.Close() }
 
 // get returns fs.ErrNotExist for what never landed.
 func (c *catalog) get(id BlockID) (r record, err error) {
-	err = c.db.View(func(tx *bbolt.Tx) error {
+	err = c.view(func(tx *bbolt.Tx) error {
 		v := tx.Bucket(bucketBlocks).Get([]byte(id))
 		if v == nil {
 			return fs.ErrNotExist
@@ -89,12 +121,12 @@ type segmentEnd struct {
 	dir string
 }
 
-// commit makes a batch durable: the records, and how far each segment is now valid.
+// commit makes a batch durable: the records, and how far each segment is now valid. What a record replaces is free.
 func (c *catalog) commit(records []record, ends map[uint32]segmentEnd) error {
-	err := c.db.Update(func(tx *bbolt.Tx) error {
-		blocks, segments := tx.Bucket(bucketBlocks), tx.Bucket(bucketSegments)
+	err := c.update(func(tx *bbolt.Tx, w weights) error {
+		segments := tx.Bucket(bucketSegments)
 		for _, r := range records {
-			if err := blocks.Put([]byte(r.ID), appendRecord(nil, r)); err != nil {
+			if err := w.put(tx, r); err != nil {
 				return err
 			}
 		}
@@ -115,13 +147,13 @@ func (c *catalog) commit(records []record, ends map[uint32]segmentEnd) error {
 
 // forget drops the record of a block that is no longer here.
 func (c *catalog) forget(id BlockID) error {
-	return c.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket(bucketBlocks).Delete([]byte(id)) })
+	return c.update(func(tx *bbolt.Tx, w weights) error { return w.drop(tx, []byte(id)) })
 }
 
 // segmentEnds tells how far each segment was committed.
 func (c *catalog) segmentEnds() (ends map[uint32]segmentEnd, err error) {
 	ends = map[uint32]segmentEnd{}
-	err = c.db.View(func(tx *bbolt.Tx) error {
+	err = c.view(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
 			if len(k) == 8 && len(v) >= 8 {
 				ends[uint32(binary.BigEndian.Uint64(k))] = segmentEnd{int64(binary.BigEndian.Uint64(v)), string(v[8:])}
@@ -146,7 +178,7 @@ func (c *catalog) all() iter.Seq2[record, error] {
 		var after []byte
 		for {
 			batch := make([]value, 0, listBatch)
-			err := c.db.View(func(tx *bbolt.Tx) error {
+			err := c.view(func(tx *bbolt.Tx) error {
 				cur := tx.Bucket(bucketBlocks).Cursor()
 				k, v := cur.Seek(after)
 				if k != nil && after != nil && string(k) == string(after) {
@@ -179,7 +211,9 @@ func (c *catalog) all() iter.Seq2[record, error] {
 }
 
 func appendRecord(b []byte, r record) []byte {
-	b = r.opening.append(b)
+	said := r.opening
+	said.Value = 0 // comes last: earlier records have none
+	b = said.append(b)
 	b = append(appendString(b, r.From), r.Sum[:]...)
 	b = binary.AppendVarint(b, r.Landed.UnixNano())
 	b = binary.AppendUvarint(b, uint64(r.Segment))
@@ -188,6 +222,9 @@ func appendRecord(b []byte, r record) []byte {
 	for _, p := range r.Placed {
 		b = appendString(binary.AppendVarint(b, int64(p.Root)), p.Path)
 		b = appendString(binary.AppendVarint(b, p.ModTime), string(p.Chunks))
+	}
+	if r.Value != 0 {
+		b = binary.AppendVarint(b, r.Value)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
@@ -214,6 +251,9 @@ func parseRecord(v []byte) (r record, err error) {
 	r.Offset, r.OpenLen, r.Length = d.varint(), d.varint(), d.varint()
 	for range min(d.uvarint(), maxMembers) {
 		r.Placed = append(r.Placed, placed{int(d.varint()), d.string(), d.varint(), d.bytes()})
+	}
+	if d.more() {
+		r.Value = d.varint()
 	}
 	return r, d.end("record")
 }

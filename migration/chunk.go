@@ -15,6 +15,7 @@ type chunkReader struct {
 	f     *os.File
 	bytes int64
 	from  chunkSource
+	done  func() // told when it is closed; may be nil
 
 	pos  int64
 	have int64 // number of the chunk in buf; -1: none
@@ -70,7 +71,12 @@ func (r *chunkReader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-func (r *chunkReader) Close() error { return r.f.Close() }
+func (r *chunkReader) Close() error {
+	if r.done != nil {
+		r.done()
+	}
+	return r.f.Close()
+}
 
 // framedChunks are data frames in a segment, one after the other from an offset.
 type framedChunks struct{ at int64 }

@@ -30,8 +30,6 @@ type committer struct {
 
 	working sync.WaitGroup
 	quit    chan struct{} // closed by end
-
-	recording sync.Mutex // the catalog takes one batch at a time, and landed hears of one at a time
 }
 
 // shelf is what is committed together: the blocks that lie in the same directories.
@@ -216,7 +214,10 @@ func (c *committer) durable(batch []*landed) (held []Held) {
 		case l.already || l.fault != nil:
 		case l.segment != nil:
 			segments[l.segment] = append(segments[l.segment], l)
+		case !c.vault.claimNaming(BlockID(l.ID)):
+			l.fault = errRemoved
 		default:
+			defer c.vault.moved(BlockID(l.ID))
 			stores[l.store] = append(stores[l.store], l)
 		}
 	}
@@ -242,8 +243,8 @@ func (c *committer) record(batch []*landed) {
 	c.mu.Lock()
 	c.synced = append(c.synced, batch...)
 	c.mu.Unlock()
-	c.recording.Lock()
-	defer c.recording.Unlock()
+	c.vault.catalog.writing.Lock() // also so that landed hears of one batch at a time
+	defer c.vault.catalog.writing.Unlock()
 	c.mu.Lock()
 	all := c.synced // empty: somebody took ours along
 	c.synced = nil
@@ -253,15 +254,14 @@ func (c *committer) record(batch []*landed) {
 	c.mu.Unlock()
 	c.vault.catalog.contradictions(all) // other disks' commits have come between
 	ends := map[uint32]segmentEnd{}
-	segments := map[*segment][]*landed{}
-	var records []record
-	var held []Held
+	segments := map[*segment]bool{}
+	records, held := make([]record, 0, len(all)), make([]Held, 0, len(all))
 	for _, l := range all {
-		if l.already {
-			continue
-		}
-		if l.fault == nil {
+		if l.fault == nil && !l.already {
 			c.vault.catalog.repeats(l)
+		}
+		if l.fault == nil && l.already {
+			records = c.vault.catalog.renew(l, records)
 		}
 		if l.fault != nil || l.already {
 			l.withdraw()
@@ -273,7 +273,7 @@ func (c *committer) record(batch []*landed) {
 				end.dir = s.dir
 			}
 			ends[s.no] = end
-			segments[s] = append(segments[s], l)
+			segments[s] = true
 		}
 		records = append(records, l.record)
 		held = append(held, l.held())
@@ -315,6 +315,24 @@ func (c *catalog) repeats(l *landed) {
 	if err == nil && len(old.Placed) > 0 && old.Sum == l.Sum && !slices.EqualFunc(old.Placed, l.Placed, placed.sameAs) {
 		l.already = true
 	}
+}
+
+// renewAfter is how old a record may be that is not renewed when its block comes again: writing costs more than an hour
+// of what it is kept for is worth.
+const renewAfter = time.Hour
+
+// renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
+func (c *catalog) renew(l *landed, records []record) []record {
+	now, err := c.get(BlockID(l.ID))
+	if err != nil {
+		l.fault = errRemoved
+		return records
+	}
+	if time.Since(now.Landed) < renewAfter {
+		return records
+	}
+	now.Landed = time.Now()
+	return append(records, now)
 }
 
 func (p placed) sameAs(other placed) bool { return p.Root == other.Root && p.Path == other.Path }

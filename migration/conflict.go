@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
+
+	"go.etcd.io/bbolt"
 )
 
 // errConflict says that an id names other bytes here already. Ids are the fleet's: two nodes whose stores have one name
@@ -14,14 +15,18 @@ import (
 var errConflict = errors.New("another block of this id is here")
 
 // contradicts returns errConflict when a block of another origin and other content has landed under the id. A newer
-// version from the same origin is welcome.
-func (c *catalog) contradicts(r record) error {
-	old, err := c.get(BlockID(r.ID))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errCorrupt) {
+// version from the same origin is welcome, and so is anything in the place of what cannot be read.
+func contradicts(blocks *bbolt.Bucket, r record) error {
+	v := blocks.Get([]byte(r.ID))
+	if v == nil {
 		return nil
 	}
-	if err != nil {
-		return err
+	old, err := parseRecord(v)
+	switch {
+	case errors.Is(err, errCorrupt):
+		return nil
+	case err != nil:
+		return fmt.Errorf("catalog: block %s: %w", r.ID, err)
 	}
 	return old.against(r)
 }
@@ -33,20 +38,29 @@ func (r record) against(other record) error {
 	return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
 }
 
-// contradictions notes the fault of each block that another one, landed or in the same batch, stands against.
+// contradictions notes the fault of each block that another one, landed or in the same batch, stands against. What was
+// compared with the catalog before is compared again only if it has changed since.
 func (c *catalog) contradictions(batch []*landed) {
-	here := map[string]*landed{}
-	for _, l := range batch {
-		if l.already || l.fault != nil {
-			continue
+	err := c.view(func(tx *bbolt.Tx) error {
+		blocks, here := tx.Bucket(bucketBlocks), make(map[string]*landed, len(batch))
+		for _, l := range batch {
+			if l.already || l.fault != nil {
+				continue
+			}
+			if l.compared != tx.ID() {
+				l.fault, l.compared = contradicts(blocks, l.record), tx.ID()
+			}
+			if first := here[l.ID]; first != nil && l.fault == nil {
+				l.fault = first.against(l.record)
+			}
+			if l.fault == nil {
+				here[l.ID] = l
+			}
 		}
-		l.fault = c.contradicts(l.record)
-		if first := here[l.ID]; first != nil && l.fault == nil {
-			l.fault = first.against(l.record)
-		}
-		if l.fault == nil {
-			here[l.ID] = l
-		}
+		return nil
+	})
+	if err != nil {
+		failAll(batch, err)
 	}
 }
 

@@ -40,6 +40,16 @@ func cut(c net.Conn) error {
 	return c.Close()
 }
 
+// CloseWrite tells the other end that no more comes. Where a record was interrupted nothing can be said in TLS any more;
+// the end of the stream says it then, and the other end answers for what it has.
+func (c *Conn) CloseWrite() error {
+	err := c.Conn.CloseWrite()
+	if half, ok := c.raw.Conn.(interface{ CloseWrite() error }); ok && err != nil {
+		return half.CloseWrite()
+	}
+	return err
+}
+
 // buffered is how much has come and not been decrypted.
 func (c *Conn) buffered() int { return c.raw.r.Buffered() }
 

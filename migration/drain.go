@@ -29,6 +29,8 @@ type Peer struct {
 // DrainConfig is what a drain needs.
 type DrainConfig struct {
 	Node     string
+	Zone     string
+	Pool     string
 	Incident string
 	Dir      string // of this incident: plan and manifest
 	Stores   []*Store
@@ -43,6 +45,8 @@ type DrainConfig struct {
 
 	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
+	// Alone says that the coordinator does not answer, so that peers take this drain from what they keep for such. Nil: it does.
+	Alone func() bool
 	// Peers are those last heard of; asked again while the drain runs.
 	Peers func() []Peer
 	// Dial connects to a peer whose identity it has verified, speaking Protocol.
@@ -75,6 +79,8 @@ type Drain struct {
 	phase    Phase
 	found    Count
 	peers    map[string]*peerState
+	fan      *fan
+	vacant   chan struct{} // has one when a lane has ended
 	lanes    map[carrier]bool
 	handled  map[version]bool     // moved by an earlier run of this drain, or changed since the scan began
 	givenUp  map[BlockID]bool     // lost because of its own files
@@ -133,7 +139,8 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 		// A full or read-only disk: the blocks matter more than the account of them.
 		cfg.Log.Error("the manifest will be kept in numbers only", "err", err)
 	}
-	d.ledger, d.plan = l, newPlan(cfg.Dir)
+	d.ledger, d.plan = l, newPlan(cfg.Dir, cfg.Stores...)
+	d.fan, d.vacant = newFan(cfg.Zone, cfg.Pool, d.peers), make(chan struct{}, 1)
 	d.plan.where = d.where
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
@@ -273,6 +280,9 @@ func (d *Drain) peersWords(e entry) string {
 }
 
 func (d *Drain) lose(e entry, why string) {
+	if d.cfg.Once {
+		return // the next pass tries again
+	}
 	d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Lost, Reason: why})
 }
 

@@ -83,13 +83,8 @@ func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 
 // affordable is how many bytes one upload can carry in the time that is left; less than none when there is no time.
 func (d *Drain) affordable(ctx context.Context) int64 {
-	until, ok := ctx.Deadline()
-	if d.cfg.Until != nil {
-		if at := d.cfg.Until(); !at.IsZero() {
-			until, ok = at, true
-		}
-	}
-	if !ok {
+	until := d.until(ctx)
+	if until.IsZero() {
 		return math.MaxInt64
 	}
 	d.fallback.mu.Lock()

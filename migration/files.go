@@ -35,8 +35,14 @@ func (filesLayout) scan(ctx context.Context, s *Store, i int, yield func(Item, e
 		return yield(Item{}, err)
 	}
 	enter := func(dir string) bool { return path.Base(dir) != stagingDir }
+	var said values
 	visit := func(p string, e fs.DirEntry) bool {
+		if err := said.in(s.roots[i], path.Dir(p)); err != nil && !yield(Item{}, err) {
+			return false
+		}
 		switch {
+		case path.Base(p) == ValuesFile:
+			return true
 		case e.Type() != 0:
 			return yield(s.skip(i, noScope, p, "not a regular file", 0), nil)
 		case temporaryName(path.Base(p)):
@@ -57,7 +63,9 @@ func (filesLayout) scan(ctx context.Context, s *Store, i int, yield func(Item, e
 		if first, ok := s.earlier(i, p); ok {
 			return yield(s.skip(i, noScope, p, "the same name is in "+first+", which comes first", m.Bytes), nil)
 		}
-		return yield(Item{Block: s.block(id, m)}, nil)
+		b := s.block(id, m)
+		b.value = said.of[path.Base(p)]
+		return yield(Item{Block: b}, nil)
 	}
 	fault := func(err error) bool { return yield(Item{}, err) }
 	return walk(ctx, s.roots[i], ".", enter, visit, fault)
@@ -78,7 +86,7 @@ func (s *Store) earlier(root int, p string) (dir string, ok bool) {
 }
 
 func (filesLayout) find(s *Store, id BlockID) (Block, error) {
-	if id.Scope() == noScope {
+	if id.Scope() == noScope && path.Base(id.Name()) != ValuesFile {
 		for i := range s.roots {
 			if s.readable(s.Paths[i]) != nil {
 				continue

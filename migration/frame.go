@@ -72,9 +72,10 @@ func putHeader(h []byte, t frameType, transfer uint32, length int, sum uint32) {
 
 // appendFrame appends a whole frame to b.
 func appendFrame(b []byte, t frameType, transfer uint32, payload []byte) []byte {
-	var h [headerBytes]byte
-	putHeader(h[:], t, transfer, len(payload), crc32.Checksum(payload, castagnoli))
-	return append(append(b, h[:]...), payload...)
+	at := len(b)
+	b = append(append(b, make([]byte, headerBytes)...), payload...)
+	putHeader(b[at:at+headerBytes], t, transfer, len(payload), crc32.Checksum(payload, castagnoli))
+	return b
 }
 
 // frame is one frame as read; raw is header and payload and, like payload, is valid until the next read.
@@ -132,26 +133,26 @@ func (fr *frameReader) next() (frame, error) {
 // its chunks. It is a name for bytes that were already checked chunk by chunk, and costs next to nothing.
 type Sum [16]byte
 
-type summer struct{ h hash.Hash }
+type summer struct {
+	h   hash.Hash
+	buf *[sha256.Size]byte // what is hashed or comes out: on the stack it would be one allocation a chunk
+}
 
-func newSummer() summer { return summer{sha256.New()} }
+func newSummer() summer { return summer{sha256.New(), new([sha256.Size]byte)} }
 
 func (s summer) reset() { s.h.Reset() }
 
 func (s summer) member(size int64) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(size))
-	s.h.Write(b[:])
+	binary.BigEndian.PutUint64(s.buf[:], uint64(size))
+	s.h.Write(s.buf[:8])
 }
 
 func (s summer) chunk(crc uint32) {
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], crc)
-	s.h.Write(b[:])
+	binary.BigEndian.PutUint32(s.buf[:], crc)
+	s.h.Write(s.buf[:4])
 }
 
 func (s summer) sum() (sum Sum) {
-	var full [sha256.Size]byte
-	copy(sum[:], s.h.Sum(full[:0]))
+	copy(sum[:], s.h.Sum(s.buf[:0]))
 	return sum
 }

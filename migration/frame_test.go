@@ -82,7 +82,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func FuzzFrameReader(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1"}.append(nil)), frameData, 1, []byte("x")))
+	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1", false}.append(nil)), frameData, 1, []byte("x")))
 	f.Add(blockFrames(1, "cache/-/x", []byte("content")))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -107,7 +107,7 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	if got, err := parseOpening(o.append(nil)); err != nil || got.ID != o.ID || got.ModTime != o.ModTime || !slices.Equal(got.Members, o.Members) {
 		t.Errorf("got %+v, %v, want %+v", got, err, o)
 	}
-	if got, err := parseHello(hello{"a", "i"}.append(nil)); err != nil || got != (hello{"a", "i"}) {
+	if got, err := parseHello(hello{"a", "i", true}.append(nil)); err != nil || got != (hello{"a", "i", true}) {
 		t.Errorf("hello: got %+v, %v", got, err)
 	}
 	if got, err := parseGrant(grant{-1}.append(nil)); err != nil || got != (grant{-1}) {

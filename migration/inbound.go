@@ -18,6 +18,7 @@ import (
 type inbound struct {
 	r      *Receiver
 	node   string
+	alone  bool // its coordinator does not answer
 	frames *frameReader
 	more   func() bool // whether bytes have come that frames has not read
 	out    *outbox
@@ -52,7 +53,7 @@ type inbound struct {
 }
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
-	br := bufio.NewReaderSize(conn, 64<<10)
+	br := bufio.NewReaderSize(conn, 16<<10) // a record of TLS: longer reads go past it, and are copied once less
 	more := func() bool { return br.Buffered() > 0 }
 	if c, ok := conn.(*Conn); ok {
 		more = func() bool { return br.Buffered() > 0 || c.buffered() > 0 }
@@ -74,16 +75,17 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	in.alone = h.Alone
 	no, ok := refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}, false
 	if h.Node == in.node {
-		no, ok = in.r.enter(in.node)
+		no, ok = in.r.enter(in.node, h.Alone)
 	}
 	if !ok {
 		_, err := w.Write(appendFrame(nil, frameRefuse, 0, no.append(nil)))
 		return false, err
 	}
-	if _, err := w.Write(appendFrame(nil, frameGrant, 0, grant{in.r.Room()}.append(nil))); err != nil {
-		in.r.leave()
+	if _, err := w.Write(appendFrame(nil, frameGrant, 0, grant{in.r.room(h.Alone)}.append(nil))); err != nil {
+		in.r.leave(in.node)
 		return false, err
 	}
 	return true, nil
@@ -150,7 +152,16 @@ func (in *inbound) begin(f frame) error {
 	in.member, in.left = 0, o.Members[0].Bytes
 	in.sum.reset()
 	in.sum.member(in.left)
-	if err := in.land(f, o); err != nil {
+	promised, err := in.r.budget.promise(o.bytes(), in.r.cfg.Vault.Count().Bytes, in.alone)
+	if err == nil {
+		if err = in.land(f, o); err != nil {
+			promised()
+		} else {
+			room := in.release
+			in.release = func() { room(); promised() }
+		}
+	}
+	if err != nil {
 		in.refuse(err)
 	}
 	return nil

@@ -34,6 +34,8 @@ type landed struct {
 	already bool     // the same content was here before: only the receipt is missing
 	fault   error
 
+	compared int // which state of the catalog has nothing against it; 0: nobody has looked
+
 	disowned error // why it was answered without its disk; guarded by committer.mu
 
 	transfer uint32
@@ -62,7 +64,7 @@ func (l *vaultLanding) finish(f frame, r record) (*landed, error) {
 		return nil, err
 	}
 	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
-	return &landed{record: r, segment: l.seg, dirs: []string{l.seg.dir}}, nil
+	return &landed{record: r, segment: l.seg, dirs: l.seg.in}, nil
 }
 
 // abort gives the space back. When the segment takes no more bytes, its file is cut at least; the next append tells.

@@ -20,8 +20,15 @@ type lane struct {
 	conn net.Conn
 	buf  []byte
 	sum  summer
+
+	members []memberSize // of the block that is sent, and its opening: kept for the next one's
+	payload []byte
+
 	last uint32 // transfer number
 	work work   // on this node's disks
+
+	pace  pace      // of the goroutine that sends
+	until time.Time // the end of sending, as last known
 
 	stuck  chan struct{} // closed when that does not come back
 	hung   string        // the directory
@@ -73,8 +80,11 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		return err
 	}
 	defer cut(conn)
-	// What is being written when ctx ends may go out and be answered; then it is over, whatever the peer does.
-	undo := context.AfterFunc(ctx, func() { time.AfterFunc(receiptGrace, func() { cut(conn) }) })
+	// When ctx ends nothing more is written. What went before may be answered; then it is over, whatever the peer does.
+	undo := context.AfterFunc(ctx, func() {
+		conn.SetWriteDeadline(time.Now())
+		time.AfterFunc(receiptGrace, func() { cut(conn) })
+	})
 	defer undo()
 
 	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, 0, laneBuffer), sum: newSummer(), inflight: map[uint32]entry{}, changed: make(chan struct{}, 1), stuck: make(chan struct{})}
@@ -109,7 +119,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != errSettled {
 		err = cause // the peer went first, and that is why sending failed
 	}
-	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || ctx.Err() != nil)
+	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || err == errSurplus || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
 	return err
 }
@@ -186,7 +196,7 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *frameReader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
-	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident}
+	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone()}
 	if _, err := l.conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
 		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
 	}

@@ -38,9 +38,11 @@ type node struct {
 	more     []string                // directories of the vault
 	plain    bool                    // streams without TLS, so that only our own checksums guard them
 	mangle   func(net.Conn) net.Conn // on the receiver's side of a connection
+	tune     func(*ReceiverConfig)   // what its receiver has beside the usual
 
 	mu     sync.Mutex
 	landed []Held
+	gone   []BlockID
 }
 
 func plenty(string) int64 { return 1 << 40 }
@@ -88,8 +90,8 @@ func (n *node) reopen(t testing.TB) {
 // receive makes a receiver: it runs once.
 func (n *node) receive(t testing.TB) {
 	t.Helper()
-	r, err := NewReceiver(ReceiverConfig{
-		Stores: n.stores, Vault: n.vault, MaxStreams: 16, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
+	cfg := ReceiverConfig{
+		Stores: n.stores, Vault: n.vault, MaxStreams: 32, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
 		Room:  func(p string) (int64, error) { return n.room(p), nil },
 		Admit: func(string) (string, time.Duration) { return n.refuse, 0 },
 		Landed: func(h []Held) {
@@ -97,7 +99,16 @@ func (n *node) receive(t testing.TB) {
 			defer n.mu.Unlock()
 			n.landed = append(n.landed, h...)
 		},
-	})
+		Gone: func(ids []BlockID) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.gone = append(n.gone, ids...)
+		},
+	}
+	if n.tune != nil {
+		n.tune(&cfg)
+	}
+	r, err := NewReceiver(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

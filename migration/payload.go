@@ -13,13 +13,23 @@ import (
 type hello struct {
 	Node     string
 	Incident string
+	Alone    bool // its coordinator does not answer: nobody spreads what it sends
 }
 
-func (m hello) append(b []byte) []byte { return appendString(appendString(b, m.Node), m.Incident) }
+func (m hello) append(b []byte) []byte {
+	b = appendString(appendString(b, m.Node), m.Incident)
+	if m.Alone {
+		b = append(b, 1)
+	}
+	return b
+}
 
 func parseHello(p []byte) (m hello, err error) {
 	d := decoder{p: p}
 	m.Node, m.Incident = d.string(), d.string()
+	if d.more() {
+		m.Alone = d.byte() == 1
+	}
 	return m, d.end("hello")
 }
 
@@ -55,6 +65,7 @@ type opening struct {
 	Layout  string
 	Origin  string // the node that the block was born on; empty: the sender
 	ModTime int64  // Unix nanoseconds, of the newest member
+	Value   int64  // what it is worth, in milliseconds of work; 0: nobody said
 	Members []memberSize
 }
 
@@ -77,6 +88,9 @@ func (m opening) append(b []byte) []byte {
 	for _, e := range m.Members {
 		b = binary.AppendVarint(appendString(b, e.Name), e.Bytes)
 	}
+	if m.Value != 0 { // what came later stands last, and only where there is something to say: others need not know it
+		b = binary.AppendVarint(b, m.Value)
+	}
 	return b
 }
 
@@ -90,12 +104,20 @@ func parseOpening(p []byte) (m opening, err error) {
 	for range n {
 		m.Members = append(m.Members, memberSize{d.string(), d.varint()})
 	}
+	if d.more() {
+		if m.Value = d.varint(); m.Value == 0 {
+			d.fail() // nobody writes that
+		}
+	}
 	if err := d.end("open"); err != nil {
 		return m, err
 	}
 	id, err := ParseBlockID(m.ID)
 	if err != nil {
 		return m, err
+	}
+	if m.Value < 0 || m.Value > MostValue.Milliseconds() {
+		return m, fmt.Errorf("worth %d ms, want 0 to %d", m.Value, MostValue.Milliseconds())
 	}
 	for i, e := range m.Members {
 		if e.Bytes < 0 || e.Bytes > maxMemberBytes {
@@ -226,6 +248,9 @@ func (d *decoder) take() []byte {
 	d.p = d.p[n:]
 	return v
 }
+
+// more says whether there is something that an earlier lifeboat would not have written.
+func (d *decoder) more() bool { return d.err == nil && len(d.p) > 0 }
 
 func (d *decoder) end(what string) error {
 	switch {

@@ -15,12 +15,18 @@ type peerState struct {
 	moved    Count
 	trouble  string
 	failures int // in a row
+
+	lanes   int       // to it now
+	surplus bool      // its lanes are to end: others are faster
+	gone    bool      // no peer any more, by the newest list
+	rest    time.Time // it is not chosen before
+	speed   float64   // of a lane to it, bytes per second as last measured; 0: never
 }
 
 // lookForPeers is how often a drain asks who its peers are now.
 const lookForPeers = 500 * time.Millisecond
 
-// runLanes keeps lanes to every peer until all blocks are settled or ctx ends.
+// runLanes keeps lanes to some of the peers until all blocks are settled or ctx ends.
 func (d *Drain) runLanes(ctx context.Context) {
 	if d.plan.first(ctx) != nil || d.plan.settled() {
 		return // no peer is bothered for nothing
@@ -40,46 +46,65 @@ func (d *Drain) runLanes(ctx context.Context) {
 	}
 	tick := time.NewTicker(lookForPeers)
 	defer tick.Stop()
+	d.hearPeers()
 	for {
-		for _, p := range d.newPeers() {
-			for range d.cfg.Connections {
-				lanes.Go(func() {
-					if d.runLane(ctx, p) {
-						stop()
-					}
-				})
-			}
+		for _, p := range d.wanted() {
+			lanes.Go(func() {
+				defer d.ended(p)
+				if d.runLane(ctx, p) {
+					stop()
+				}
+			})
 		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-d.vacant:
 		case <-tick.C:
 			if d.plan.settled() {
 				return
 			}
+			d.hearPeers()
 		}
 	}
 }
 
-// newPeers returns the peers that were not known before, and takes note of where the others are now.
-func (d *Drain) newPeers() (all []*peerState) {
+func (d *Drain) hearPeers() {
 	peers := d.cfg.Peers()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, p := range peers {
-		state, known := d.peers[p.Node]
-		switch {
-		case p.Node == d.cfg.Node:
-		case known:
-			// It may have come back at another address. Its name stays, and is read without the lock.
-			state.Address, state.Zone, state.Pool, state.RoomBytes = p.Address, p.Zone, p.Pool, p.RoomBytes
-		default:
-			state = &peerState{Peer: p}
-			d.peers[p.Node] = state
-			all = append(all, state)
+	d.fan.hear(d.cfg.Node, peers)
+	d.fan.review(time.Now(), d.sent.Load())
+}
+
+// wanted returns a peer for every lane that is to be opened now, and counts it.
+func (d *Drain) wanted() (all []*peerState) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	share := max(0, d.found.Bytes-d.sent.Load()) / int64(d.fan.width)
+	for p := d.fan.choose(now, share); p != nil; p = d.fan.choose(now, share) {
+		p.lanes++
+		all = append(all, p)
+	}
+	for _, p := range d.fan.thin(now, d.cfg.Connections) {
+		for p.lanes < d.cfg.Connections {
+			p.lanes++
+			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// ended notes the end of a lane.
+func (d *Drain) ended(p *peerState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fan.ended(p, time.Now())
+	select {
+	case d.vacant <- struct{}{}:
+	default:
+	}
 }
 
 // Back-off of a peer that is in trouble: short at first, because 30 seconds are all there is.
@@ -92,20 +117,27 @@ func backOff(failures int) time.Duration {
 	return min(backOffLeast<<min(failures, 10), backOffMost)
 }
 
-// runLane sends blocks to one peer over one connection after another, until all blocks are settled (true) or ctx ends.
+// errSurplus ends a lane to a peer that is one too many.
+var errSurplus = errors.New("others are faster")
+
+// runLane sends blocks to one peer over one connection after another, until all blocks are settled (true), ctx ends, or
+// another peer is to have its turn.
 func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 	for ctx.Err() == nil {
 		err := d.connectAndSend(ctx, p)
-		if err == errSettled {
+		switch {
+		case err == errSettled:
 			return true
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil || err == errSurplus:
 			return false
-		}
-		if silent(err) {
+		case silent(err):
 			continue // that is no fault of the peer
 		}
-		pause := time.NewTimer(d.note(p, err))
+		rest := d.note(p, err)
+		if d.turn(p) {
+			return false
+		}
+		pause := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
@@ -113,6 +145,13 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 		pause.Stop()
 	}
 	return false
+}
+
+// turn reports whether another peer can have the place of one that is in trouble.
+func (d *Drain) turn(p *peerState) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return p.surplus || d.fan.spare(time.Now())
 }
 
 // refusedError is a peer's no to a whole stream.
@@ -131,11 +170,11 @@ func (d *Drain) note(p *peerState, err error) time.Duration {
 		d.cfg.Log.Warn("peer in trouble", "peer", p.Node, "err", err)
 	}
 	p.trouble = err.Error()
-	p.failures++
-	if refused, ok := errors.AsType[*refusedError](err); ok && refused.retry > 0 {
-		return min(refused.retry, backOffMost)
+	var retry time.Duration
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		retry = refused.retry
 	}
-	return backOff(p.failures)
+	return d.fan.failed(p, time.Now(), retry)
 }
 
 // greeted says that a peer let a stream begin. It is well again only once it takes something (moved): one that greets and

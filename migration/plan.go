@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math/bits"
+	"math"
 	"slices"
 	"sync"
 	"time"
 )
 
 // plan is the ordered list of blocks to move, filled by the scan while the lanes empty it. Blocks of one rank leave in
-// the order in which they were found; a lower rank leaves first. Each rank is a spool file, so a plan of ten million
-// blocks costs the memory of a few buffers. When the disk that holds the spools is full, the plan keeps what it can in
+// the order in which they were found; a lower rank leaves first. Each rank has its spool files, so a plan of ten million
+// blocks costs the memory of some buffers. When the disk that holds the spools is full, the plan keeps what it can in
 // memory and makes the scan wait: a full disk must not end a drain.
 //
 // What lies on a disk that does not answer is not handed out (bar), nor waited for once all else is settled.
@@ -21,7 +21,9 @@ type plan struct {
 	where func(Block) []string // the directories that a block lies in; nil: it does not matter
 
 	mu          sync.Mutex
+	worths      *worths
 	racks       []*rack
+	order       []queue           // the spools of all racks, in the order in which they are emptied
 	barred      map[string]string // directories that do not answer, and what to say of them
 	alone       time.Time         // since when nothing is left but what lies there
 	returned    []entry           // came back from a lane, or fits no lane's room now
@@ -47,7 +49,6 @@ type entry struct {
 }
 
 const (
-	ranks = 48
 	// maxReturned bounds what waits in memory for a peer with more room.
 	maxReturned = 1024
 	// maxUnspooled bounds what a plan keeps in memory when it cannot write its spools.
@@ -55,23 +56,16 @@ const (
 	spoolBuffer  = 64 << 10
 )
 
-// Answers of take and next: blocks are left but none is small enough; none is left and no more come.
+// Answers of take and next: blocks are left but none is small enough for the peer; all that would have room there would be
+// there too late; none is left and no more come.
 var (
 	errNoRoom  = errors.New("no block fits")
+	errNoTime  = errors.New("no block that is left would be there in time")
 	errSettled = errors.New("every block is settled")
 )
 
-func newPlan(dir string) *plan { return &plan{dir: dir, changed: make(chan struct{})} }
-
-// rank orders blocks by value per byte when nothing better than their kind and size is known: what a block saves is about
-// the same task again, so a small one saves more a byte, and a shuffle's loss fails whole stages where a cached block's
-// only slows them: four times the weight.
-func rank(b Block) int {
-	r := bits.Len64(uint64(b.Bytes()))
-	if b.Kind == KindShuffle {
-		r -= 2
-	}
-	return min(max(r, 0), ranks-1)
+func newPlan(dir string, stores ...*Store) *plan {
+	return &plan{dir: dir, worths: newWorths(stores), changed: make(chan struct{})}
 }
 
 func (p *plan) wake() {
@@ -88,6 +82,7 @@ func (p *plan) watch() <-chan struct{} {
 
 // add appends a block. It waits, while ctx lasts, when the spool cannot be written and memory is used up.
 func (p *plan) add(ctx context.Context, b Block) error {
+	b.value = p.worths.said(b)
 	record := appendBlock(nil, b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +109,7 @@ func (p *plan) add(ctx context.Context, b Block) error {
 }
 
 func (p *plan) unspooled() (n int) {
-	for _, s := range p.all() {
+	for _, s := range p.order {
 		n += len(s.tail)
 	}
 	return n
@@ -138,10 +133,24 @@ func (p *plan) seal() {
 // take hands out the first block that is due at that peer and needs at most room bytes. ok is false when there is none now; wait is
 // then how long until one that waits is due (0: nothing waits for the clock).
 func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
+	return p.takeInTime(peer, room, math.MaxInt64)
+}
+
+// takeInTime also leaves alone what is larger than affordable: it would be there too late.
+func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	tooBig := false
+	most := min(room, affordable)
+	tooBig, tooLate := false, false
+	leave := func(bytes int64) (why string) {
+		if bytes > room {
+			tooBig = true
+			return "no peer has room"
+		}
+		tooLate = true
+		return errNoTime.Error()
+	}
 	for i, e := range p.returned {
 		if p.barsBlock(e.Block) != "" {
 			continue
@@ -156,27 +165,42 @@ func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Durati
 			}
 			continue
 		}
-		if e.Bytes() > room {
-			tooBig = true
+		if e.Bytes() > most {
+			leave(e.Bytes())
 			continue
 		}
 		p.returned = append(p.returned[:i], p.returned[i+1:]...)
 		p.outstanding++
 		return e, true, 0, nil
 	}
-	for b := range p.spooled(false) {
-		p.wake() // there is room in memory, should the scan wait for it
-		if b.Bytes() <= room {
-			p.outstanding++
-			return entry{Block: b}, true, 0, nil
+	for _, s := range p.order {
+		if s.left.Blocks == 0 || p.bars(s.dirs) != "" {
+			continue
 		}
-		p.returned = append(p.returned, entry{Block: b, why: "no peer has room"})
-		tooBig = true
-		if len(p.returned) >= maxReturned {
-			break
+		least, below := s.bounds()
+		if least > most {
+			leave(least)
+			continue
+		}
+		if below-1 > most && len(p.returned) >= maxReturned {
+			leave(below - 1)
+			continue
+		}
+		for b := range p.pops(s.spool) {
+			p.wake() // there is room in memory, should the scan wait for it
+			if b.Bytes() <= most {
+				p.outstanding++
+				return entry{Block: b}, true, 0, nil
+			}
+			p.returned = append(p.returned, entry{Block: b, why: leave(b.Bytes())})
+			if len(p.returned) >= maxReturned {
+				break // the next class may have some that fit for certain
+			}
 		}
 	}
 	switch {
+	case tooLate:
+		return entry{}, false, wait, errNoTime
 	case tooBig:
 		return entry{}, false, wait, errNoRoom
 	case p.sealed && p.empty():
@@ -188,25 +212,19 @@ func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Durati
 	return entry{}, false, wait, nil
 }
 
-// spooled takes blocks off the spools, the first rank first. A spool that cannot be read is given up, and its blocks are
-// counted. What lies on disks that do not answer is passed by unless barred says otherwise.
-func (p *plan) spooled(barred bool) iter.Seq[Block] {
+// pops takes blocks off a spool. One that cannot be read is given up, and its blocks are counted.
+func (p *plan) pops(s *spool) iter.Seq[Block] {
 	return func(yield func(Block) bool) {
-		for r, s := range p.all() {
-			if !barred && p.bars(r.dirs) != "" {
-				continue
+		for s.left.Blocks > 0 {
+			b, err := s.pop()
+			if err != nil {
+				p.unread.Blocks += s.left.Blocks
+				p.unread.Bytes += s.left.Bytes
+				s.left = Count{}
+				return
 			}
-			for s.left.Blocks > 0 {
-				b, err := s.pop()
-				if err != nil {
-					p.unread.Blocks += s.left.Blocks
-					p.unread.Bytes += s.left.Bytes
-					s.left = Count{}
-					break
-				}
-				if !yield(b) {
-					return
-				}
+			if !yield(b) {
+				return
 			}
 		}
 	}
@@ -214,8 +232,8 @@ func (p *plan) spooled(barred bool) iter.Seq[Block] {
 
 // empty reports whether nothing is left to hand out and nothing is handed out.
 func (p *plan) empty() bool {
-	for r, s := range p.all() {
-		if s.left.Blocks > 0 && p.bars(r.dirs) == "" {
+	for _, s := range p.order {
+		if s.left.Blocks > 0 && p.bars(s.dirs) == "" {
 			return false
 		}
 	}
@@ -225,11 +243,15 @@ func (p *plan) empty() bool {
 
 // next waits for what take hands out.
 func (p *plan) next(ctx context.Context, peer string, room int64) (entry, error) {
+	return p.nextInTime(ctx, peer, room, func() int64 { return math.MaxInt64 })
+}
+
+func (p *plan) nextInTime(ctx context.Context, peer string, room int64, affordable func() int64) (entry, error) {
 	for {
 		p.mu.Lock()
 		changed := p.watch()
 		p.mu.Unlock()
-		e, ok, wait, err := p.take(peer, room)
+		e, ok, wait, err := p.takeInTime(peer, room, affordable())
 		if ok || err != nil {
 			return e, err
 		}
@@ -323,8 +345,10 @@ func (p *plan) rest(lost func(entry)) (unread Count) {
 		lost(e)
 	}
 	p.returned = nil
-	for b := range p.spooled(true) {
-		lost(entry{Block: b, barred: p.barsBlock(b)})
+	for _, s := range p.order {
+		for b := range p.pops(s.spool) {
+			lost(entry{Block: b, barred: p.barsBlock(b)})
+		}
 	}
 	return p.unread
 }
@@ -336,7 +360,7 @@ func (p *plan) close() error {
 	p.closed = true
 	p.wake()
 	var errs []error
-	for _, s := range p.all() {
+	for _, s := range p.order {
 		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)

@@ -1,9 +1,11 @@
 package migration
 
 import (
+	"cmp"
 	"fmt"
-	"iter"
 	"maps"
+	"math"
+	"math/bits"
 	"path/filepath"
 	"slices"
 	"time"
@@ -12,7 +14,41 @@ import (
 // rack is the plan of what lies in the same directories.
 type rack struct {
 	dirs   []string
-	spools [ranks]*spool
+	spools [ranks][sizeClasses]*spool
+}
+
+// queue is a spool's place in the order: by rank, then as they came.
+type queue struct {
+	*rack
+	*spool
+	rank, class int
+}
+
+// Blocks of one rank lie apart by size, so that in the end those that still fit can be had without going through those
+// that do not. A class reaches from 1 MiB x 16^(n-1) to 16 times that; the first begins at 0, the last has no end.
+const (
+	sizeClasses = 5
+	sizeStep    = 4 // bits
+	sizeFirst   = 20
+)
+
+func sizeClass(bytes int64) int {
+	n := bits.Len64(uint64(bytes)) - 1 - sizeFirst
+	if n < 0 {
+		return 0
+	}
+	return min(n/sizeStep+1, sizeClasses-1)
+}
+
+// bounds are what the blocks of a queue have at least, and less than what.
+func (s queue) bounds() (least, below int64) {
+	if s.class > 0 {
+		least = 1 << (sizeFirst + (s.class-1)*sizeStep)
+	}
+	if s.class == sizeClasses-1 {
+		return least, math.MaxInt64
+	}
+	return least, 1 << (sizeFirst + s.class*sizeStep)
 }
 
 // thaw is how long a plan waits for disks that do not answer once nothing else is left: one period of the probes that tell
@@ -27,9 +63,12 @@ func (p *plan) spool(b Block) *spool {
 		i = len(p.racks)
 		p.racks = append(p.racks, &rack{dirs: dirs})
 	}
-	s := &p.racks[i].spools[rank(b)]
+	rank, class := rank(b.Bytes(), p.worths.of(b)), sizeClass(b.Bytes())
+	s := &p.racks[i].spools[rank][class]
 	if *s == nil {
-		*s = &spool{path: filepath.Join(p.dir, fmt.Sprintf("plan-%02d-%d", rank(b), i))}
+		*s = &spool{path: filepath.Join(p.dir, fmt.Sprintf("plan-%03d-%d-%d", rank, class, i))}
+		at, _ := slices.BinarySearchFunc(p.order, rank, func(s queue, rank int) int { return cmp.Compare(s.rank, rank+1) })
+		p.order = slices.Insert(p.order, at, queue{p.racks[i], *s, rank, class})
 	}
 	return *s
 }
@@ -68,18 +107,6 @@ func (p *plan) barsBlock(b Block) string {
 	return p.bars(p.dirs(b))
 }
 
-func (p *plan) all() iter.Seq2[*rack, *spool] {
-	return func(yield func(*rack, *spool) bool) {
-		for rank := range ranks {
-			for _, r := range p.racks {
-				if s := r.spools[rank]; s != nil && !yield(r, s) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // forThaw is how long to wait for what lies on disks that do not answer, now that nothing else is left.
 func (p *plan) forThaw(now time.Time) time.Duration {
 	if len(p.barred) == 0 || !p.stranded() {
@@ -93,7 +120,7 @@ func (p *plan) forThaw(now time.Time) time.Duration {
 
 // stranded reports whether anything is left at all.
 func (p *plan) stranded() bool {
-	for _, s := range p.all() {
+	for _, s := range p.order {
 		if s.left.Blocks > 0 {
 			return true
 		}

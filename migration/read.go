@@ -28,6 +28,8 @@ type Reader struct {
 	Vault  *Vault
 	Disks  Disks    // under them; nil: nobody asks
 	Fetch  *Fetcher // nil: only what is here
+	// Broken is told of blocks that landed here and turn out to be corrupt. Nil: nobody is.
+	Broken func(id BlockID)
 	// Fallback has what no peer took. Nil: nothing has.
 	Fallback *Fallback
 	Log      *slog.Logger
@@ -102,12 +104,17 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	case errors.Is(err, errCorrupt):
 		rd.Log.Error("a block here is corrupt and is not served", "block", id, "err", err)
+		rd.broken(id)
 	case !errors.Is(err, fs.ErrNotExist):
 		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
 	}
 	switch asksAll := req.Header.Get(hopHeader) == ""; {
 	case asksAll && (rd.Fetch != nil || rd.Fallback != nil):
-		rd.serveThrough(w, req, id)
+		unknown := ErrNeverKnown
+		if errors.Is(err, errCorrupt) {
+			unknown = ErrLost // it was known, and this was the last of it
+		}
+		rd.serveThrough(w, req, id, unknown)
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, string(id)+" is not here", http.StatusNotFound)
 	case silent(err):
@@ -124,6 +131,22 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c 
 	http.ServeContent(w, req, "", c.modified, c)
 	if c.fault != nil { // the body was cut short there, which the reader sees
 		rd.Log.Error("a block cannot be read to its end", "block", id, "err", c.fault)
+		if errors.Is(c.fault, errCorrupt) {
+			rd.broken(id)
+		}
+	}
+}
+
+// broken tells of a copy that is no longer whole, by the id that it landed under.
+func (rd *Reader) broken(id BlockID) {
+	if rd.Broken == nil {
+		return
+	}
+	for _, base := range []BlockID{id, sparkLayout{}.base(id)} {
+		if _, err := rd.Vault.catalog.get(base); !errors.Is(err, fs.ErrNotExist) {
+			rd.Broken(base)
+			return
+		}
 	}
 }
 
@@ -144,15 +167,22 @@ func verifyStart(c *content) error {
 	return err
 }
 
-func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID) {
+// serveThrough brings a block from elsewhere. What nobody knows of is answered as unknown.
+func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID, unknown error) {
+	elsewhere := func(why error) {
+		if errors.Is(why, ErrNeverKnown) {
+			why = unknown
+		}
+		rd.serveFallback(w, req, id, why)
+	}
 	if rd.Fetch == nil {
-		rd.serveFallback(w, req, id, ErrNeverKnown)
+		elsewhere(ErrNeverKnown)
 		return
 	}
 	if req.URL.Query().Get("redirect") == "true" {
 		holders, err := rd.Fetch.Resolve(req.Context(), id)
 		if err != nil {
-			rd.serveFallback(w, req, id, err)
+			elsewhere(err)
 			return
 		}
 		w.Header().Set("Location", blockURL(holders[0], id))
@@ -162,7 +192,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 	}
 	resp, holder, err := rd.Fetch.Open(req.Context(), req.Method, id, req.Header)
 	if err != nil {
-		rd.serveFallback(w, req, id, err)
+		elsewhere(err)
 		return
 	}
 	defer resp.Body.Close()

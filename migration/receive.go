@@ -26,11 +26,16 @@ type ReceiverConfig struct {
 	Disks Disks
 	// Admit says why nothing is taken from that node now, and when to ask again; "" admits.
 	Admit func(node string) (reason string, retry time.Duration)
-	// Landed is told of blocks once they are durable here.
+	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is.
 	Landed func([]Held)
-	// MaxStreams bounds the streams served at once.
+	Gone   func([]BlockID)
+	// MaxStreams bounds the streams served at once, and MaxBytes what rests here from others in all; 0: the disks do.
 	MaxStreams int
-	Log        *slog.Logger
+	MaxBytes   int64
+	// Keep is how long a block stays after it landed; 0: until somebody removes it. Those of an app that is InUse stay.
+	Keep  time.Duration
+	InUse func(app string) bool // nil: none is
+	Log   *slog.Logger
 }
 
 // Receiver takes blocks from leaving peers, makes them durable, and only then sends their receipts. Its Run runs once;
@@ -40,11 +45,11 @@ type Receiver struct {
 	disks  Disks
 	stores map[string]*Store
 	commit *committer
+	budget budget
 
 	mu      sync.Mutex
 	live    map[*inbound]bool // streams, and whether one was given up because a disk hangs under it
 	stuck   []string          // directories that something does not come back from
-	streams int
 	stopped bool
 	owing   int           // blocks that were accepted whole and have no receipt yet
 	settled chan struct{} // closed and replaced when owing comes down to 0
@@ -55,6 +60,7 @@ type Receiver struct {
 // NewReceiver prepares a receiver and clears away what an interrupted one left in the stores.
 func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*Store{}, live: map[*inbound]bool{}, settled: make(chan struct{})}
+	r.budget.streams, r.budget.bytes = cfg.MaxStreams, cfg.MaxBytes
 	if r.disks == nil {
 		well := newWellDisks(cfg.Room)
 		r.disks, r.cfg.Room = well, well.left
@@ -82,6 +88,8 @@ func (r *Receiver) Run(ctx context.Context) error {
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var overseeing sync.WaitGroup
 	overseeing.Go(func() { r.oversee(looking) })
+	tidied := make(chan struct{})
+	go func() { defer close(tidied); r.tidy(ctx) }()
 	defer overseeing.Wait()
 	defer stop()
 	<-ctx.Done()
@@ -97,6 +105,10 @@ func (r *Receiver) Run(ctx context.Context) error {
 	case <-late.Done():
 		r.cfg.Log.Error("the receiver ends without streams that do not: a disk hangs under them")
 	}
+	select {
+	case <-tidied:
+	case <-late.Done(): // a removal hangs on a disk
+	}
 	r.Settle(late)
 	moment, cancel := context.WithTimeout(looking, suspect) // what is left was answered for
 	defer cancel()
@@ -104,8 +116,13 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// Room is what the receiver would grant a sender now: the room of the best place that blocks may land in.
-func (r *Receiver) Room() int64 { return r.most(r.open(r.places())) }
+// Room is what the receiver would grant a sender now: the room of the best place that blocks may land in, and no more than
+// is left of the quota.
+func (r *Receiver) Room() int64 { return r.room(false) }
+
+func (r *Receiver) room(alone bool) int64 {
+	return r.budget.left(r.cfg.Vault.Count().Bytes, r.most(r.open(r.places())), alone)
+}
 
 func (r *Receiver) places() []string {
 	all := r.cfg.Vault.places()
@@ -228,7 +245,7 @@ func (r *Receiver) Settle(ctx context.Context) {
 }
 
 // enter counts a stream in, or says why not.
-func (r *Receiver) enter(node string) (refuse, bool) {
+func (r *Receiver) enter(node string, alone bool) (refuse, bool) {
 	if reason, retry := r.cfg.Admit(node); reason != "" {
 		return refuse{reason, retry.Milliseconds()}, false
 	}
@@ -237,18 +254,18 @@ func (r *Receiver) enter(node string) (refuse, bool) {
 	if r.stopped {
 		return refuse{"the agent is stopping", 5000}, false
 	}
-	if r.streams >= r.cfg.MaxStreams {
-		return refuse{fmt.Sprintf("busy: %d streams are being served, at most %d", r.streams, r.cfg.MaxStreams), 1000}, false
+	if err := r.budget.enter(node, alone); err != nil {
+		return refuse{err.Error(), retryBusy.Milliseconds()}, false
 	}
-	r.streams++
 	r.serving.Add(1)
 	return refuse{}, true
 }
 
-func (r *Receiver) leave() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.streams--
+// retryBusy is when a sender that found all streams taken may ask again: about as long as some blocks take.
+const retryBusy = time.Second
+
+func (r *Receiver) leave(node string) {
+	r.budget.leave(node)
 	r.serving.Done()
 }
 
@@ -278,7 +295,7 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	case !admitted:
 		return nil
 	}
-	defer r.leave()
+	defer r.leave(node)
 	greeting.Stop()
 	began := time.Now()
 	defer func() {

@@ -22,6 +22,7 @@ const segmentBytes = 256 << 20
 type segment struct {
 	no  uint32
 	dir string
+	in  []string // dir, for all the blocks that lie here
 	f   *os.File
 	w   *bufio.Writer
 	end int64 // of what was appended, flushed or not
@@ -58,7 +59,11 @@ func (v *Vault) acquire(dir string) (*segment, error) {
 	if err := syncDir(filepath.Dir(f.Name())); err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	return &segment{no: no, dir: dir, f: f, w: bufio.NewWriterSize(f, 512<<10), users: 1}, nil
+	s := &segment{no: no, dir: dir, in: []string{dir}, f: f, w: bufio.NewWriterSize(f, 512<<10), users: 1}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.writing[no] = s
+	return s, nil
 }
 
 // release takes a segment back from its writer, which has flushed it. A full one, or one that failed, takes no more.
@@ -70,7 +75,7 @@ func (v *Vault) release(s *segment, failed bool) {
 		d := v.placeOf(s.dir)
 		d.free = append(d.free, s)
 	}
-	last := s.leave()
+	last := v.leave(s)
 	v.mu.Unlock()
 	if last {
 		s.close()
@@ -86,7 +91,7 @@ func (v *Vault) use(s *segment) {
 
 func (v *Vault) done(s *segment) {
 	v.mu.Lock()
-	last := s.leave()
+	last := v.leave(s)
 	v.mu.Unlock()
 	if last {
 		s.close()
@@ -94,9 +99,13 @@ func (v *Vault) done(s *segment) {
 }
 
 // leave reports whether nobody uses the segment any more, nor will.
-func (s *segment) leave() bool {
+func (v *Vault) leave(s *segment) bool {
 	s.users--
-	return s.users == 0 && s.closed
+	if s.users > 0 || !s.closed {
+		return false
+	}
+	delete(v.writing, s.no)
+	return true
 }
 
 // close gives back the space of what was never receipted; should that fail, the next start does it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"math"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -16,12 +17,23 @@ func (l *lane) send(ctx context.Context) error {
 		if err := l.wait(ctx, l.open); err != nil {
 			return err
 		}
-		e, ok, _, err := l.d.plan.take(l.peer.Node, l.roomLeft())
+		if l.d.unwanted(l.peer) {
+			return errSurplus
+		}
+		affordable := func() int64 { return l.affordable(ctx) }
+		e, ok, _, err := l.d.plan.takeInTime(l.peer.Node, l.roomLeft(), affordable())
 		if err == nil && !ok {
 			if err := l.flush(ctx); err != nil {
 				return err
 			}
-			e, err = l.d.plan.next(ctx, l.peer.Node, l.roomLeft())
+			l.pace.rest()
+			e, err = l.d.plan.nextInTime(ctx, l.peer.Node, l.roomLeft(), affordable)
+		}
+		if err == errNoTime {
+			if err := l.lookAgain(ctx); err != nil {
+				return err
+			}
+			continue
 		}
 		if err == errNoRoom {
 			// What is on its way may take a slow disk longer than a connection's farewell lasts.
@@ -90,6 +102,7 @@ func (l *lane) flush(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		l.measure(ctx, ready-sent)
 		sent = ready
 	}
 	l.mu.Lock()
@@ -97,6 +110,79 @@ func (l *lane) flush(ctx context.Context) error {
 	l.mu.Unlock()
 	l.buf = l.buf[:0]
 	return nil
+}
+
+// measure notes that the connection has taken so many bytes.
+func (l *lane) measure(ctx context.Context, n int) {
+	before := l.pace.rate
+	l.pace.carried(time.Now(), int64(n))
+	if l.pace.rate != before {
+		l.until = l.d.until(ctx)
+		l.d.mu.Lock()
+		l.peer.speed = l.pace.rate
+		l.d.mu.Unlock()
+	}
+}
+
+// affordable is how large a block may be that is begun now.
+func (l *lane) affordable(ctx context.Context) int64 {
+	l.until = l.d.until(ctx)
+	if l.until.IsZero() {
+		return math.MaxInt64
+	}
+	l.mu.Lock()
+	ahead := l.bytes
+	l.mu.Unlock()
+	assumed := 0.
+	if l.pace.rate == 0 {
+		assumed = l.d.typical()
+	}
+	return l.pace.affordable(time.Now(), l.until, ahead, assumed)
+}
+
+// lookAgain waits, when no block that is left would be there in time: for what is on its way, which is in the way, or for
+// a smaller block.
+func (l *lane) lookAgain(ctx context.Context) error {
+	l.mu.Lock()
+	idle := len(l.inflight) == 0
+	l.mu.Unlock()
+	if !idle {
+		return l.wait(ctx, func() bool { return len(l.inflight) == 0 })
+	}
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	l.pace.rest()
+	select {
+	case <-time.After(paceStep):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// until is the end of sending, as far as is known now; the zero time: it is not.
+func (d *Drain) until(ctx context.Context) time.Time {
+	if d.cfg.Until != nil {
+		if at := d.cfg.Until(); !at.IsZero() {
+			return at
+		}
+	}
+	at, _ := ctx.Deadline()
+	return at
+}
+
+// typical is how fast a lane of this drain usually is; 0: none was measured.
+func (d *Drain) typical() float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fan.typical()
+}
+
+// unwanted reports whether the lanes to a peer are to end.
+func (d *Drain) unwanted(p *peerState) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return p.surplus
 }
 
 // capStep is what a lane waits for at once under a cap: little, so that a cap that is lifted is felt soon, and that the
@@ -147,6 +233,14 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 		}
 	case errors.Is(err, errWithdrawn):
 		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
+	case errors.Is(err, errNoTime):
+		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
+		if l.forget(l.last) {
+			l.mu.Lock()
+			l.room += e.Bytes()
+			l.mu.Unlock()
+			l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errNoTime).Error())
+		}
 	case err != nil:
 		return err
 	}
@@ -155,6 +249,7 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 }
 
 func (l *lane) begin(e entry) {
+	l.pace.start(time.Now())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inflight[l.last] = e
@@ -170,11 +265,12 @@ func (l *lane) complete() {
 }
 
 func (l *lane) writeBlock(ctx context.Context, e entry) error {
-	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(e.Block), ModTime: e.modified().UnixNano()}
+	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(e.Block), ModTime: e.modified().UnixNano(), Value: e.value.Milliseconds(), Members: l.members[:0]}
 	for _, m := range e.Members {
 		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
 	}
-	payload := o.append(nil)
+	payload := o.append(l.payload[:0])
+	l.members, l.payload = o.Members, payload
 	if err := l.space(ctx, headerBytes+len(payload)+headerBytes); err != nil {
 		return err
 	}
@@ -196,7 +292,7 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 
 func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 	m := e.Members[i]
-	dir := l.d.where(Block{ID: e.ID, Members: e.Members[i : i+1]})[0]
+	dir := l.d.dirOf(e.Block, i)
 	began := time.Now()
 	l.work.begin(&dir)
 	r, err := l.d.openMember(e.Block, i)
@@ -206,6 +302,10 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 	}
 	defer r.Close()
 	took := time.Since(began)
+	var behind int64 // of the block, with this member
+	for _, m := range e.Members[i:] {
+		behind += m.Bytes
+	}
 	for left := m.Bytes; left > 0; {
 		n := int(min(left, ChunkBytes))
 		if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
@@ -236,6 +336,9 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 		}
 		if !l.wanted(l.last) {
 			return errWithdrawn
+		}
+		if behind -= int64(n); l.pace.hopeless(time.Now(), l.until, behind) {
+			return errNoTime
 		}
 	}
 	if err := stillSame(r, m); err != nil {

@@ -19,18 +19,30 @@ var errChanged = errors.New("changed while it was being sent")
 // stillSame tells whether a file is what it was when it was planned. A copy of a file that changed under the reader's
 // hands would be a mixture of two contents.
 func stillSame(r io.Reader, m Member) error {
-	f, ok := r.(*os.File)
-	if !ok {
-		return nil // the vault's blocks do not change
+	same := true // the vault's blocks do not change
+	var err error
+	switch f := r.(type) {
+	case *memberFile:
+		same, err = f.is(m)
+	case *os.File:
+		var info os.FileInfo
+		if info, err = f.Stat(); err == nil {
+			same = info.Size() == m.Bytes && info.ModTime().Equal(m.ModTime)
+		}
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return err
+	if err == nil && !same {
+		err = errChanged
 	}
-	if info.Size() != m.Bytes || !info.ModTime().Equal(m.ModTime) {
-		return errChanged
+	return err
+}
+
+// dirOf is the directory that a member lies in, of those that where returns.
+func (d *Drain) dirOf(b Block, i int) string {
+	m := b.Members[i]
+	if m.root == inVault {
+		return m.path
 	}
-	return nil
+	return d.stores[b.ID.Store()].Paths[m.root]
 }
 
 // openMember opens a member where it lies now: in its store, or in this node's vault.
@@ -56,9 +68,9 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 			}
 		}
 	}
-	f, err := s.open(m)
-	if err != nil {
-		return nil, err
+	f, err := s.openBeneath(m)
+	if err != nil || m.Bytes <= ChunkBytes { // what is read in one piece is looked at once, afterwards
+		return f, err
 	}
 	if err := stillSame(f, m); err != nil {
 		f.Close()
@@ -123,6 +135,8 @@ func (d *Drain) carryOut(r ruling) {
 		return
 	case r.outcome == Skipped:
 		d.ledger.add(Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: Skipped, Reason: r.why})
+	case r.outcome == Lost && d.cfg.Once: // the next pass tries again
+		d.cfg.Log.Debug("block not moved in this pass", "block", r.ID, "err", r.why)
 	case r.outcome == Lost:
 		d.cfg.Log.Error("block lost", "block", r.ID, "err", r.why)
 		d.giveUp(r.ID)

@@ -134,8 +134,19 @@ func (sparkLayout) scan(ctx context.Context, s *Store, _ int, yield func(Item, e
 	// What is ambiguous is looked at once more in the end, when it is better known which managers belong together.
 	var later []func() bool
 	for _, mgr := range all.all {
+		var said values
+		if err := said.in(s.roots[mgr.root], mgr.path); err != nil && !fault(err) {
+			return false
+		}
+		yield := func(it Item, err error) bool {
+			it.value = said.of[it.ID.Name()]
+			return yield(it, err)
+		}
 		enter := func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
 		visit := func(p string, e fs.DirEntry) bool {
+			if path.Base(p) == ValuesFile {
+				return true
+			}
 			item, err := s.sparkItem(all, mgr, p, e)
 			if errors.Is(err, errAmbiguous) && len(later) < maxLater {
 				later = append(later, func() bool {

@@ -93,6 +93,7 @@ func (s *spool) close() error {
 // appendBlock and parseBlock are the spool's record of a block.
 func appendBlock(b []byte, blk Block) []byte {
 	b = appendString(appendString(appendString(b, string(blk.ID)), blk.Kind), blk.Layout)
+	b = binary.AppendVarint(b, int64(blk.value))
 	b = binary.AppendUvarint(b, uint64(len(blk.Members)))
 	for _, m := range blk.Members {
 		b = binary.AppendVarint(appendString(b, m.Name), m.Bytes)
@@ -105,7 +106,7 @@ func appendBlock(b []byte, blk Block) []byte {
 
 func parseBlock(record []byte) (blk Block, err error) {
 	d := decoder{p: record}
-	blk.ID, blk.Kind, blk.Layout = BlockID(d.string()), d.string(), d.string()
+	blk.ID, blk.Kind, blk.Layout, blk.value = BlockID(d.string()), d.string(), d.string(), time.Duration(d.varint())
 	for range min(d.uvarint(), maxMembers) {
 		m := Member{Name: d.string(), Bytes: d.varint(), ModTime: time.Unix(0, d.varint()), ctim: d.varint()}
 		m.root, m.path = int(d.varint()), d.string()

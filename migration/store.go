@@ -35,6 +35,10 @@ type StoreConfig struct {
 	Layout string
 	Land   string
 	Paths  []string // ordered: Spark's placement depends on the order
+
+	// What a block is worth: the first hint that matches, else Value, else (0) what is usual for its kind.
+	Value time.Duration
+	Hints []Hint
 }
 
 // Store is a set of directories with a layout that says which files belong together.
@@ -43,6 +47,7 @@ type Store struct {
 	watched
 
 	roots  []*os.Root
+	dirs   []*os.File // the same, for openBeneath
 	layout layout
 
 	mu     sync.Mutex
@@ -75,6 +80,8 @@ type Block struct {
 	Kind    string
 	Layout  string
 	Members []Member
+
+	value time.Duration // what somebody said that it is worth; 0: nobody did
 }
 
 // Member is one file of a block. Name is relative to the block's scope; for a block of one file it is the id's name.
@@ -143,12 +150,15 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 		}
 		s.roots = append(s.roots, root)
 	}
+	if err := s.openDirs(); err != nil {
+		return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())
+	}
 	return s, nil
 }
 
 // Close closes the store's directories.
 func (s *Store) Close() error {
-	var errs []error
+	errs := []error{s.closeDirs()}
 	for _, r := range s.roots {
 		errs = append(errs, r.Close())
 	}

@@ -33,6 +33,10 @@ type Vault struct {
 	dirs  []*vaultDir
 	homes map[uint32]home // of every segment
 	last  uint32          // highest segment number in use
+
+	writing map[uint32]*segment // open for appending
+	reading map[uint32]int      // readers of a segment
+	moving  map[BlockID]int     // blocks in place: how many name their files now; -1: they are being removed
 }
 
 // openPatience is how long a start waits for the vault's further directories. One that takes longer is used once it is
@@ -50,7 +54,8 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &Vault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{}}
+	v := &Vault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{},
+		writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[BlockID]int{}}
 	for _, p := range cleaned(append([]string{dir}, more...)) {
 		if !slices.ContainsFunc(v.dirs, func(d *vaultDir) bool { return d.path == p }) {
 			v.dirs = append(v.dirs, &vaultDir{path: p, away: &silentError{p}})
@@ -133,12 +138,16 @@ func (v *Vault) held(is func(record) bool) iter.Seq2[Held, error] {
 
 // Held is a block that landed here from another node.
 type Held struct {
-	ID    BlockID
-	Bytes int64
-	From  string
+	ID     BlockID
+	Bytes  int64
+	From   string
+	Landed time.Time
 }
 
-func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From} }
+func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From, r.Landed} }
+
+// Count is what rests here from other nodes, in segments and in place.
+func (v *Vault) Count() Count { return v.catalog.count() }
 
 // blocks yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
 // store. With an error comes the id of the block that it is about, if it is about one.
@@ -193,7 +202,7 @@ func findIn(stores []*Store, id BlockID) (Block, error) {
 // block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
 func (v *Vault) block(r record) Block {
 	dir, _ := v.home(r.Segment)
-	b := Block{ID: BlockID(r.ID), Kind: r.Kind, Layout: r.Layout}
+	b := Block{ID: BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, value: time.Duration(r.Value) * time.Millisecond}
 	for _, m := range r.Members {
 		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), root: inVault, path: dir, ctim: r.Landed.UnixNano()})
 	}
@@ -211,10 +220,19 @@ func (v *Vault) find(id BlockID) (Block, error) {
 
 // reader reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
 // chunk before it hands out a byte of it.
-func (v *Vault) reader(r record, member int) (*chunkReader, error) {
+func (v *Vault) reader(r record, member int) (_ *chunkReader, err error) {
 	dir, err := v.home(r.Segment)
 	if err = cmp.Or(err, v.readable(dir)); err != nil {
 		return nil, err
+	}
+	done := v.read(r.Segment)
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	if now, gone := v.catalog.get(BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
+		return nil, cmp.Or(gone, fs.ErrNotExist) // removed before we said that we read
 	}
 	f, err := os.Open(segmentFile(dir, r.Segment))
 	if err != nil {
@@ -226,13 +244,16 @@ func (v *Vault) reader(r record, member int) (*chunkReader, error) {
 	open := newFrameReader(io.NewSectionReader(f, r.Offset, r.OpenLen), int(r.OpenLen)-headerBytes)
 	if begins, err := open.next(); err != nil || begins.typ != frameOpen || !bytes.HasPrefix(begins.payload, appendString(nil, r.ID)) {
 		f.Close()
-		return nil, fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, errCorrupt)
+		err = fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, errCorrupt)
+		return nil, err
 	}
 	start := r.Offset + r.OpenLen
 	for _, m := range r.Members[:member] {
 		start += m.Bytes + chunks(m.Bytes)*headerBytes
 	}
-	return newChunkReader(f, r.Members[member].Bytes, framedChunks{at: start}), nil
+	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: start})
+	c.done = done
+	return c, nil
 }
 
 func chunks(bytes int64) int64 { return (bytes + ChunkBytes - 1) / ChunkBytes }

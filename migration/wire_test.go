@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -372,7 +373,7 @@ func TestReceiverRefusesStreams(t *testing.T) {
 	}{
 		"another node's name":  {func(*node) {}, "mallory", "certificate is for"},
 		"not admitted":         {func(n *node) { n.refuse = "under notice" }, "a", "under notice"},
-		"more streams than it": {func(n *node) { n.receiver.cfg.MaxStreams = 0 }, "a", "busy"},
+		"more streams than it": {func(n *node) { n.receiver.budget.streams = 0 }, "a", "busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newNode(t, "b")
@@ -432,9 +433,9 @@ func openingFrames(transfer uint32, o opening, content []byte) []byte {
 	b := appendFrame(nil, frameOpen, transfer, o.append(nil))
 	s := newSummer()
 	s.member(int64(len(content)))
-	if len(content) > 0 {
-		b = appendFrame(b, frameData, transfer, content)
-		s.chunk(crc32.Checksum(content, castagnoli))
+	for c := range slices.Chunk(content, ChunkBytes) {
+		b = appendFrame(b, frameData, transfer, c)
+		s.chunk(crc32.Checksum(c, castagnoli))
 	}
 	sum := s.sum()
 	return appendFrame(b, frameClose, transfer, sum[:])

@@ -149,6 +149,25 @@ func TestEven(t *testing.T) {
 	verify(t, c, read(t, dir))
 }
 
+func TestSkewed(t *testing.T) {
+	dir := t.TempDir()
+	c, err := Skewed(dir, 300, 2000, 9000, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify(t, c, read(t, dir))
+	below, largest := 0, int64(0)
+	for _, f := range c.Files {
+		largest = max(largest, f.Bytes)
+		if f.Bytes < 2000 {
+			below++
+		}
+	}
+	if largest != 9000 || below < 120 || below > 180 {
+		t.Errorf("the largest of 300 has %d bytes and %d are below the median, want 9000 and about 150", largest, below)
+	}
+}
+
 func TestSpark(t *testing.T) {
 	for _, dirs := range []int{1, 3} {
 		var paths []string

@@ -3,6 +3,8 @@ package corpus
 import (
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"path"
 	"path/filepath"
 
@@ -36,6 +38,23 @@ func Even(dir string, n int, each int64, seed uint64) (Corpus, error) {
 	all := make([]int64, n)
 	for i := range all {
 		all[i] = each
+	}
+	c, err := files(dir, all, newPool(seed), seed)
+	if err != nil {
+		return Corpus{}, fmt.Errorf("make files in %s: %w", dir, err)
+	}
+	return c, nil
+}
+
+// Skewed fills the directory with n blocks of log-normal sizes around a median, none larger than most, and nothing else.
+func Skewed(dir string, n int, median, most int64, seed uint64) (Corpus, error) {
+	if err := check("files", n, int64(n)*median); err != nil {
+		return Corpus{}, err
+	}
+	rng := rand.New(rand.NewPCG(seed, 'z'))
+	all := make([]int64, n)
+	for i := range all {
+		all[i] = min(most, max(1, int64(float64(median)*math.Exp(spread*rng.NormFloat64()))))
 	}
 	c, err := files(dir, all, newPool(seed), seed)
 	if err != nil {

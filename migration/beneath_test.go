@@ -1,0 +1,69 @@
+package migration
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestOpenBeneath(t *testing.T) {
+	n := newNode(t, "a", with(filesStore, "cache"))
+	s := n.stores[0]
+	file := filepath.Join(n.dir, "cache/sub/x")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, contentOf("x", 5000), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.member(0, "sub/x", "sub/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(t *testing.T) {
+		t.Helper()
+		f, err := s.openBeneath(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		got, err := io.ReadAll(f)
+		if err != nil || string(got) != string(contentOf("x", 5000)) {
+			t.Errorf("got %d bytes and error %v, want the file", len(got), err)
+		}
+		if err := stillSame(f, m); err != nil {
+			t.Errorf("nothing has changed: %v", err)
+		}
+		if err := stillSame(f, Member{Bytes: m.Bytes, ModTime: m.ModTime.Add(1)}); !errors.Is(err, errChanged) {
+			t.Errorf("another modification time: got error %v", err)
+		}
+		if err := stillSame(f, Member{Bytes: m.Bytes + 1, ModTime: m.ModTime}); !errors.Is(err, errChanged) {
+			t.Errorf("another size: got error %v", err)
+		}
+	}
+	read(t)
+	if _, err := s.openBeneath(Member{path: "sub/gone"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that is gone: got error %v", err)
+	}
+	secret := filepath.Join(n.dir, "secret")
+	if err := os.WriteFile(secret, []byte("not of the store"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"absolute": secret, "above": "../../secret"} {
+		if err := os.Symlink(to, filepath.Join(n.dir, "cache/sub", name)); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := s.openBeneath(Member{path: "sub/" + name}); err == nil {
+			f.Close()
+			t.Errorf("%s: a link led out of the store", name)
+		}
+	}
+	// A kernel that cannot: the root opens it.
+	notADir, err := os.Open(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.dirs[0].Close()
+	s.dirs[0] = notADir
+	read(t)
+}

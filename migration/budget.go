@@ -1,0 +1,89 @@
+package migration
+
+import (
+	"fmt"
+	"sync"
+)
+
+// aloneShare is the part of what a node takes, in streams and in bytes of its quota, that is kept for senders whose
+// coordinator does not answer: one in so many. Nobody spreads those over the fleet, and when a whole pool goes at once,
+// those whom somebody does spread would else be everywhere before them.
+const aloneShare = 5
+
+// budget is what this node takes from others in all, beside what its disks allow.
+type budget struct {
+	streams int   // at once
+	bytes   int64 // at rest and on their way; 0: as many as the disks hold
+
+	mu       sync.Mutex // guards what follows
+	open     map[string]int
+	serving  int
+	promised int64
+}
+
+// perSender is how many streams one sender may have: with half of them, two always find a way in.
+func (b *budget) perSender() int { return max(1, b.streams/2) }
+
+// enter counts a stream in, or says why not.
+func (b *budget) enter(node string, alone bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	most := b.streams
+	if !alone {
+		most -= b.streams / aloneShare
+	}
+	switch {
+	case b.serving >= most:
+		return fmt.Errorf("busy: %d streams are being served, at most %d; try elsewhere", b.serving, most)
+	case b.open[node] >= b.perSender():
+		return fmt.Errorf("busy: %d streams of %s are being served, at most %d of one node; try elsewhere", b.open[node], node, b.perSender())
+	}
+	b.serving++
+	if b.open == nil {
+		b.open = map[string]int{}
+	}
+	b.open[node]++
+	return nil
+}
+
+func (b *budget) leave(node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.serving--
+	if b.open[node]--; b.open[node] == 0 {
+		delete(b.open, node)
+	}
+}
+
+// left is how much of the quota may still be promised, beside what rests here; room where there is none.
+func (b *budget) left(rests, room int64, alone bool) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.leftLocked(rests, room, alone)
+}
+
+func (b *budget) leftLocked(rests, room int64, alone bool) int64 {
+	if b.bytes == 0 {
+		return room
+	}
+	most := b.bytes
+	if !alone {
+		most -= b.bytes / aloneShare
+	}
+	return max(0, min(room, most-rests-b.promised))
+}
+
+// promise sets bytes of the quota aside, until release.
+func (b *budget) promise(bytes, rests int64, alone bool) (release func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if left := b.leftLocked(rests, bytes, alone); left < bytes {
+		return nil, fmt.Errorf("the quota of %d bytes is used up: %w", b.bytes, &FullError{NeedBytes: bytes, HasBytes: left})
+	}
+	b.promised += bytes
+	return sync.OnceFunc(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.promised -= bytes
+	}), nil
+}

@@ -1,0 +1,94 @@
+package migration
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// When a whole pool goes at once, some of its nodes cannot reach the coordinator. They find a way in though the others
+// were first, and no node has all the ways for itself.
+func TestStreamsAreKeptForSendersThatAreAlone(t *testing.T) {
+	b := budget{streams: 10}
+	in := func(node string, alone bool, want string) {
+		t.Helper()
+		err := b.enter(node, alone)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", node, err, want)
+		}
+	}
+	for range 5 {
+		in("greedy", false, "")
+	}
+	in("greedy", false, "5 streams of greedy")
+	in("greedy", true, "5 streams of greedy")
+	in("b", false, "")
+	in("c", false, "")
+	in("d", false, "")
+	in("e", false, "8 streams are being served, at most 8; try elsewhere")
+	in("f", true, "")
+	in("g", true, "")
+	in("h", true, "10 streams")
+	b.leave("greedy")
+	b.leave("greedy")
+	in("e", false, "8 streams are being served, at most 8")
+	b.leave("f")
+	b.leave("g")
+	in("e", false, "")
+	if len(b.open) != 5 {
+		t.Errorf("counted are %v", b.open)
+	}
+}
+
+// The quota holds for what rests here and what was promised; a fifth of it is for those that are alone, and what a broken
+// stream had been promised is free again.
+func TestQuotaIsPromisedOnce(t *testing.T) {
+	b := budget{bytes: 1000}
+	first, err := b.promise(500, 200, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.promise(200, 200, false); err == nil {
+		t.Error("700 of 800 are gone, and 200 were promised")
+	} else if full, is := errors.AsType[*FullError](err); !is || full.HasBytes != 100 {
+		t.Errorf("got %v, want that 100 are left", err)
+	}
+	if got := b.left(200, 1<<40, false); got != 100 {
+		t.Errorf("%d bytes of room, want 100", got)
+	}
+	if _, err := b.promise(200, 200, true); err != nil {
+		t.Errorf("one that is alone: %v", err)
+	}
+	first()
+	first()
+	if got := b.left(200, 1<<40, false); got != 400 {
+		t.Errorf("%d bytes of room after what was promised was given back, want 400", got)
+	}
+	if got := (&budget{}).left(1<<50, 7, false); got != 7 {
+		t.Errorf("without a quota there is room for %d, want what the disk has", got)
+	}
+}
+
+// A drain whose coordinator is gone goes where one that is known is turned away, and what rests somewhere counts.
+func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, want := cached(t, 10, 1000)
+			b := newNode(t, "b")
+			b.tune = func(c *ReceiverConfig) { c.MaxBytes = 10_000 }
+			tr := newTrip(t, a, b)
+			tr.cfg.Alone = func() bool { return alone }
+			sum, entries := tr.run(within(t, 30*time.Second))
+			if alone {
+				wantThere(t, want, entries, b)
+			} else if sum.Moved.Blocks != 8 || sum.Lost.Blocks != 2 {
+				t.Errorf("got %+v, want that a fifth of the quota is kept", sum)
+			}
+			if got := b.vault.Count().Bytes; got != sum.Moved.Bytes {
+				t.Errorf("%d bytes rest there, %d moved", got, sum.Moved.Bytes)
+			}
+		})
+	}
+}

@@ -1,0 +1,138 @@
+package migration
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What is worth most does not fit into the time that is left. It is broken off as soon as that is known, and what fits is
+// carried instead.
+func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := with(filesStore, "cache")
+		store.Hints = []Hint{{"huge", 100 * time.Hour}}
+		a := newNode(t, "a", store)
+		write(t, filepath.Join(a.dir, "cache", "huge"), make([]byte, 40<<20))
+		for i := range 5 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("small-%d", i)), contentOf(fmt.Sprint(i), 1<<20))
+		}
+		b := newNode(t, "b")
+		tr := newTrip(t, a, b)
+		tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 1<<20, 1
+		sum, entries := tr.run(within(t, 10*time.Second))
+		if sum.Moved.Blocks != 5 || sum.Lost.Blocks != 1 {
+			t.Errorf("got %+v, want the five that fit moved and one lost", sum)
+		}
+		wantLost(t, map[string][]byte{"cache/-/huge": nil}, entries, errNoTime.Error())
+	})
+}
+
+// Near the end nothing is begun that would be cut off: all that was sent counts.
+func TestNearTheEndSmallBlocksFillTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := with(filesStore, "cache")
+		store.Hints = []Hint{{"large-*", time.Hour}, {"small-*", time.Millisecond}}
+		a := newNode(t, "a", store)
+		for i := range 10 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("large-%d", i)), contentOf(fmt.Sprint("l", i), 3<<20))
+		}
+		for i := range 40 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("small-%02d", i)), contentOf(fmt.Sprint("s", i), 100<<10))
+		}
+		b := newNode(t, "b")
+		tr := newTrip(t, a, b)
+		tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 1<<20, 1
+		sum, entries := tr.run(within(t, 11*time.Second)) // three large ones take 9 s
+		large := 0
+		for i := range 10 {
+			if _, ok := outcome(t, entries, Moved)[fmt.Sprintf("cache/-/large-%d", i)]; ok {
+				large++
+			}
+		}
+		if small := int(sum.Moved.Blocks) - large; large != 3 || small < 8 {
+			t.Errorf("%d large and %d small blocks moved, want 3, and the rest of the time filled", large, small)
+		}
+	})
+}
+
+func TestPlanHandsOutWhatFitsTheTime(t *testing.T) {
+	p := newPlan(t.TempDir())
+	defer p.close()
+	for i, size := range []int{5000, 9 << 20, 100 << 20, 4000} {
+		b := block(i, size)
+		b.value = time.Duration(size) * time.Microsecond // all of one rank
+		p.add(t.Context(), b)
+	}
+	p.seal()
+	for _, want := range []int{0, 3} {
+		if e, ok, _, err := p.takeInTime("b", unlimited, 1<<20); !ok || err != nil || e.ID != block(want, 0).ID {
+			t.Fatalf("got %v, %v, %v, want block %d", e.ID, ok, err, want)
+		}
+	}
+	if _, ok, _, err := p.takeInTime("b", unlimited, 1<<20); ok || err != errNoTime {
+		t.Errorf("got %v, %v, want %v", ok, err, errNoTime)
+	}
+	if _, ok, _, err := p.takeInTime("b", 1<<20, unlimited); ok || err != errNoRoom {
+		t.Errorf("got %v, %v, want %v", ok, err, errNoRoom)
+	}
+	if e, ok, _, err := p.takeInTime("b", unlimited, 20<<20); !ok || err != nil || e.ID != block(1, 0).ID {
+		t.Errorf("got %v, %v, %v, want the block that fits a longer time", e.ID, ok, err)
+	}
+}
+
+// Thousands of blocks that do not fit do not hide the small ones behind them, nor do they come into memory.
+func TestSmallBlocksAreFoundBehindManyLarge(t *testing.T) {
+	p := newPlan(t.TempDir())
+	defer p.close()
+	for i := range 5000 {
+		b := block(i, 2<<30)
+		b.value = time.Hour
+		p.add(t.Context(), b)
+	}
+	small := block(5000, 1000)
+	small.value = time.Millisecond
+	p.add(t.Context(), small)
+	p.seal()
+	if e, ok, _, err := p.takeInTime("b", unlimited, 1<<20); !ok || err != nil || e.ID != block(5000, 0).ID {
+		t.Errorf("got %v, %v, %v, want the small block", e.ID, ok, err)
+	}
+	if len(p.returned) > 0 {
+		t.Errorf("%d large blocks came into memory", len(p.returned))
+	}
+}
+
+func TestPace(t *testing.T) {
+	now := time.Now()
+	until := now.Add(10 * time.Second)
+	var p pace
+	if got := p.affordable(now, until, 0, 0); got != math.MaxInt64 {
+		t.Errorf("with nothing known %d may be begun, want anything", got)
+	}
+	if got := p.affordable(now, until, 1000, 1e6); got != 9e6-1000 {
+		t.Errorf("at an assumed MB/s for 10 s: got %d, want 9 MB less what is ahead", got)
+	}
+	p.start(now)
+	for range 20 {
+		now = now.Add(100 * time.Millisecond)
+		p.carried(now, 200_000)
+	}
+	if got := p.affordable(now, until, 0, 1e9); got < 14.3e6 || got > 14.5e6 {
+		t.Errorf("at 2 MB/s with 8 s left: got %d, want 14.4 MB", got)
+	}
+	if p.hopeless(now, until, 20e6) || !p.hopeless(now, until, 25e6) {
+		t.Error("at 2 MB/s with 8 s left 20 MB are worth a try, 25 MB are not")
+	}
+	p.rest()
+	now = now.Add(5 * time.Second)
+	p.carried(now, 1)
+	if p.rate < 1.9e6 {
+		t.Errorf("a rest made %.0f of 2 MB/s", p.rate)
+	}
+	if got := p.affordable(until, until, 0, 0); got > 0 {
+		t.Errorf("%d may be begun when the time is over", got)
+	}
+}

@@ -1,0 +1,294 @@
+package migration
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// fan is whom a drain sends to: a few peers at a time, chosen by lot, so that nodes that leave together do not all turn to
+// the same ones. The lot is weighted: a peer of a pool that is being taken away is used last, as it may be next; one that
+// is slow, nearly full or beside others in use is seldom used. Nothing is ruled out: with few pools there may be no other.
+//
+// It decides and does nothing: drains and the simulator act on it. Its owner guards it.
+type fan struct {
+	zone, own string // of the node that leaves: its zone, and its capacity pool
+	peers     map[string]*peerState
+	order     []*peerState // by name: what is drawn must not depend on a map's order
+	pools     map[string]*poolState
+	roll      func() float64 // in [0,1)
+
+	width    int // how many peers to send to at once
+	reviewed time.Time
+	sent     int64
+	before   float64 // the rate before it was made wider; 0: it was not
+	holdOff  time.Time
+}
+
+// poolState counts the peers of one capacity pool that were ever known here, and those that are peers no more.
+type poolState struct{ known, gone int }
+
+const (
+	// A drain begins with few peers: when a third of a fleet leaves at once, four peers of two streams each for every node
+	// that leaves are four streams for every one that stays.
+	leastWidth = 4
+	mostWidth  = 16
+	widthStep  = 2
+	// widthGain is what two more peers must bring to be kept, and widthPace how soon that is judged.
+	widthGain = 1.05
+	widthPace = time.Second
+	// widthHold is how long a width that was found to be enough is kept.
+	widthHold = 5 * time.Second
+
+	// Weights in the lot. The pool of a node that leaves is likely to be taken away with it (coordinated interruptions of one
+	// machine type in one zone); a zone is a weaker sign of the same.
+	weightDoomedPool = 1. / 64
+	weightOwnZone    = 1. / 2
+	weightSpot       = 1. / 16 // of two that can be had, the one that nobody can take away
+	weightLeast      = 1. / 1024
+	weightMost       = 4
+	// spotPool is how the names of pools end whose machines may be taken away (preemption's identities).
+	spotPool = "-spot"
+	// A pool counts as being taken away when a tenth of it is gone, two peers at least: one may have its own reasons.
+	doomedShare = 0.1
+	doomedLeast = 2
+)
+
+func newFan(zone, pool string, peers map[string]*peerState) *fan {
+	return &fan{zone: zone, own: Peer{Zone: zone, Pool: pool}.capacity(), peers: peers, pools: map[string]*poolState{}, roll: rand.Float64, width: leastWidth}
+}
+
+// hear takes in who the peers are now, in the words of the coordinator or of the last list that it sent.
+func (f *fan) hear(self string, peers []Peer) {
+	here := make(map[string]bool, len(peers))
+	for _, p := range peers {
+		here[p.Node] = true
+		state := f.peers[p.Node]
+		switch {
+		case p.Node == self:
+		case state == nil:
+			state = &peerState{Peer: p}
+			f.peers[p.Node] = state
+			at, _ := slices.BinarySearchFunc(f.order, p.Node, func(s *peerState, name string) int { return strings.Compare(s.Node, name) })
+			f.order = slices.Insert(f.order, at, state)
+			f.poolOf(p.capacity()).known++
+		default:
+			// It may have come back at another address. The rest stays, and is read without the lock.
+			state.Address, state.RoomBytes = p.Address, p.RoomBytes
+		}
+	}
+	for _, state := range f.order {
+		if gone := !here[state.Node]; gone != state.gone {
+			state.gone = gone
+			if gone {
+				f.poolOf(state.capacity()).gone++
+			} else {
+				f.poolOf(state.capacity()).gone--
+			}
+		}
+	}
+}
+
+// flee lets go of a peer whose pool turned out to be taken away while it was sent to, if there is one that is not in such;
+// one at a time, so that each has its successor.
+func (f *fan) flee(now time.Time) {
+	var doomed *peerState
+	haven := false
+	for _, p := range f.order {
+		switch bad := f.doomed(p.capacity()); {
+		case bad && p.lanes > 0 && !p.surplus:
+			doomed = p
+		case !bad && p.lanes == 0 && !p.gone && !p.rest.After(now):
+			haven = true
+		}
+	}
+	if doomed != nil && haven {
+		doomed.surplus = true
+	}
+}
+
+// capacity names what is taken away together: a machine type of a zone, and how it is paid for. Empty: not known.
+func (p Peer) capacity() string {
+	if p.Pool == "" {
+		return ""
+	}
+	return p.Zone + "/" + p.Pool
+}
+
+func (f *fan) poolOf(name string) *poolState {
+	p := f.pools[name]
+	if p == nil {
+		p = &poolState{}
+		f.pools[name] = p
+	}
+	return p
+}
+
+// doomed reports whether a pool is likely to lose more machines soon.
+func (f *fan) doomed(pool string) bool {
+	if pool == "" {
+		return false
+	}
+	p := f.poolOf(pool)
+	return pool == f.own || p.gone >= doomedLeast && float64(p.gone) >= doomedShare*float64(p.known)
+}
+
+// vacant reports whether another peer is wanted.
+func (f *fan) vacant() bool { return f.active() < f.width }
+
+func (f *fan) active() (n int) {
+	for _, p := range f.order {
+		if p.lanes > 0 && !p.surplus {
+			n++
+		}
+	}
+	return n
+}
+
+// choose draws the next peer to send to, of those that are not sent to and need no rest. share is how many bytes one is
+// wanted for. Nil: there is none now.
+func (f *fan) choose(now time.Time, share int64) *peerState {
+	if !f.vacant() {
+		return nil
+	}
+	using, mean := map[string]int{}, f.typical()
+	for _, p := range f.order {
+		if p.lanes > 0 {
+			using[p.capacity()]++
+		}
+	}
+	wide := f.active() >= leastWidth/2
+	var drawn *peerState
+	var total float64
+	for _, p := range f.order {
+		if p.lanes > 0 || p.gone || p.rest.After(now) || wide && f.risky(p) {
+			continue
+		}
+		w := f.weight(p, share, mean) / float64(1+using[p.capacity()])
+		total += w
+		if f.roll()*total < w {
+			drawn = p
+		}
+	}
+	return drawn
+}
+
+// risky reports whether a peer is good enough to begin with, when there is no other, and not for more: what is sent to
+// machines that go next has to be sent again.
+func (f *fan) risky(p *peerState) bool {
+	return f.doomed(p.capacity()) || strings.HasSuffix(p.Pool, spotPool) && slices.ContainsFunc(f.order, func(other *peerState) bool {
+		return !other.gone && !strings.HasSuffix(other.Pool, spotPool)
+	})
+}
+
+func (f *fan) weight(p *peerState, share int64, mean float64) float64 {
+	w := 1.
+	if f.doomed(p.capacity()) {
+		w *= weightDoomedPool
+	}
+	if strings.HasSuffix(p.Pool, spotPool) {
+		w *= weightSpot
+	}
+	if p.Zone != "" && p.Zone == f.zone {
+		w *= weightOwnZone
+	}
+	if p.speed > 0 {
+		w *= min(p.speed/mean, weightMost)
+	}
+	if p.RoomBytes > 0 && p.RoomBytes < share {
+		w *= float64(p.RoomBytes) / float64(share)
+	}
+	return max(w/float64(1+p.failures), weightLeast*weightDoomedPool)
+}
+
+// failed notes that a peer does not take what it is sent, and says how long to leave it alone. retry is what the peer said
+// of that, if it did.
+func (f *fan) failed(p *peerState, now time.Time, retry time.Duration) (rest time.Duration) {
+	p.failures++
+	rest = backOff(p.failures)
+	if retry > 0 {
+		rest = min(retry, backOffMost)
+	}
+	p.rest = now.Add(rest)
+	return rest
+}
+
+// ended notes the end of a lane.
+func (f *fan) ended(p *peerState, now time.Time) {
+	p.lanes--
+	if p.lanes == 0 && p.surplus {
+		p.surplus, p.rest = false, now.Add(widthHold)
+	}
+}
+
+// thin are the peers that are sent to, are well, and have fewer lanes than they should.
+func (f *fan) thin(now time.Time, lanes int) (all []*peerState) {
+	for _, p := range f.order {
+		if p.lanes > 0 && p.lanes < lanes && !p.surplus && !p.rest.After(now) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// spare reports whether a peer could be had that is not sent to now.
+func (f *fan) spare(now time.Time) bool {
+	for _, p := range f.order {
+		if p.lanes == 0 && !p.gone && !p.rest.After(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// review makes the fan wider for as long as that brings more, and then keeps it. sent is what the drain has sent so far.
+func (f *fan) review(now time.Time, sent int64) {
+	f.flee(now)
+	if f.reviewed.IsZero() || sent == f.sent {
+		f.reviewed, f.sent = now, sent
+		return
+	}
+	took := now.Sub(f.reviewed)
+	if took < widthPace {
+		return
+	}
+	rate := float64(sent-f.sent) / took.Seconds()
+	f.reviewed, f.sent = now, sent
+	full, judged := !f.vacant(), f.before
+	f.before = 0
+	switch {
+	case judged > 0 && rate < judged*widthGain && f.width > leastWidth:
+		f.width -= widthStep
+		f.holdOff = now.Add(widthHold)
+		f.shed()
+	case full && !f.holdOff.After(now) && f.width < mostWidth && f.spare(now):
+		f.width += widthStep
+		f.before = rate
+	}
+}
+
+// shed lets go of the slowest peers that are too many.
+func (f *fan) shed() {
+	for f.active() > f.width {
+		var slowest *peerState
+		for _, p := range f.order {
+			if p.lanes > 0 && !p.surplus && (slowest == nil || p.speed < slowest.speed) {
+				slowest = p
+			}
+		}
+		slowest.surplus = true
+	}
+}
+
+// typical is how fast a lane is in the mean; 0: none was measured.
+func (f *fan) typical() (mean float64) {
+	measured := 0
+	for _, p := range f.order {
+		if p.speed > 0 {
+			mean += p.speed
+			measured++
+		}
+	}
+	return mean / float64(max(measured, 1))
+}

@@ -1,0 +1,127 @@
+package migration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func testFan(zone, pool string, peers ...Peer) *fan {
+	f := newFan(zone, pool, map[string]*peerState{})
+	f.roll = rand.New(rand.NewPCG(1, 2)).Float64
+	f.hear("self", peers)
+	return f
+}
+
+func somePeers(n int, zone, pool string) (all []Peer) {
+	for i := range n {
+		all = append(all, Peer{Node: fmt.Sprintf("%s-%s-%02d", zone, pool, i), Zone: zone, Pool: pool, RoomBytes: 1 << 40})
+	}
+	return all
+}
+
+// draw fills a fan and counts who was chosen, by pool.
+func draw(f *fan, now time.Time) map[string]int {
+	chosen := map[string]int{}
+	for p := f.choose(now, 1<<30); p != nil; p = f.choose(now, 1<<30) {
+		p.lanes++
+		chosen[p.Pool]++
+	}
+	return chosen
+}
+
+// The machines beside a node that is taken away are likely to be taken away too.
+func TestPeersOfTheOwnPoolComeLast(t *testing.T) {
+	now := time.Now()
+	counts := map[string]int{}
+	for range 50 {
+		f := testFan("z1", "big-spot", append(somePeers(10, "z1", "big-spot"), somePeers(10, "z2", "big-spot")...)...)
+		for p := f.choose(now, 1); p != nil; p = f.choose(now, 1) {
+			p.lanes++
+			counts[p.Zone]++
+		}
+	}
+	if counts["z2"] < 190 {
+		t.Errorf("of 200 peers %d were of the other zone's pool, want nearly all", counts["z2"])
+	}
+	f := testFan("z1", "big-spot", somePeers(10, "z1", "big-spot")...)
+	if got := draw(f, now)["big-spot"]; got == 0 {
+		t.Error("no peer was chosen where all are of the node's own pool: it is a penalty and no ban")
+	}
+}
+
+// A pool whose machines disappear from the list is left, while there is another.
+func TestPoolThatIsBeingTakenAwayIsLeft(t *testing.T) {
+	now := time.Now()
+	a, b := somePeers(10, "z2", "a"), somePeers(10, "z3", "b")
+	f := testFan("z1", "c", append(a, b...)...)
+	draw(f, now)
+	f.hear("self", append(a[3:], b...))
+	for range 5 { // one a look
+		f.review(now, 0)
+		for _, p := range f.order {
+			if p.surplus {
+				p.lanes = 1
+				f.ended(p, now)
+			}
+		}
+		draw(f, now)
+	}
+	for _, p := range f.order {
+		if p.Pool == "a" && p.lanes > 0 {
+			t.Errorf("%s is still sent to", p.Node)
+		}
+	}
+	if f.active() != leastWidth {
+		t.Errorf("%d peers are sent to, want %d", f.active(), leastWidth)
+	}
+}
+
+// Who cannot be taken away is preferred.
+func TestOnDemandPeersComeFirst(t *testing.T) {
+	f := testFan("z1", "x", append(somePeers(16, "z2", "a-spot"), somePeers(16, "z3", "a-on-demand")...)...)
+	if got := draw(f, time.Now()); got["a-on-demand"] < leastWidth-1 {
+		t.Errorf("got %v, want on-demand machines first", got)
+	}
+}
+
+// More peers are taken in while that makes the drain faster, and let go again when it does not.
+func TestFanGrowsWhileItGains(t *testing.T) {
+	now := time.Now()
+	f := testFan("", "", somePeers(30, "", "")...)
+	draw(f, now)
+	sent := int64(1)
+	second := func(rate int64) {
+		now, sent = now.Add(time.Second), sent+rate
+		f.review(now, sent)
+		draw(f, now)
+	}
+	f.review(now, sent)
+	for i, rate := range []int64{400, 600, 800} {
+		second(rate)
+		if want := leastWidth + widthStep*(i+1); f.width != want {
+			t.Fatalf("width %d after %d bytes a second, want %d", f.width, rate, want)
+		}
+	}
+	f.peers["--07"].speed = 5
+	second(810)
+	if f.width != leastWidth+2*widthStep || f.active() != f.width {
+		t.Errorf("width %d, %d sent to: want the last two to be let go, which brought nothing", f.width, f.active())
+	}
+	second(810)
+	if f.width != leastWidth+2*widthStep {
+		t.Errorf("width %d: want it held for %v", f.width, widthHold)
+	}
+}
+
+func TestSlowAndFullPeersAreSeldomChosen(t *testing.T) {
+	f := testFan("", "", somePeers(3, "", "")...)
+	f.peers["--00"].speed, f.peers["--01"].speed = 1e9, 1e6
+	f.peers["--02"].RoomBytes = 1 << 10
+	mean := f.typical()
+	fast, slow, full := f.weight(f.peers["--00"], 1<<30, mean), f.weight(f.peers["--01"], 1<<30, mean), f.weight(f.peers["--02"], 1<<30, mean)
+	if fast < 100*slow || fast < 100*full {
+		t.Errorf("weights: fast %g, slow %g, full %g", fast, slow, full)
+	}
+}

@@ -1,0 +1,599 @@
+package migration
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A fleet of nodes that is being taken away, on a fluid model of its network: a stream's rate is its fair share of the
+// sender's link, the receiver's link and the receiver's disk. What is decided is decided by the product's own code: which
+// block is next (plan, rank), to whom (fan), whether it would be there in time (pace), and whom a receiver takes (budget).
+type simFleet struct {
+	simSetup
+	t     *testing.T
+	dir   string
+	rng   *rand.Rand
+	nodes []*simNode
+	ring  []*simNode // the coordinator's order of peers
+	lanes []*simLane
+	now   time.Time
+	start time.Time
+	worth []time.Duration // by number of the block
+	size  []int64
+	born  []*simNode
+	at    []*simNode // who has it; nil: nobody but who it was born on
+
+	sent, wasted float64 // bytes
+	again        float64 // bytes that landed for a second time, or were broken off
+	worst        int     // streams that one receiver had
+}
+
+type simSetup struct {
+	name       string
+	pools      []int // how many nodes each has
+	spot       int   // how many of the pools can be taken away
+	notice     time.Duration
+	tail       time.Duration
+	link       float64 // bytes per second
+	bytes      int64   // on each node
+	sigma      float64 // of the logarithm of the blocks' values
+	oneIn      int     // one in so many of pool 1 goes in the second wave
+	waves      func(*simFleet)
+	order      string // value: as the product; oldest, random: first come, whatever it is worth
+	sparkPeers bool   // peers by chance from a list that is a minute old, and everybody takes all
+	alone      bool   // the coordinator is dead: the peers are the last 32 that it told
+	seed       uint64
+	mostAgain  float64 // of what is sent
+	quick      bool    // simulated with every run of the tests
+}
+
+type simNode struct {
+	name, zone, pool string
+	link, disk       float64
+	room             int64
+	budget           budget
+	blocks           []int // born here
+	held             []int // landed here
+
+	noticed, until, gone time.Time // zero: it stays
+	plan                 simPlan
+	spool                *plan
+	fan                  *fan
+	stale                []Peer
+	heard                time.Time
+
+	up, down flow
+}
+
+// flow is what one end of streams has of them.
+type flow struct{ streams, used float64 }
+
+type simPlan interface {
+	takeInTime(peer string, room, affordable int64) (entry, bool, time.Duration, error)
+	giveBack(e entry, delay time.Duration, why string)
+	settle(n int)
+}
+
+type simLane struct {
+	from, to *simNode
+	peer     *peerState
+	pace     pace
+	entry    entry
+	busy     bool
+	left     float64 // bytes of the block
+	idle     time.Time
+	rate     float64
+	more     float64
+	over     bool
+}
+
+const (
+	simPeers  = 32 // the coordinator tells as many (coordinator/roster.go)
+	simLanes  = 2  // connections to a peer, by default
+	simTold   = time.Second
+	simRetry  = 2 * time.Second // what a node under notice says (agent/room.go)
+	simBlocks = 1250            // what a node has, in median blocks
+)
+
+func (s simSetup) run(t *testing.T) (out simResult) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &simFleet{simSetup: s, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(s.seed, 17)), start: time.Now(), now: time.Now()}
+		f.build()
+		s.waves(f)
+		f.sail()
+		out = f.result()
+	})
+	return out
+}
+
+// build makes nodes of unequal sort: a tenth has a quarter of the link, a tenth a disk that is slow, a tenth no room.
+func (f *simFleet) build() {
+	for pool, n := range f.pools {
+		for range n {
+			i := len(f.nodes)
+			n := &simNode{name: fmt.Sprintf("node-%03d", i), pool: f.poolName(pool), zone: fmt.Sprintf("zone-%d", pool%3), link: f.link, disk: f.link, room: 500 << 30}
+			switch f.rng.IntN(10) {
+			case 0:
+				n.link /= 4
+			case 1:
+				n.disk /= 10
+			case 2:
+				n.room = 2 << 30
+			}
+			n.budget.streams = 8
+			if f.sparkPeers {
+				n.budget.streams = 1 << 20
+			}
+			f.nodes = append(f.nodes, n)
+		}
+	}
+	for _, i := range f.rng.Perm(len(f.nodes)) {
+		f.ring = append(f.ring, f.nodes[i])
+	}
+	for _, n := range f.nodes {
+		n.stale = f.peersOf(n)
+	}
+}
+
+func (f *simFleet) poolName(i int) string {
+	if i < f.spot {
+		return fmt.Sprintf("pool-%d%s", i, spotPool)
+	}
+	return fmt.Sprintf("pool-%d-on-demand", i)
+}
+
+// leave gives a node its notice at that time.
+func (f *simFleet) leave(n *simNode, after time.Duration) {
+	n.noticed = f.start.Add(after)
+	n.gone = n.noticed.Add(f.notice)
+	n.until = n.gone.Add(-f.tail)
+	median := float64(f.bytes) / simBlocks
+	for left := f.bytes; left > 0; {
+		size := min(left, int64(median*math.Exp(f.rng.NormFloat64())))
+		i := len(f.size)
+		f.size = append(f.size, max(size, 1))
+		f.worth = append(f.worth, time.Duration(float64(20*time.Second)*math.Exp(f.sigma*f.rng.NormFloat64())))
+		f.born, f.at = append(f.born, n), append(f.at, nil)
+		n.blocks = append(n.blocks, i)
+		left -= size
+	}
+}
+
+func (f *simFleet) block(i int, value time.Duration) Block {
+	name := fmt.Sprint(i)
+	return Block{ID: BlockID("cache/-/" + name), Kind: KindCache, Layout: LayoutFiles, Members: []Member{{Name: name, Bytes: f.size[i]}}, value: value}
+}
+
+func simNumber(e entry) (i int) {
+	fmt.Sscan(e.ID.Name(), &i)
+	return i
+}
+
+// peersOf is what the coordinator would tell a node now: it hears of notices a moment after they came.
+func (f *simFleet) peersOf(asker *simNode) (all []Peer) {
+	start := slices.Index(f.ring, asker)
+	for i := range f.ring {
+		n := f.ring[(start+1+i)%len(f.ring)]
+		if n == asker || n.room <= 0 || !n.noticed.IsZero() && !n.noticed.Add(simTold).After(f.now) {
+			continue
+		}
+		if all = append(all, Peer{Node: n.name, Zone: n.zone, Pool: n.pool, RoomBytes: n.room}); len(all) == simPeers {
+			break
+		}
+	}
+	return all
+}
+
+// sail lets time pass until everybody who leaves has left.
+func (f *simFleet) sail() {
+	leavers := slices.DeleteFunc(slices.Clone(f.nodes), func(n *simNode) bool { return n.noticed.IsZero() })
+	slices.SortFunc(leavers, func(a, b *simNode) int { return a.noticed.Compare(b.noticed) })
+	step := f.notice / 600
+	for round := 0; ; round++ {
+		var next time.Time
+		busy := false
+		for _, n := range leavers {
+			switch {
+			case f.now.Before(n.noticed):
+				if next.IsZero() {
+					next = n.noticed
+				}
+			case n.plan == nil:
+				f.begin(n)
+				fallthrough
+			case f.now.Before(n.until):
+				busy = true
+				f.tend(n)
+			}
+		}
+		if !busy && next.IsZero() {
+			return
+		}
+		if !busy {
+			time.Sleep(next.Sub(f.now))
+			f.now = time.Now()
+			continue
+		}
+		f.lanes = slices.DeleteFunc(f.lanes, func(l *simLane) bool { return l.over })
+		f.share()
+		for _, l := range f.lanes {
+			f.carry(l, step)
+		}
+		time.Sleep(step)
+		f.now = time.Now()
+		for _, l := range f.lanes {
+			if !l.over && !f.now.Before(l.from.until) {
+				f.end(l, nil)
+			}
+		}
+	}
+}
+
+// begin is a notice: what is here is planned, what was on its way here is refused.
+func (f *simFleet) begin(n *simNode) {
+	peers := map[string]*peerState{}
+	n.fan = newFan(n.zone, n.pool, peers)
+	n.fan.roll = f.rng.Float64
+	if f.order == "value" {
+		p := newPlan(filepath.Join(f.dir, n.name)) // which is not there: all of it stays in memory
+		for _, i := range n.blocks {
+			p.add(f.t.Context(), f.block(i, f.worth[i]))
+		}
+		for _, i := range n.held {
+			p.add(f.t.Context(), f.block(i, f.worth[i]))
+		}
+		p.seal()
+		n.plan, n.spool = p, p
+	} else {
+		q := &simQueue{}
+		for _, i := range append(slices.Clone(n.blocks), n.held...) {
+			q.all = append(q.all, entry{Block: f.block(i, 0)})
+		}
+		if f.order == "random" {
+			f.rng.Shuffle(len(q.all), func(i, j int) { q.all[i], q.all[j] = q.all[j], q.all[i] })
+		}
+		n.plan = q
+	}
+	for _, l := range f.lanes {
+		if l.to == n && !l.over {
+			f.end(l, func() { l.from.fan.failed(l.peer, f.now, simRetry) })
+		}
+	}
+}
+
+// simQueue is first come, first served.
+type simQueue struct{ all []entry }
+
+func (q *simQueue) takeInTime(_ string, room, _ int64) (entry, bool, time.Duration, error) {
+	for i, e := range q.all {
+		if e.Bytes() <= room {
+			copy(q.all[1:i+1], q.all[:i]) // those that are too large keep their places
+			q.all = q.all[1:]
+			return e, true, 0, nil
+		}
+	}
+	if len(q.all) > 0 {
+		return entry{}, false, 0, errNoRoom
+	}
+	return entry{}, false, 0, errSettled
+}
+func (q *simQueue) giveBack(e entry, _ time.Duration, _ string) { q.all = slices.Insert(q.all, 0, e) }
+func (q *simQueue) settle(int)                                  {}
+
+// tend is what a drain does beside its lanes.
+func (f *simFleet) tend(n *simNode) {
+	if f.now.Sub(n.heard) >= lookForPeers {
+		n.heard = f.now
+		peers := n.stale
+		if !f.alone && !f.sparkPeers {
+			peers = f.peersOf(n)
+		}
+		n.fan.hear(n.name, peers)
+		sent := int64(0)
+		for _, p := range n.fan.peers {
+			sent += p.moved.Bytes
+		}
+		n.fan.review(f.now, sent)
+	}
+	lanes := simLanes
+	if f.sparkPeers {
+		lanes = 1
+	}
+	for p := f.choose(n); p != nil; p = f.choose(n) {
+		p.lanes++
+		f.open(n, p)
+	}
+	for _, p := range n.fan.thin(f.now, lanes) {
+		p.lanes++
+		f.open(n, p)
+	}
+}
+
+func (f *simFleet) choose(n *simNode) *peerState {
+	if !f.sparkPeers {
+		return n.fan.choose(f.now, f.bytes/int64(n.fan.width))
+	}
+	if n.fan.active() >= 8 { // spark.storage.decommission.shuffleBlocks.maxThreads
+		return nil
+	}
+	free := slices.DeleteFunc(slices.Clone(n.fan.order), func(p *peerState) bool { return p.lanes > 0 || p.rest.After(f.now) })
+	if len(free) == 0 {
+		return nil
+	}
+	return free[f.rng.IntN(len(free))]
+}
+
+func (f *simFleet) open(n *simNode, p *peerState) {
+	i := slices.IndexFunc(f.nodes, func(other *simNode) bool { return other.name == p.Node })
+	to := f.nodes[i]
+	if !to.noticed.IsZero() && !f.now.Before(to.noticed) {
+		n.fan.failed(p, f.now, simRetry)
+		n.fan.ended(p, f.now)
+		return
+	}
+	if err := to.budget.enter(n.name, f.alone); err != nil {
+		n.fan.failed(p, f.now, retryBusy)
+		n.fan.ended(p, f.now)
+		return
+	}
+	f.worst = max(f.worst, to.budget.serving)
+	f.lanes = append(f.lanes, &simLane{from: n, to: to, peer: p})
+}
+
+// end closes a lane; what it carried goes back.
+func (f *simFleet) end(l *simLane, failed func()) {
+	l.over = true
+	l.to.budget.leave(l.from.name)
+	if l.busy {
+		f.wasted += float64(l.entry.Bytes()) - l.left
+		l.to.room += l.entry.Bytes()
+		l.from.plan.giveBack(l.entry, 0, "")
+		l.busy = false
+	}
+	if failed != nil {
+		failed()
+	}
+	l.from.fan.ended(l.peer, f.now)
+}
+
+// share gives each busy stream its share of the links: what others leave over goes to those who can use it.
+func (f *simFleet) share() {
+	var open []*simLane
+	for _, l := range f.lanes {
+		l.rate = 0
+		if !l.busy && f.now.Before(l.idle) {
+			continue
+		}
+		l.idle = time.Time{}
+		open = append(open, l)
+		l.from.up, l.to.down = flow{}, flow{}
+	}
+	for _, l := range open {
+		l.from.up.streams++
+		l.to.down.streams++
+	}
+	for range 4 {
+		for _, l := range open {
+			up, down := l.from.link-l.from.up.used, min(l.to.link, l.to.disk)-l.to.down.used
+			l.more = min(up/l.from.up.streams, down/l.to.down.streams)
+		}
+		for _, l := range open {
+			l.rate += l.more
+			l.from.up.used += l.more
+			l.to.down.used += l.more
+		}
+	}
+}
+
+// carry moves what a lane can in a step.
+func (f *simFleet) carry(l *simLane, step time.Duration) {
+	if l.over {
+		return
+	}
+	if !l.busy && f.now.Before(l.idle) {
+		return
+	}
+	can := l.rate * step.Seconds()
+	f.sent += can
+	moved := can
+	for can > 0 {
+		if !l.busy && !f.next(l) {
+			break
+		}
+		n := min(can, l.left)
+		can, l.left = can-n, l.left-n
+		if l.left > 0 {
+			break
+		}
+		f.land(l)
+	}
+	f.sent -= can
+	if moved -= can; moved > 0 {
+		l.pace.carried(f.now.Add(step), int64(moved))
+		l.peer.speed = l.pace.rate
+	}
+	if l.busy && f.order == "value" && l.pace.hopeless(f.now.Add(step), l.from.until, int64(l.left)) {
+		f.wasted += float64(l.entry.Bytes()) - l.left
+		l.to.room += l.entry.Bytes()
+		l.from.plan.giveBack(l.entry, 0, "")
+		l.busy = false
+	}
+}
+
+func (f *simFleet) next(l *simLane) bool {
+	if l.over {
+		return false
+	}
+	if l.peer.surplus {
+		f.end(l, nil)
+		return false
+	}
+	e, ok, _, err := l.from.plan.takeInTime(l.peer.Node, l.to.room, l.pace.affordable(f.now, l.from.until, 0, l.from.fan.typical()))
+	if err == errNoRoom {
+		f.end(l, func() { l.from.fan.failed(l.peer, f.now, 0) })
+		return false
+	}
+	if !ok {
+		l.pace.rest()
+		l.idle = f.now.Add(paceStep)
+		return false
+	}
+	l.pace.start(f.now)
+	l.entry, l.busy, l.left = e, true, float64(e.Bytes())
+	l.to.room -= e.Bytes()
+	return true
+}
+
+func (f *simFleet) land(l *simLane) {
+	i := simNumber(l.entry)
+	if f.at[i] != nil {
+		f.again += float64(f.size[i])
+	}
+	f.at[i] = l.to
+	l.to.held = append(l.to.held, i)
+	l.peer.moved.Bytes += f.size[i]
+	l.peer.failures = 0
+	l.from.plan.settle(1)
+	l.busy = false
+}
+
+// simResult is what became of the blocks of those who left.
+type simResult struct {
+	value, bytes, achievable float64 // shares of what was there
+	again, wasted            float64 // shares of what was sent
+	worst                    int
+	leavers                  int
+}
+
+func (r simResult) ofAchievable() float64 { return r.value / r.achievable }
+
+func (f *simFleet) result() (r simResult) {
+	var value, bytes, savedValue, savedBytes float64
+	for i, n := range f.at {
+		value += f.worth[i].Seconds()
+		bytes += float64(f.size[i])
+		if n != nil && n.gone.IsZero() {
+			savedValue += f.worth[i].Seconds()
+			savedBytes += float64(f.size[i])
+		}
+	}
+	r.value, r.bytes, r.worst = savedValue/value, savedBytes/bytes, f.worst
+	r.again, r.wasted = f.again/f.sent, f.wasted/f.sent
+	r.achievable = f.achievable() / value
+	for _, n := range f.nodes {
+		if !n.noticed.IsZero() {
+			r.leavers++
+		}
+	}
+	return r
+}
+
+// achievable is more than anybody could save: each node's link is full until sending must stop, with nothing but what is
+// worth most a byte, in pieces of any size, to nodes that stay, which lack nothing but room and links.
+func (f *simFleet) achievable() (value float64) {
+	first, last := time.Time{}, time.Time{}
+	left := map[*simNode]float64{}
+	for _, n := range f.nodes {
+		if n.noticed.IsZero() {
+			continue
+		}
+		left[n] = n.link * n.until.Sub(n.noticed).Seconds()
+		if first.IsZero() || n.noticed.Before(first) {
+			first = n.noticed
+		}
+		if n.until.After(last) {
+			last = n.until
+		}
+	}
+	sinks := 0.
+	for _, n := range f.nodes {
+		if n.noticed.IsZero() {
+			room := float64(n.room)
+			for _, i := range n.held {
+				room += float64(f.size[i])
+			}
+			sinks += min(room, min(n.link, n.disk)*last.Sub(first).Seconds())
+		}
+	}
+	all := make([]int, len(f.size))
+	for i := range all {
+		all[i] = i
+	}
+	slices.SortFunc(all, func(a, b int) int {
+		return cmp.Compare(float64(f.worth[b])/float64(f.size[b]), float64(f.worth[a])/float64(f.size[a]))
+	})
+	for _, i := range all {
+		n := f.born[i]
+		part := min(float64(f.size[i]), left[n], sinks)
+		left[n] -= part
+		sinks -= part
+		value += f.worth[i].Seconds() * part / float64(f.size[i])
+	}
+	return value
+}
+
+// twoWaves takes away pool 0 within ten seconds, and a part of pool 1 when half of that notice is over.
+func twoWaves(f *simFleet) {
+	second := 0
+	for _, n := range f.nodes {
+		switch n.pool {
+		case f.poolName(0):
+			f.leave(n, time.Duration(f.rng.Int64N(int64(10*time.Second))))
+		case f.poolName(1):
+			if second++; second%f.oneIn == 0 {
+				f.leave(n, f.notice/2+time.Duration(f.rng.Int64N(int64(10*time.Second))))
+			}
+		}
+	}
+}
+
+// recorded is a trace of testdata/spot: lines of "seconds pool instances", how many of 16 there are from then on. Each
+// stands for four nodes, and the notices of one tick come within its first half minute. Pools that the trace does not name
+// stay.
+func recorded(t *testing.T, name string) func(*simFleet) {
+	file, err := os.ReadFile(filepath.Join("testdata", "spot", name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(f *simFleet) {
+		pools, there := map[string]int{}, map[string]int{}
+		lines := bufio.NewScanner(strings.NewReader(string(file)))
+		for lines.Scan() {
+			if strings.HasPrefix(lines.Text(), "#") {
+				continue
+			}
+			var seconds, count int
+			var pool string
+			if _, err := fmt.Sscan(lines.Text(), &seconds, &pool, &count); err != nil {
+				t.Fatalf("%s: %q: %v", name, lines.Text(), err)
+			}
+			if _, ok := pools[pool]; !ok {
+				pools[pool], there[pool] = len(pools), 16
+			}
+			of := slices.DeleteFunc(slices.Clone(f.nodes), func(n *simNode) bool {
+				return n.pool != f.poolName(pools[pool]) || !n.noticed.IsZero()
+			})
+			for _, n := range of[:min(len(of), 4*max(0, there[pool]-count))] {
+				f.leave(n, time.Duration(seconds)*time.Second+time.Duration(f.rng.Int64N(int64(30*time.Second))))
+			}
+			there[pool] = count
+		}
+	}
+}
+
+func pools(n, of int) (all []int) {
+	for i := range n {
+		all = append(all, of*(i+1)/n-of*i/n)
+	}
+	return all
+}

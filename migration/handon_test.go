@@ -1,0 +1,108 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A node that took blocks leaves too, and so does the one after it: what they hold goes on with its origin and its sums,
+// and each is asked for as before.
+func TestReceiversThatLeaveHandOnWhatTheyHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 3000)
+		from := a
+		for _, name := range []string{"b", "c", "d"} {
+			to := newNode(t, name)
+			_, entries := from.drain(t, within(t, time.Minute), to)
+			wantThere(t, want, entries, to)
+			if got := to.vault.Count().Blocks; got != 20 {
+				t.Errorf("%s holds %d blocks, want 20", name, got)
+			}
+			from = to
+		}
+		for id := range want {
+			r, err := from.vault.catalog.get(BlockID(id))
+			if err != nil || r.Origin != "a" || r.From != "c" {
+				t.Errorf("%s: origin %q, from %q, %v", id, r.Origin, r.From, err)
+			}
+		}
+	})
+}
+
+// Whoever is sent to a node that has handed a block on is sent no further: that node brings it from where it is now.
+func TestReadersAreRedirectedOnce(t *testing.T) {
+	x := contentOf("x", 1000)
+	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
+	write(t, filepath.Join(a.dir, "cache/x"), x)
+	a.drain(t, within(t, 20*time.Second), b)
+	b.drain(t, within(t, 20*time.Second), c)
+	b.remove(t, func(Held) bool { return true })
+
+	f := &fleet{nodes: map[string]http.Handler{"c": c.reader()}}
+	agent := func(n *node, holder string) *Reader {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+			return Location{State: LocationHeld, Holders: holders(holder)}, nil
+		}}
+		t.Cleanup(fetch.Close)
+		return &Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+	}
+	first, stale := agent(newNode(t, "r"), "b"), agent(b, "c")
+	f.nodes["b"] = stale
+	status, _, h := ask(t, first, http.MethodGet, "/blocks/cache/-/x?redirect=true", nil)
+	to, err := url.Parse(h.Get("Location"))
+	if err != nil || status != 307 || to.Host != "b:7412" {
+		t.Fatalf("status %d to %q, %v", status, h.Get("Location"), err)
+	}
+	status, body, _ := ask(t, stale, http.MethodGet, to.RequestURI(), nil)
+	if status != 200 || !bytes.Equal(body, x) {
+		t.Errorf("where it was sent: status %d, %d bytes", status, len(body))
+	}
+	if !slices.Equal(f.asked, []string{"c"}) {
+		t.Errorf("asked %v, want c alone", f.asked)
+	}
+	// And an agent that asks for a reader is not sent anywhere: it hears that it was wrong.
+	f.asked = nil
+	if status, _, _ := ask(t, first, http.MethodGet, "/blocks/cache/-/x", nil); status != 503 {
+		t.Errorf("through who believes that b has it: status %d, want 503", status)
+	}
+	if !slices.Equal(f.asked, []string{"b"}) {
+		t.Errorf("asked %v, want b alone", f.asked)
+	}
+}
+
+// A copy that turns out to be broken is told of, so that the next who asks is sent to another; and where there is none,
+// the block is named as lost, not as one that nobody ever knew.
+func TestBrokenCopyIsToldOf(t *testing.T) {
+	x := contentOf("x", 1000)
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	write(t, filepath.Join(a.dir, "cache/x"), x)
+	a.drain(t, within(t, 20*time.Second), b)
+	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
+	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
+	var told []BlockID
+	var candidates []Holder
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+		return Location{State: LocationUnknown, Candidates: candidates}, nil
+	}}
+	defer fetch.Close()
+	rd := b.reader()
+	rd.Fetch, rd.Broken = fetch, func(id BlockID) { told = append(told, id) }
+	if status, _, _ := get(t, rd, "cache/-/x", ""); status != 410 {
+		t.Errorf("the only copy is broken: status %d, want 410", status)
+	}
+	candidates = holders("a") // which still lives
+	if status, body, _ := get(t, rd, "cache/-/x", ""); status != 200 || !bytes.Equal(body, x) {
+		t.Errorf("its source has it: status %d, %d bytes", status, len(body))
+	}
+	if len(told) == 0 || told[0] != "cache/-/x" {
+		t.Errorf("told of %v", told)
+	}
+}

@@ -1,0 +1,401 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// remove has the node's receiver remove what matches.
+func (n *node) remove(t testing.TB, asked func(Held) bool) Count {
+	t.Helper()
+	if n.receiver == nil {
+		n.receive(t)
+	}
+	gone, err := n.receiver.Remove(t.Context(), asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gone
+}
+
+func ofApp(app string) func(Held) bool { return func(h Held) bool { return h.App() == app } }
+
+// spaceOf is what the files below a directory take of their disk.
+func spaceOf(t testing.TB, dir string) (bytes int64) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "segments", "seg-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		var st unix.Stat_t
+		if err := unix.Stat(f, &st); err != nil {
+			t.Fatal(err)
+		}
+		bytes += st.Blocks * 512
+	}
+	return bytes
+}
+
+// landApps has the node take blocks of two apps, one after the other, so that they lie side by side.
+func landApps(t testing.TB, n *node, each, size int) (want map[string][]byte) {
+	t.Helper()
+	want = map[string][]byte{}
+	var frames [][]byte
+	for i := range each {
+		for _, app := range []string{"app-1", "app-2"} {
+			id := fmt.Sprintf("cache/%s/x%d", app, i)
+			want[id] = contentOf(id, size)
+			frames = append(frames, blockFrames(uint32(len(frames)+1), id, want[id]))
+		}
+	}
+	wantDurable(t, landAll(t, n, frames...))
+	return want
+}
+
+func (n *node) wantOnly(t testing.TB, want map[string][]byte, apps ...string) {
+	t.Helper()
+	var rest Count
+	for id, content := range want {
+		status, got, _ := n.get(t, id, "")
+		if !slices.Contains(apps, BlockID(id).Scope()) {
+			if status != 404 {
+				t.Errorf("%s was removed: status %d", id, status)
+			}
+			continue
+		}
+		rest = rest.plus(Count{1, int64(len(content))})
+		if status != 200 || !bytes.Equal(got, content) {
+			t.Errorf("%s stays: status %d, %d bytes", id, status, len(got))
+		}
+	}
+	if got := n.vault.Count(); got != rest {
+		t.Errorf("counted %+v, want %+v", got, rest)
+	}
+}
+
+func TestRemovalOfAnApp(t *testing.T) {
+	n := newNode(t, "b")
+	want := landApps(t, n, 8, 64<<10)
+	before := spaceOf(t, n.vault.dir)
+	if got := n.remove(t, ofApp("app-1")); got != (Count{8, 8 * 64 << 10}) {
+		t.Errorf("removed %+v", got)
+	}
+	n.wantOnly(t, want, "app-2")
+	if got := spaceOf(t, n.vault.dir); got > before*6/10 {
+		t.Errorf("the segments take %d bytes, %d before half of it was removed", got, before)
+	}
+	if len(n.gone) != 8 || n.gone[0].Scope() != "app-1" {
+		t.Errorf("told of %v", n.gone)
+	}
+	n.reopen(t)
+	n.wantOnly(t, want, "app-2")
+	n.receive(t)
+	n.remove(t, ofApp("app-2"))
+	n.wantOnly(t, want, "")
+	if got := segmentsIn(t, n.vault.dir); len(got) != 0 {
+		t.Errorf("nothing is of use in %v", got)
+	}
+	n.reopen(t)
+	landApps(t, n, 2, 1000) // and all begins anew
+}
+
+// Blocks that are smaller than what a file system gives back do so together with their neighbours, whichever went first.
+func TestSmallBlocksGiveTheirSpaceBack(t *testing.T) {
+	n := newNode(t, "b")
+	want := landApps(t, n, 200, 900)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/stays/x", []byte("x"))))
+	n.remove(t, ofApp("app-1"))
+	n.wantOnly(t, plus(want, "cache/stays/x", "x"), "app-2", "stays")
+	n.remove(t, ofApp("app-2"))
+	if got := spaceOf(t, n.vault.dir); got > 16<<10 {
+		t.Errorf("one small block is left, and its segment takes %d bytes", got)
+	}
+}
+
+func TestWhatIsReplacedGivesItsSpaceBack(t *testing.T) {
+	n := newNode(t, "b")
+	for i := range 5 {
+		wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf(fmt.Sprint(i), 256<<10))))
+	}
+	n.receiver.tidyOnce(t.Context(), time.Now())
+	if got := spaceOf(t, n.vault.dir); got > 300<<10 {
+		t.Errorf("one version of 256 KiB is of use, and %d bytes are taken", got)
+	}
+	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("4", 256<<10)) {
+		t.Error("the newest version is not served")
+	}
+	if got := n.vault.Count(); got != (Count{1, 256 << 10}) {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+func TestRemovalWaitsForWhoReads(t *testing.T) {
+	n := newNode(t, "b")
+	x := contentOf("x", 3*ChunkBytes)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/stays/x", []byte("x")), blockFrames(2, "cache/app-1/x", x)))
+	c, err := n.reader().open("cache/app-1/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := make([]byte, 100)
+	if _, err := io.ReadFull(c, start); err != nil {
+		t.Fatal(err)
+	}
+	n.remove(t, ofApp("app-1"))
+	if status, _, _ := n.get(t, "cache/app-1/x", ""); status != 404 {
+		t.Errorf("status %d for who comes now", status)
+	}
+	rest, err := io.ReadAll(c)
+	if err != nil || !bytes.Equal(append(start, rest...), x) {
+		t.Errorf("who was reading got %d bytes, %v", len(start)+len(rest), err)
+	}
+	c.Close()
+	n.receiver.tidyOnce(t.Context(), time.Now())
+	if got := spaceOf(t, n.vault.dir); got > 16<<10 {
+		t.Errorf("nobody reads any more, and %d bytes are taken", got)
+	}
+}
+
+// A crash comes after each of the steps of a removal. Whatever was done, the next start and the next removal end it.
+func TestRemovalKilledAtEachStep(t *testing.T) {
+	for name, upTo := range map[string]func(n *node, r record) error{
+		"after the record": func(n *node, r record) error {
+			_, err := n.vault.catalog.remove([]record{r})
+			return err
+		},
+		"after the hole": func(n *node, r record) error {
+			_, err := n.vault.catalog.remove([]record{r})
+			return errors.Join(err, punch(n.vault.segmentPath(r.Segment), []stretch{{r.Offset, r.Length}}))
+		},
+		"after the last record": func(n *node, _ record) error {
+			for r, err := range n.vault.catalog.all() {
+				if err != nil {
+					return err
+				}
+				if _, err := n.vault.catalog.remove([]record{r}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"after the segment's file": func(n *node, _ record) error {
+			for r := range n.vault.catalog.all() {
+				if _, err := n.vault.catalog.remove([]record{r}); err != nil {
+					return err
+				}
+			}
+			return os.Remove(n.vault.segmentPath(1))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "b")
+			want := landApps(t, n, 1, 64<<10)
+			r, err := n.vault.catalog.get("cache/app-1/x0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := upTo(n, r); err != nil {
+				t.Fatal(err)
+			}
+			n.reopen(t) // as a start after kill -9 does: nothing of this is written when a vault closes
+			n.receive(t)
+			n.remove(t, ofApp("app-1"))
+			left := "app-2"
+			if strings.Contains(name, "last") || strings.Contains(name, "file") {
+				left = ""
+			}
+			n.wantOnly(t, want, left)
+			waste, err := n.vault.catalog.waste()
+			if err != nil || len(waste) > 0 {
+				t.Errorf("segments %v have space to give back still, %v", waste, err)
+			}
+			if got := spaceOf(t, n.vault.dir); left == "" && got > 0 || got > 80<<10 {
+				t.Errorf("%d bytes are taken", got)
+			}
+		})
+	}
+}
+
+// Files in a store go only while they are those that landed.
+func TestRemovalInPlace(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
+	if _, err := os.Stat(filepath.Join(n.dir, "cache/x")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(n.dir, "cache/y"), []byte("the engine's own"))
+	if got := n.remove(t, func(Held) bool { return true }); got.Blocks != 2 {
+		t.Errorf("removed %+v", got)
+	}
+	if _, err := os.Stat(filepath.Join(n.dir, "cache/x")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what landed: %v", err)
+	}
+	if got, err := os.ReadFile(filepath.Join(n.dir, "cache/y")); err != nil || string(got) != "the engine's own" {
+		t.Errorf("what the engine put there: %q, %v", got, err)
+	}
+	if got := n.vault.Count(); got != (Count{}) {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+// While the files of a block are being named nobody removes them, and the other way round.
+func TestNamingAndRemovalTakeTurns(t *testing.T) {
+	v := newNode(t, "b").vault
+	first, second := v.claimNaming("x"), v.claimNaming("x")
+	if !first || !second || v.claimRemoval("x") {
+		t.Error("two may name it, and nobody remove it meanwhile")
+	}
+	v.moved("x")
+	if v.claimRemoval("x") {
+		t.Error("one names it still")
+	}
+	v.moved("x")
+	if !v.claimRemoval("x") || v.claimNaming("x") || v.claimRemoval("x") {
+		t.Error("it is being removed, by one")
+	}
+	v.moved("x")
+	if !v.claimNaming("x") {
+		t.Error("nobody has it")
+	}
+}
+
+func TestBlocksAreKeptForAsLongAsTheyAreTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		n.tune = func(c *ReceiverConfig) {
+			c.Keep, c.InUse = 7*24*time.Hour, func(app string) bool { return app == "app-2" }
+		}
+		want := landApps(t, n, 2, 1000)
+		n.receive(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { n.receiver.Run(ctx) })
+		time.Sleep(7*24*time.Hour - time.Minute)
+		synctest.Wait()
+		if got := n.vault.Count().Blocks; got != 4 {
+			t.Errorf("%d blocks a minute before the time, want 4", got)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		n.wantOnly(t, want, "app-2") // whose app is here
+		cancel()
+		running.Wait()
+	})
+}
+
+// A block that comes again is kept as long as one that came now: its sender may have no other copy.
+func TestBlockThatComesAgainIsKeptAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		x := blockFrames(1, "cache/-/x", []byte("x"))
+		wantDurable(t, landAll(t, n, x))
+		time.Sleep(6 * 24 * time.Hour)
+		wantDurable(t, landAll(t, n, x))
+		time.Sleep(2 * 24 * time.Hour)
+		n.tune = func(c *ReceiverConfig) { c.Keep = 7 * 24 * time.Hour }
+		n.receive(t)
+		n.receiver.tidyOnce(t.Context(), time.Now())
+		if status, _, _ := n.get(t, "cache/-/x", ""); status != 200 {
+			t.Errorf("status %d two days after it came again", status)
+		}
+		time.Sleep(6 * 24 * time.Hour)
+		n.receiver.tidyOnce(t.Context(), time.Now())
+		if status, _, _ := n.get(t, "cache/-/x", ""); status != 404 {
+			t.Errorf("status %d eight days after it came again", status)
+		}
+	})
+}
+
+// A receipt is never given for what was removed while it came again.
+func TestBlockRemovedWhileItComesAgain(t *testing.T) {
+	n := newNode(t, "b")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
+	n.receive(t)
+	r, err := n.vault.catalog.get("cache/-/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &landed{record: r, already: true, reply: func(...verdict) {}}
+	if _, err := n.vault.catalog.remove([]record{r}); err != nil {
+		t.Fatal(err)
+	}
+	n.receiver.commit.record([]*landed{l})
+	if !errors.Is(l.fault, errRemoved) {
+		t.Errorf("got %v, want that it is gone", l.fault)
+	}
+}
+
+// A catalog from before there were weights, or with a record that cannot be read, is weighed at the next start.
+func TestCatalogIsWeighedWhenItMustBe(t *testing.T) {
+	n := newNode(t, "b")
+	landApps(t, n, 3, 100)
+	err := n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
+		return errors.Join(tx.DeleteBucket(bucketWeights), tx.DeleteBucket(bucketFree), tx.DeleteBucket(bucketHoles))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.reopen(t)
+	if got := n.vault.Count(); got != (Count{6, 600}) {
+		t.Errorf("counted %+v", got)
+	}
+	err = n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketBlocks).Put([]byte("cache/app-1/x0"), []byte("broken"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/app-1/x0", []byte("anew"))))
+	n.reopen(t)
+	if got := n.vault.Count(); got != (Count{6, 504}) {
+		t.Errorf("counted %+v after a record was replaced that could not be read", got)
+	}
+}
+
+func plus(want map[string][]byte, id, content string) map[string][]byte {
+	want[id] = []byte(content)
+	return want
+}
+
+func TestSegmentThatIsWrittenToIsNotRetired(t *testing.T) {
+	n := newNode(t, "b")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
+	s, err := n.vault.acquire(n.vault.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.remove(t, func(Held) bool { return true })
+	if got := segmentsIn(t, n.vault.dir); len(got) != 1 {
+		t.Errorf("somebody writes to it, and there is %v", got)
+	}
+	n.vault.release(s, false)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", []byte("y"))))
+	if got := n.content(t, "cache/-/y"); string(got) != "y" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A page of the catalog that is not what it should be is named where it is met, and takes nobody down.
+func TestDamagedCatalogIsAnError(t *testing.T) {
+	n := newNode(t, "b")
+	err := n.vault.catalog.view(func(*bbolt.Tx) error { panic("assertion failed: Page expected to be: 7") })
+	if !errors.Is(err, errCorrupt) || !strings.Contains(err.Error(), "expected to be: 7") {
+		t.Errorf("got %v", err)
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")))) // and no lock is left behind
+}

@@ -1,0 +1,74 @@
+package migration
+
+import (
+	"math"
+	"time"
+)
+
+// pace is how fast a lane carries blocks, measured over the last second or so, and what follows from it: what may still be
+// begun, and what is better broken off.
+type pace struct {
+	rate  float64 // bytes per second; 0: not known
+	since time.Time
+	bytes int64
+}
+
+const (
+	paceStep   = 200 * time.Millisecond
+	paceMemory = time.Second
+	// paceMargin is kept back of the time that is left, for links that slow down and for the commit at the peer.
+	paceMargin = 0.1
+	// paceHope is how much faster than measured a block that was begun may have to go on before it is broken off: what was
+	// sent of it is lost then, so this is not done for noise.
+	paceHope = 1.5
+)
+
+// start says that something is to be carried after a time when there was nothing.
+func (p *pace) start(now time.Time) {
+	if p.since.IsZero() {
+		p.since, p.bytes = now, 0
+	}
+}
+
+// rest says that there is nothing to carry: the time until the next start does not count.
+func (p *pace) rest() { p.since = time.Time{} }
+
+// carried notes bytes that the connection has taken.
+func (p *pace) carried(now time.Time, n int64) {
+	p.start(now)
+	p.bytes += n
+	took := now.Sub(p.since)
+	if took < paceStep {
+		return
+	}
+	measured := float64(p.bytes) / took.Seconds()
+	if p.rate == 0 {
+		p.rate = measured
+	} else {
+		p.rate += (measured - p.rate) * (1 - math.Exp(-took.Seconds()/paceMemory.Seconds()))
+	}
+	p.since, p.bytes = now, 0
+}
+
+// affordable is how large a block may be that is begun now, behind so many bytes that are on their way, to be at the peer
+// in time. A lane that has not measured anything goes by what others measured (assumed); if nobody has, anything may be
+// tried.
+func (p *pace) affordable(now, until time.Time, ahead int64, assumed float64) int64 {
+	rate := p.rate
+	if rate == 0 {
+		rate = assumed
+	}
+	if until.IsZero() || rate == 0 {
+		return math.MaxInt64
+	}
+	most := until.Sub(now).Seconds()*(1-paceMargin)*rate - float64(ahead)
+	return int64(min(max(most, -1), math.MaxInt64/2))
+}
+
+// hopeless reports whether a block of which so much is left cannot be at the peer in time.
+func (p *pace) hopeless(now, until time.Time, left int64) bool {
+	if until.IsZero() || p.rate == 0 {
+		return false
+	}
+	return float64(left) > until.Sub(now).Seconds()*p.rate*paceHope
+}

@@ -1,0 +1,133 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Space comes back in two ways, neither of which writes a block anew. What is free in a segment is punched out of its
+// file, and a segment in which nothing is of use any more loses its file. The catalog knows of both before and after, so
+// that a crash between leaves only work that is done again.
+
+// read counts a reader of a segment in, until done. What it reads is not punched out under it.
+func (v *Vault) read(no uint32) (done func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.reading[no]++
+	return sync.OnceFunc(func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if v.reading[no]--; v.reading[no] == 0 {
+			delete(v.reading, no)
+		}
+	})
+}
+
+// reclaim gives back the space of what is free, but for what is being read or lies on a disk that does not answer: that
+// comes next time.
+func (v *Vault) reclaim(ctx context.Context) error {
+	segments, err := v.catalog.waste()
+	var errs []error
+	for _, no := range segments {
+		if ctx.Err() != nil {
+			break
+		}
+		if err := v.reclaimIn(no); err != nil {
+			errs = append(errs, fmt.Errorf("give back the space of segment %d: %w", no, err))
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func (v *Vault) reclaimIn(no uint32) error {
+	dir, err := v.home(no)
+	if err != nil || v.readable(dir) != nil {
+		return nil
+	}
+	wide, empty, err := v.catalog.free(no)
+	if err != nil {
+		return err
+	}
+	if empty && v.retire(no) {
+		return v.unlink(no, dir)
+	}
+	if v.isRead(no) {
+		return nil
+	}
+	if err := punch(segmentFile(dir, no), wide); err != nil {
+		return err
+	}
+	return v.catalog.punched(no, wide)
+}
+
+func (v *Vault) isRead(no uint32) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.reading[no] > 0
+}
+
+// retire makes sure that nothing is appended to a segment any more. It reports false while somebody does.
+func (v *Vault) retire(no uint32) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := v.writing[no]
+	if s == nil {
+		return true
+	}
+	if s.users > 0 {
+		return false
+	}
+	d := v.placeOf(s.dir)
+	d.free = slices.DeleteFunc(d.free, func(other *segment) bool { return other == s })
+	s.closed = true
+	delete(v.writing, no)
+	s.f.Close()
+	return true
+}
+
+// unlink removes the file of a segment that nobody appends to, if still nothing in it is of use: a commit may have come
+// before it was retired. Who reads it reads to the end of it.
+func (v *Vault) unlink(no uint32, dir string) error {
+	if _, empty, err := v.catalog.free(no); err != nil || !empty {
+		return err
+	}
+	if err := removeIfThere(segmentFile(dir, no)); err != nil {
+		return err
+	}
+	if err := v.catalog.closeBook(no); err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.homes, no)
+	return nil
+}
+
+// punch gives stretches of a file back to its file system. On one that cannot do that, the space comes back with the
+// whole file.
+func punch(path string, stretches []stretch) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // its blocks are named when they are read
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, s := range stretches {
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.at, s.length)
+		switch {
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
+			return nil
+		case err != nil:
+			return fmt.Errorf("punch %s: %w", path, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"time"
+)
+
+// What landed here has an owner, and ends: with its app, at an operator's word, or when it has been here for long enough.
+// A block is first gone for whoever asks, then for the coordinator, and last its space comes back.
+
+// Owner is the app that a block belongs to, as its id says; the node that it came from where the id names none.
+func (h Held) Owner() string {
+	if scope := h.ID.Scope(); scope != "-" {
+		return scope
+	}
+	return h.From
+}
+
+// App is the app that a block belongs to, "" where its id names none.
+func (h Held) App() string {
+	if scope := h.ID.Scope(); scope != "-" {
+		return scope
+	}
+	return ""
+}
+
+// errRemoved says that a block was removed while it came again.
+var errRemoved = errors.New("what was here is being removed: send it again")
+
+// Remove removes what landed here and is asked for, and returns what that was. Blocks on disks that do not answer stay,
+// and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end.
+func (r *Receiver) Remove(ctx context.Context, asked func(Held) bool) (removed Count, err error) {
+	var batch []record
+	var errs []error
+	flush := func() {
+		n, err := r.removeBatch(batch)
+		removed, batch = removed.plus(n), nil
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for rec, err := range r.cfg.Vault.catalog.all() {
+		if ctx.Err() != nil {
+			errs = append(errs, ctx.Err())
+			break
+		}
+		if err != nil || !asked(rec.held()) { // what cannot be read belongs to nobody knows whom: it is named where it is asked for
+			continue
+		}
+		if batch = append(batch, rec); len(batch) == listBatch {
+			flush()
+		}
+	}
+	flush()
+	return removed, errors.Join(append(errs, r.cfg.Vault.reclaim(ctx))...)
+}
+
+// removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
+// with 404 and go the next time. The other way round files would be left that nobody knows of.
+func (r *Receiver) removeBatch(batch []record) (Count, error) {
+	var errs []error
+	var going []record
+	touched := map[*Store][]place{}
+	for _, rec := range batch {
+		err := r.answers(rec)
+		if err == nil && len(rec.Placed) > 0 {
+			if !r.cfg.Vault.claimRemoval(BlockID(rec.ID)) {
+				continue // it lands anew
+			}
+			defer r.cfg.Vault.moved(BlockID(rec.ID))
+			err = r.unplace(rec, touched)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("remove %s: %w", rec.ID, err))
+			continue
+		}
+		going = append(going, rec)
+	}
+	for s, dirs := range touched {
+		if err := s.syncAll(dirs, func(int, time.Duration, error) {}); err != nil {
+			return Count{}, errors.Join(append(errs, err)...)
+		}
+	}
+	c := r.cfg.Vault.catalog
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	gone, err := c.remove(going)
+	var sum Count
+	ids := make([]BlockID, 0, len(gone))
+	for _, rec := range gone {
+		sum = sum.plus(Count{1, rec.bytes()})
+		ids = append(ids, BlockID(rec.ID))
+	}
+	if len(ids) > 0 && r.cfg.Gone != nil {
+		r.cfg.Gone(ids)
+	}
+	return sum, errors.Join(append(errs, err)...)
+}
+
+// unplace removes the files of a block in a store that are still the ones that landed: an index first, so that no engine
+// sees half a block. What an engine has put in their place is its own.
+func (r *Receiver) unplace(rec record, touched map[*Store][]place) error {
+	s := r.stores[BlockID(rec.ID).Store()]
+	if s == nil || len(rec.Placed) > len(rec.Members) {
+		return nil
+	}
+	order := make([]int, 0, len(rec.Placed))
+	for i := range rec.Placed {
+		order = append(order, i)
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		la, lb := s.layout.last(rec.Members[a].Name), s.layout.last(rec.Members[b].Name)
+		switch {
+		case la == lb:
+			return 0
+		case la:
+			return -1
+		}
+		return 1
+	})
+	for _, i := range order {
+		p := rec.Placed[i]
+		if p.Root >= len(s.roots) {
+			continue
+		}
+		info, err := s.roots[p.Root].Lstat(p.Path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().UnixNano() != p.ModTime {
+			continue
+		}
+		if err == nil {
+			err = s.roots[p.Root].Remove(p.Path)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		touched[s] = append(touched[s], place{p.Root, path.Dir(p.Path)})
+	}
+	return nil
+}
+
+// claimNaming and claimRemoval say whose turn it is with the files of a block in place, until moved: several may name
+// them, or one removes them.
+func (v *Vault) claimNaming(id BlockID) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.moving[id] < 0 {
+		return false
+	}
+	v.moving[id]++
+	return true
+}
+
+func (v *Vault) claimRemoval(id BlockID) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.moving[id] != 0 {
+		return false
+	}
+	v.moving[id] = -1
+	return true
+}
+
+func (v *Vault) moved(id BlockID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.moving[id] > 1 {
+		v.moving[id]--
+		return
+	}
+	delete(v.moving, id)
+}
+
+// tidyEvery is how often somebody looks for what is here too long. Nobody waits for that to the minute, and it reads the
+// whole catalog.
+const tidyEvery = time.Hour
+
+// tidy ends what is here for longer than it is kept, and gives back space, until ctx ends.
+func (r *Receiver) tidy(ctx context.Context) {
+	for {
+		r.tidyOnce(ctx, time.Now())
+		wait := tidyEvery
+		if r.cfg.Keep > 0 {
+			wait = max(time.Second, min(wait, r.cfg.Keep/10))
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *Receiver) tidyOnce(ctx context.Context, now time.Time) {
+	old := func(h Held) bool {
+		return r.cfg.Keep > 0 && now.Sub(h.Landed) > r.cfg.Keep && (r.cfg.InUse == nil || !r.cfg.InUse(h.App()))
+	}
+	gone, err := Count{}, error(nil)
+	if r.cfg.Keep > 0 {
+		gone, err = r.Remove(ctx, old)
+	} else {
+		err = r.cfg.Vault.reclaim(ctx)
+	}
+	if gone.Blocks > 0 {
+		r.cfg.Log.Info("removed what was kept for long enough", "blocks", gone.Blocks, "bytes", gone.Bytes, "keep", r.cfg.Keep)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("not all that is over could be removed: it is tried again", "err", err)
+	}
+}

@@ -1,0 +1,277 @@
+package migration
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// What the catalog keeps of space: how much of each segment is of use (weights), what is of none and still takes space
+// (free), and what is of none and takes none any more (holes). It is written with the records, so that no crash parts them.
+var (
+	bucketWeights = []byte("weights") // by segment, 0 for all that lies in place
+	bucketFree    = []byte("free")    // by segment and offset: how long
+	bucketHoles   = []byte("holes")   // the same
+
+	// keyWeighed marks weights that are right. A record that cannot be read weighs nobody knows what.
+	keyWeighed = []byte("weighed")
+)
+
+// weights are how many blocks and bytes a commit adds to each segment.
+type weights map[uint32]Count
+
+// update changes records and what they weigh.
+func (c *catalog) update(change func(*bbolt.Tx, weights) error) error {
+	var all Count
+	err := c.write(func(tx *bbolt.Tx) error {
+		w := weights{}
+		err := change(tx, w)
+		if err == nil {
+			all, err = w.settle(tx)
+		}
+		return err
+	})
+	if err == nil && all != (Count{}) {
+		c.rests.Store(new(c.count().plus(all)))
+	}
+	return err
+}
+
+// count is what rests here in all.
+func (c *catalog) count() Count {
+	if all := c.rests.Load(); all != nil {
+		return *all
+	}
+	return Count{}
+}
+
+func (c Count) plus(other Count) Count { return Count{c.Blocks + other.Blocks, c.Bytes + other.Bytes} }
+
+func segmentKey(no uint32) []byte { return binary.BigEndian.AppendUint64(nil, uint64(no)) }
+
+func rangeKey(no uint32, offset int64) []byte {
+	return binary.BigEndian.AppendUint64(segmentKey(no), uint64(offset))
+}
+
+func rangeValue(length int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(length)) }
+
+// put writes a record. Where another lay under its id is free, unless this one lies there too.
+func (w weights) put(tx *bbolt.Tx, r record) error {
+	if err := w.lift(tx, []byte(r.ID), r); err != nil {
+		return err
+	}
+	w[r.Segment] = w[r.Segment].plus(Count{1, r.bytes()})
+	return tx.Bucket(bucketBlocks).Put([]byte(r.ID), appendRecord(nil, r))
+}
+
+// drop removes a record.
+func (w weights) drop(tx *bbolt.Tx, id []byte) error {
+	if err := w.lift(tx, id, record{}); err != nil {
+		return err
+	}
+	return tx.Bucket(bucketBlocks).Delete(id)
+}
+
+// lift takes the weight off where a block lies, before another record takes the place of its own.
+func (w weights) lift(tx *bbolt.Tx, id []byte, by record) error {
+	v := tx.Bucket(bucketBlocks).Get(id)
+	if v == nil {
+		return nil
+	}
+	old, err := parseRecord(v)
+	if err != nil {
+		return tx.Bucket(bucketWeights).Delete(keyWeighed)
+	}
+	w[old.Segment] = w[old.Segment].plus(Count{-1, -old.bytes()})
+	if old.Segment == 0 || old.Segment == by.Segment && old.Offset == by.Offset {
+		return nil
+	}
+	return tx.Bucket(bucketFree).Put(rangeKey(old.Segment, old.Offset), rangeValue(old.Length))
+}
+
+// settle writes the changes, and returns their sum.
+func (w weights) settle(tx *bbolt.Tx) (all Count, err error) {
+	b := tx.Bucket(bucketWeights)
+	for no, change := range w {
+		all = all.plus(change)
+		if err := b.Put(segmentKey(no), appendCount(parseCount(b.Get(segmentKey(no))).plus(change))); err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func appendCount(c Count) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(c.Blocks)), uint64(c.Bytes))
+}
+
+func parseCount(v []byte) Count {
+	if len(v) != 16 {
+		return Count{}
+	}
+	return Count{int64(binary.BigEndian.Uint64(v)), int64(binary.BigEndian.Uint64(v[8:]))}
+}
+
+// weigh makes sure that the weights are right, and sums them up. Only a catalog that is new to this, or that had a record
+// that could not be read, is read through.
+func (c *catalog) weigh() error {
+	var all Count
+	err := c.write(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketWeights, bucketFree, bucketHoles} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		if b := tx.Bucket(bucketWeights); b.Get(keyWeighed) != nil {
+			return b.ForEach(func(_, v []byte) error { all = all.plus(parseCount(v)); return nil })
+		}
+		if err := tx.DeleteBucket(bucketWeights); err != nil {
+			return err
+		}
+		b, err := tx.CreateBucket(bucketWeights)
+		if err != nil {
+			return err
+		}
+		w := weights{}
+		err = tx.Bucket(bucketBlocks).ForEach(func(_, v []byte) error {
+			if r, err := parseRecord(v); err == nil {
+				w[r.Segment] = w[r.Segment].plus(Count{1, r.bytes()})
+			}
+			return nil
+		})
+		if err == nil {
+			all, err = w.settle(tx)
+		}
+		return errors.Join(err, b.Put(keyWeighed, []byte{1}))
+	})
+	if err != nil {
+		return fmt.Errorf("weigh what rests here: %w", err)
+	}
+	c.rests.Store(&all)
+	return nil
+}
+
+// remove drops records that are still as they were read, and returns those.
+func (c *catalog) remove(batch []record) (removed []record, err error) {
+	err = c.update(func(tx *bbolt.Tx, w weights) error {
+		for _, r := range batch {
+			if !bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r)) {
+				continue
+			}
+			if err := w.drop(tx, []byte(r.ID)); err != nil {
+				return err
+			}
+			removed = append(removed, r)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write catalog: %w", err)
+	}
+	return removed, nil
+}
+
+// stretch is a part of a segment.
+type stretch struct{ at, length int64 }
+
+// waste tells which segments have free stretches.
+func (c *catalog) waste() (segments []uint32, err error) {
+	err = c.view(func(tx *bbolt.Tx) error {
+		cur := tx.Bucket(bucketFree).Cursor()
+		for k, _ := cur.First(); len(k) == 16; {
+			no := uint32(binary.BigEndian.Uint64(k))
+			segments = append(segments, no)
+			k, _ = cur.Seek(segmentKey(no + 1))
+		}
+		return nil
+	})
+	return segments, err
+}
+
+// free returns what is of no use in a segment and takes space, each stretch as wide as it is together with what was freed
+// around it before; and whether nothing in the segment is of use.
+func (c *catalog) free(no uint32) (wide []stretch, empty bool, err error) {
+	err = c.view(func(tx *bbolt.Tx) error {
+		empty = parseCount(tx.Bucket(bucketWeights).Get(segmentKey(no))).Blocks == 0
+		all, fresh := stretches(tx, no)
+		for i := 0; i < len(all); {
+			s, is := all[i], fresh[all[i].at]
+			for i++; i < len(all) && all[i].at == s.at+s.length; i++ {
+				s.length += all[i].length
+				is = is || fresh[all[i].at]
+			}
+			if is {
+				wide = append(wide, s)
+			}
+		}
+		return nil
+	})
+	return wide, empty, err
+}
+
+// stretches are all that are of no use in a segment, in their order, and which of them take space still.
+func stretches(tx *bbolt.Tx, no uint32) (all []stretch, fresh map[int64]bool) {
+	fresh = map[int64]bool{}
+	free, holes := tx.Bucket(bucketFree).Cursor(), tx.Bucket(bucketHoles).Cursor()
+	from := segmentKey(no)
+	fk, fv := free.Seek(from)
+	hk, hv := holes.Seek(from)
+	for bytes.HasPrefix(fk, from) || bytes.HasPrefix(hk, from) {
+		if !bytes.HasPrefix(hk, from) || bytes.HasPrefix(fk, from) && bytes.Compare(fk, hk) < 0 {
+			s := parseStretch(fk, fv)
+			all, fresh[s.at] = append(all, s), true
+			fk, fv = free.Next()
+			continue
+		}
+		all = append(all, parseStretch(hk, hv))
+		hk, hv = holes.Next()
+	}
+	return all, fresh
+}
+
+func parseStretch(k, v []byte) (s stretch) {
+	if len(k) == 16 && len(v) == 8 {
+		s = stretch{int64(binary.BigEndian.Uint64(k[8:])), int64(binary.BigEndian.Uint64(v))}
+	}
+	return s
+}
+
+// punched notes that stretches take no space any more.
+func (c *catalog) punched(no uint32, done []stretch) error {
+	return c.write(func(tx *bbolt.Tx) error {
+		free, holes := tx.Bucket(bucketFree), tx.Bucket(bucketHoles)
+		all, _ := stretches(tx, no)
+		for _, d := range done {
+			for len(all) > 0 && all[0].at < d.at+d.length {
+				s := all[0]
+				all = all[1:]
+				if s.at < d.at {
+					continue
+				}
+				if err := errors.Join(free.Delete(rangeKey(no, s.at)), holes.Delete(rangeKey(no, s.at))); err != nil {
+					return err
+				}
+			}
+			if err := holes.Put(rangeKey(no, d.at), rangeValue(d.length)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// closeBook forgets a segment whose file is gone, with all that was noted of it.
+func (c *catalog) closeBook(no uint32) error {
+	return c.write(func(tx *bbolt.Tx) error {
+		all, _ := stretches(tx, no)
+		for _, s := range all {
+			if err := errors.Join(tx.Bucket(bucketFree).Delete(rangeKey(no, s.at)), tx.Bucket(bucketHoles).Delete(rangeKey(no, s.at))); err != nil {
+				return err
+			}
+		}
+		return errors.Join(tx.Bucket(bucketWeights).Delete(segmentKey(no)), tx.Bucket(bucketSegments).Delete(segmentKey(no)))
+	})
+}

@@ -1,0 +1,129 @@
+package migration
+
+import (
+	"math"
+	"path"
+	"strings"
+	"time"
+)
+
+// Hint says what blocks whose names match are worth: how long it takes to compute one again.
+type Hint struct {
+	Match string // a pattern of path.Match; one without a slash is compared with the last part of a name
+	Value time.Duration
+}
+
+// matches reports whether the hint is about a block of that name.
+func (h Hint) matches(name string) bool {
+	if !strings.Contains(h.Match, "/") {
+		name = path.Base(name)
+	}
+	ok, err := path.Match(h.Match, name)
+	return ok && err == nil
+}
+
+// What a block is worth of which nothing is known: about a task, whatever its size. The loss of a shuffle's output fails
+// whole stages where that of a cached block only slows them: four times the weight. Of an application's shuffles the
+// newest is about to be read, and an older one only if something fails that came after it.
+const (
+	worthCached      = 5 * time.Second
+	worthShuffle     = 4 * worthCached
+	worthOldShuffle  = worthShuffle / 2
+	worthPastShuffle = worthShuffle / 4
+)
+
+const (
+	// ranks are half octaves of bytes per second of work: enough for a byte that saves a month and for a pebibyte that
+	// saves a millisecond. Blocks of one rank differ in value by less than a half, which costs 1 % of what a perfect order
+	// saves (measured in the simulator, with values that are log-normal with a sigma of 1.5).
+	ranks = 192
+	// firstRank is that of a byte that saves a second.
+	firstRank = 48
+	// MostValue is a month, longer than anything computed runs.
+	MostValue = 30 * 24 * time.Hour
+)
+
+// rank orders blocks by value per byte: a lower one leaves first.
+func rank(bytes int64, value time.Duration) int {
+	r := 2 * (math.Log2(float64(bytes)+1) - math.Log2(value.Seconds()))
+	return min(max(int(math.Round(r))+firstRank, 0), ranks-1)
+}
+
+// worths says what blocks are worth. It learns from those that it is asked about which shuffle of an application is the
+// newest: maps are written in no order that a scan would meet them in.
+type worths struct {
+	hints  map[string]StoreConfig // by name of the store
+	newest map[string]int         // shuffle, by store and scope
+}
+
+// maxScopes bounds what is remembered of applications: a node runs a few at a time.
+const maxScopes = 4096
+
+func newWorths(stores []*Store) *worths {
+	w := &worths{hints: map[string]StoreConfig{}, newest: map[string]int{}}
+	for _, s := range stores {
+		w.hints[s.Name] = s.StoreConfig
+	}
+	return w
+}
+
+// said is what the engine or the node that it came from said of a block, else the first hint of its store that matches,
+// else what the store's blocks are worth; 0: nobody said anything.
+func (w *worths) said(b Block) time.Duration {
+	if b.value > 0 {
+		return b.value
+	}
+	cfg := w.hints[b.ID.Store()]
+	for _, h := range cfg.Hints {
+		if h.matches(b.ID.Name()) {
+			return h.Value
+		}
+	}
+	return cfg.Value
+}
+
+// of is what a block is worth by what was said, else by its kind.
+func (w *worths) of(b Block) time.Duration {
+	switch {
+	case b.value > 0:
+		return b.value
+	case b.Kind != KindShuffle:
+		return worthCached
+	}
+	return w.ofShuffle(b.ID)
+}
+
+func (w *worths) ofShuffle(id BlockID) time.Duration {
+	shuffle, ok := shuffleNumber(id.Name())
+	if !ok {
+		return worthShuffle
+	}
+	app := id.Store() + "/" + id.Scope()
+	newest, known := w.newest[app]
+	if shuffle > newest || !known && len(w.newest) < maxScopes {
+		w.newest[app], newest = shuffle, shuffle
+	}
+	switch newest - shuffle {
+	case 0:
+		return worthShuffle
+	case 1:
+		return worthOldShuffle
+	}
+	return worthPastShuffle
+}
+
+// shuffleNumber is the number in Spark's shuffle_SHUFFLE_MAP_REDUCE.
+func shuffleNumber(name string) (n int, ok bool) {
+	rest, ok := strings.CutPrefix(path.Base(name), "shuffle_")
+	digits, _, more := strings.Cut(rest, "_")
+	if !ok || !more || len(digits) == 0 || len(digits) > 9 {
+		return 0, false
+	}
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n, true
+}
