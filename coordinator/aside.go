@@ -71,6 +71,9 @@ func (f *fleet) unfit() string {
 	if f.goes() {
 		return "its machine is leaving"
 	}
+	if off := f.clockOff(); off != 0 {
+		return fmt.Sprintf("its clock is %s ahead of the others': set it right", off.Round(time.Second))
+	}
 	return ""
 }
 

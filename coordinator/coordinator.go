@@ -156,6 +156,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return f.noteTurns(serving) })
 		g.Go(func() error { return f.keepManifests(ctx) })
 		g.Go(func() error { return f.stepAside(ctx) })
+		g.Go(func() error { return f.compareClocks(ctx) })
 	}
 	g.Go(func() error {
 		if err := calls.Serve(grpcListener); !errors.Is(err, grpc.ErrServerStopped) {

@@ -56,6 +56,7 @@ type fleet struct {
 	moves      *moves
 	started    time.Time
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
+	ahead      atomic.Int64              // how far this clock is off the others', as compareClocks found; nanoseconds
 
 	went atomic.Pointer[time.Time] // when its own machine was last seen to leave, as the leader
 

@@ -31,6 +31,12 @@ func (f *fleet) govern(ctx context.Context) error {
 				f.log.Info("the lead was lost before it was taken", "err", err)
 				continue
 			}
+			if f.clockOff() != 0 { // with its clock every deadline would be another
+				if to, err := f.makeWay(ctx); err == nil {
+					f.log.Warn("the lead was handed over before it was taken", "to", to, "because", f.unfit())
+					continue
+				}
+			}
 			if err := f.takeOver(ctx, term); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
 				continue
 			} else if err != nil {

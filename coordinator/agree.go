@@ -1,0 +1,51 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+const (
+	// agreePace is how often a coordinator compares its clock with the others'.
+	agreePace = 10 * time.Second
+	// mostApart is how far its clock may be off the others' where it leads: deadlines are instants in the log, and a failover
+	// moves each by the difference.
+	mostApart = time.Second
+)
+
+// compareClocks keeps track of how far this coordinator's clock is ahead of the others', until ctx ends.
+func (f *fleet) compareClocks(ctx context.Context) error {
+	tick := time.NewTicker(agreePace)
+	defer tick.Stop()
+	for {
+		asked := time.Now()
+		said := f.colleagues.positions(ctx)
+		now := asked.Add(time.Since(asked) / 2)
+		ahead := []time.Duration{0} // of itself
+		for _, p := range said {
+			ahead = append(ahead, now.Sub(p.GetNow().AsTime()))
+		}
+		f.ahead.Store(int64(offMost(ahead)))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// offMost is how far a clock is ahead of most others, itself among them; 0 where that is not to be known, as with one other.
+func offMost(ahead []time.Duration) time.Duration {
+	if len(ahead) < 3 {
+		return 0
+	}
+	slices.Sort(ahead)
+	if off := ahead[len(ahead)/2]; off.Abs() > mostApart {
+		return off
+	}
+	return 0
+}
+
+// clockOff is how far this clock is ahead of most others, where that is too far to lead.
+func (f *fleet) clockOff() time.Duration { return time.Duration(f.ahead.Load()) }
