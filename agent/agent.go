@@ -82,7 +82,6 @@ type Agent struct {
 	fallbackOK  atomic.Pointer[bool] // whether the fallback would take blocks; nil: not known yet
 	workloads   []*watched
 	attention   *attention
-	tally       tally
 	drains      drains
 	counts      *counters
 	at          listeners
@@ -101,6 +100,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.serve(life) })
 	g.Go(func() error { return a.beat.Run(life) })
 	g.Go(func() error { return a.notices.Run(life) })
+	g.Go(func() error { return a.keepCertificate(life) })
 	g.Go(func() error { return a.watchDisks(life) })
 	g.Go(func() error { return a.tellOfDisks(life) })
 	g.Go(func() error { return a.saveDisks(life) })

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/localsock"
+	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -26,6 +28,7 @@ type Config struct {
 	Listen       Listen              `yaml:"listen"`
 	DataDir      string              `yaml:"data_dir"`
 	TLS          config.TLS          `yaml:"tls"`
+	Join         Join                `yaml:"join"`
 	Cloud        preemption.Settings `yaml:"cloud"`
 	Policy       preemption.Policy   `yaml:"policy"`
 	Stores       []Store             `yaml:"stores"`
@@ -36,7 +39,8 @@ type Config struct {
 	Disks        Disks               `yaml:"disks"`
 }
 
-// Node is the machine. An empty zone or pool is asked of the cloud.
+// Node is the machine. An empty name is the certificate's, so that a machine stays who it is when its host is renamed; before
+// it has one, it asks for its host's. An empty zone or pool is asked of the cloud.
 type Node struct {
 	Name string `yaml:"name"`
 	Zone string `yaml:"zone"`
@@ -62,6 +66,15 @@ type Store struct {
 	Layout string   `yaml:"layout"`
 	Land   string   `yaml:"land"`
 	Paths  []string `yaml:"paths"`
+	// Value is how long it takes to compute one of its blocks again, 0 what is usual for the kind; Hints say it of some.
+	Value time.Duration `yaml:"value"`
+	Hints []Hint        `yaml:"hints"`
+}
+
+// Hint says what the blocks are worth whose names match a pattern.
+type Hint struct {
+	Match string        `yaml:"match"`
+	Value time.Duration `yaml:"value"`
 }
 
 // Workload is something on this machine that is waited for, told or stopped before the machine goes.
@@ -83,6 +96,10 @@ type Receive struct {
 	Paths        []string     `yaml:"paths"`
 	ReserveBytes config.Bytes `yaml:"reserve_bytes"`
 	MaxStreams   int          `yaml:"max_streams"`
+	// MaxBytes is a quota for all that rests here from others; 0: the disks decide.
+	MaxBytes config.Bytes `yaml:"max_bytes"`
+	// Keep is how long a block stays here after it landed; 0: until it is removed by name.
+	Keep time.Duration `yaml:"keep"`
 }
 
 // Disks says how closely the disks behind all directories are watched. A Limit of 0 is as long as Every; a SampleBytes of
@@ -98,20 +115,18 @@ type Disks struct {
 
 // Default is the configuration of an empty file, which lacks only its coordinators and certificates.
 func Default() Config {
-	host, _ := os.Hostname() // without one, Validate asks for a name
 	return Config{
-		Node:     Node{Name: host},
-		Listen:   Listen{Peer: "0.0.0.0:7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
+		Listen:   Listen{Peer: ":7412", HTTP: "127.0.0.1:7413", Socket: "/run/lifeboat/agent.sock"},
 		DataDir:  "/var/lib/lifeboat",
 		Cloud:    preemption.DefaultSettings(),
 		Drain:    Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
-		Receive:  Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+		Receive:  Receive{ReserveBytes: 1 << 30, MaxStreams: 8, Keep: 7 * 24 * time.Hour},
 		Fallback: fallback.Default(),
 		Disks:    Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}
 }
 
-// Load reads the file at path and the conf.d beside it. Names of certificates and of the token file are relative to
+// Load reads the file at path and what is merged into it from beside it. Names of certificates and of the token file are relative to
 // path's directory.
 func Load(path string) (Config, error) {
 	c := Default()
@@ -119,7 +134,7 @@ func Load(path string) (Config, error) {
 		return Config{}, err
 	}
 	dir := filepath.Dir(path)
-	c.TLS = c.TLS.In(dir)
+	c.TLS, c.Join.TokenFile = c.tls().In(dir), config.In(dir, c.Join.TokenFile)
 	c.Listen.ReadTokenFile = config.In(dir, c.Listen.ReadTokenFile)
 	c.Fallback.S3.CredentialsFile = config.In(dir, c.Fallback.S3.CredentialsFile)
 	for i := range c.Stores {
@@ -142,9 +157,18 @@ func defaultLand(layout string) string {
 	return "vault"
 }
 
-func (c Config) identity() certs.Name { return certs.Name{Role: certs.RoleNode, Name: c.Node.Name} }
+// HostName is the name that a machine asks for when it is given none.
+func HostName() string {
+	host, _ := os.Hostname() // without one, Validate asks for a name
+	return host
+}
 
-// Identity is who the agent is to its fleet. The certificate decides, so it must say what the file says.
+// identity is who this machine is by its settings, or asks to be.
+func (c Config) identity() certs.Name {
+	return certs.Name{Role: certs.RoleNode, Name: cmp.Or(c.Node.Name, HostName())}
+}
+
+// Identity is who the agent is to its fleet. The certificate decides, so it must say what the file says, if it says anything.
 func (c Config) Identity() (*certs.Identity, error) {
 	if c.TLS.DevInsecure {
 		return certs.Dev(c.identity()), nil
@@ -153,8 +177,8 @@ func (c Config) Identity() (*certs.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	if got, want := id.Name(), c.identity(); got != want {
-		return nil, fmt.Errorf("certificate %s is of %q, want %q: set node.name, or lifeboat tls issue --node %s", c.TLS.Cert, got, want, c.Node.Name)
+	if got, want := id.Name(), c.identity(); got.Role != want.Role || c.Node.Name != "" && got != want {
+		return nil, fmt.Errorf("certificate %s is of %q, want %q: set node.name, or lifeboat tls issue --node %s", c.TLS.Cert, got, want, want.Name)
 	}
 	return id, nil
 }
@@ -164,6 +188,7 @@ const (
 	maxDrain       = 30 * 24 * time.Hour
 	maxConnections = 8 // two to four carried the most between two hosts; more only cost memory
 	maxStreams     = 1024
+	maxKeep        = 10 * 366 * 24 * time.Hour // longer is for ever, which is 0
 )
 
 // Validate reports every value out of its bounds.
@@ -187,7 +212,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	if c.Listen.Advertise != "" {
 		addresses["listen.advertise"] = c.Listen.Advertise
 	}
-	c.TLS.Validate(report, addresses)
+	c.tls().Validate(report, addresses)
+	c.validateJoin(report)
 	config.CheckDir(report, "data_dir", c.DataDir)
 	c.Cloud.Validate(report)
 	c.Policy.Validate(report)
@@ -198,6 +224,8 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	c.Fallback.Validate(report)
 	config.CheckBetween(report, "receive.reserve_bytes", c.Receive.ReserveBytes, 0, math.MaxInt64)
 	config.CheckBetween(report, "receive.max_streams", c.Receive.MaxStreams, 1, maxStreams)
+	config.CheckBetween(report, "receive.max_bytes", c.Receive.MaxBytes, 0, math.MaxInt64)
+	config.CheckBetween(report, "receive.keep", c.Receive.Keep, 0, maxKeep)
 }
 
 func (l Listen) validate(report config.Report) {
@@ -237,6 +265,7 @@ func (c *Config) validateStores(report config.Report) {
 		if s.Land != "" {
 			oneOf(report, key+".land", s.Land, "place", "vault")
 		}
+		s.validateWorth(report, key)
 		if len(s.Paths) == 0 {
 			report(key+".paths", nil, "must name a directory", "list the directories of the store")
 		}
@@ -250,6 +279,31 @@ func (c *Config) validateStores(report config.Report) {
 	if c.Fallback.Dir != "" {
 		taken.add(report, "fallback.dir", c.Fallback.Dir)
 	}
+}
+
+// maxHints bounds what each planned block is compared with.
+const maxHints = 256
+
+func (s Store) validateWorth(report config.Report, key string) {
+	config.CheckBetween(report, key+".value", s.Value, 0, migration.MostValue)
+	if len(s.Hints) > maxHints {
+		report(key+".hints", len(s.Hints), fmt.Sprintf("must be at most %d", maxHints), "say it with fewer patterns, or in "+migration.ValuesFile+" files")
+	}
+	for i, h := range s.Hints {
+		key := fmt.Sprintf("%s.hints[%d]", key, i)
+		if _, err := path.Match(h.Match, ""); err != nil || h.Match == "" {
+			report(key+".match", h.Match, "must be a pattern of names, with * and ? and [a-z]", "such as rdd_7_*")
+		}
+		config.CheckBetween(report, key+".value", h.Value, time.Millisecond, migration.MostValue)
+	}
+}
+
+// hints are the store's in the words of the package that goes by them.
+func (s Store) hints() (all []migration.Hint) {
+	for _, h := range s.Hints {
+		all = append(all, migration.Hint(h))
+	}
+	return all
 }
 
 // places are directories that must be apart.

@@ -38,7 +38,7 @@ func TestConfigMinimal(t *testing.T) {
 		},
 		Workloads: []Workload{{Name: "spark-worker", Type: "spark", Unit: "spark-worker.service"}},
 		Drain:     Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
-		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 16},
+		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 8, Keep: 7 * 24 * time.Hour},
 		Fallback:  fallback.Settings{Name: "storage", Layout: "blocks", Streams: 8},
 		Disks:     Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}
@@ -48,7 +48,7 @@ func TestConfigMinimal(t *testing.T) {
 }
 
 func TestConfigFaults(t *testing.T) {
-	for _, name := range []string{"faults", "insecure", "workloads"} {
+	for _, name := range []string{"faults", "insecure", "workloads", "join", "joinless"} {
 		_, err := Load(filepath.Join("testdata/config", name+".yaml"))
 		faults, ok := errors.AsType[*config.Faults](err)
 		if !ok {

@@ -99,7 +99,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 // pass carries all that is here and not in the incident's ledger.
 func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration.Summary, bool) {
 	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.MaxBytesPerSecond)
-	cfg.Once = !last
+	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
 	d, err := migration.NewDrain(cfg)
 	if err != nil {
 		a.log.Error("the drain cannot begin", "err", err)

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,54 +21,144 @@ import (
 )
 
 // ofOneMachine are the files of a data directory that are about the machine, and not about what it holds for others.
-var ofOneMachine = []string{"incarnation", "incident.json", "incidents", "evacuations", "workloads.json"}
+var ofOneMachine = []string{"incident.json", "incidents", "evacuations", "workloads.json"}
 
-// moveIn sees to it that what the data directory says of a machine was said of this one. Images are made of disks that an
-// agent has run on: a clone must be a node of its own, and not go on with another's end. The blocks stay, for the bytes are
-// here. here is empty where a machine cannot be told from others.
-func moveIn(dir, here string, log *slog.Logger) error {
-	file := filepath.Join(dir, "machine")
-	b, err := os.ReadFile(file)
-	was := strings.TrimSpace(string(b))
-	switch {
-	case here == "" || was == here:
-		return nil
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return fmt.Errorf("read which machine data_dir is of: %w", err)
-	case kindOf(was) != kindOf(here): // not comparable: this one was not readable then, or is not now
-		return nil
-	default:
-		log.Warn("data_dir comes from another machine: this one is a node of its own, and keeps but the blocks", "data_dir", dir)
-		for _, name := range ofOneMachine {
-			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-				return fmt.Errorf("forget another machine: %w", err)
-			}
+// ofAnother is where a clone puts the identity of the machine that its disk was copied from.
+const ofAnother = "of-another-machine"
+
+// machine is what tells this machine from its clones, as far as it is known: the best first. Key is the sum of the
+// certificate's key that it showed last.
+type machine struct {
+	Instance string `json:"instance,omitempty"` // as its cloud calls it
+	Product  string `json:"product,omitempty"`  // UUID, of the firmware
+	ID       string `json:"machine_id,omitempty"`
+	Key      string `json:"key,omitempty"`
+}
+
+// isAnother compares the best mark that both have. Without one they cannot be told apart.
+func (m machine) isAnother(here machine) bool {
+	for _, pair := range [][2]string{{m.Instance, here.Instance}, {m.Product, here.Product}, {m.ID, here.ID}} {
+		if pair[0] != "" && pair[1] != "" {
+			return pair[0] != pair[1]
 		}
 	}
-	if err := durable.WriteFile(file, []byte(here+"\n")); err != nil {
-		log.Warn("a clone of this disk would be taken for this machine", "err", err) // a full disk keeps no agent from its work
+	return false
+}
+
+// with is what is known of a machine now, and of what is not known now what was known then.
+func (m machine) with(was machine) machine {
+	return machine{cmp.Or(m.Instance, was.Instance), cmp.Or(m.Product, was.Product), cmp.Or(m.ID, was.ID), cmp.Or(m.Key, was.Key)}
+}
+
+func machineFile(dir string) string { return filepath.Join(dir, "machine") }
+
+// readMachine reads whose data directory it is. A file from before there was JSON in it has one mark.
+func readMachine(dir string) (was machine, err error) {
+	b, err := os.ReadFile(machineFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return machine{}, nil
+	}
+	if err != nil {
+		return machine{}, fmt.Errorf("read which machine data_dir is of: %w", err)
+	}
+	if bytes.HasPrefix(b, []byte("{")) {
+		if err := json.Unmarshal(b, &was); err != nil {
+			return machine{}, fmt.Errorf("read which machine data_dir is of: %s: %w: remove it", machineFile(dir), err)
+		}
+		return was, nil
+	}
+	switch kind, mark, _ := strings.Cut(strings.TrimSpace(string(b)), " "); kind {
+	case "product":
+		was.Product = mark
+	case "machine-id":
+		was.ID = mark
+	}
+	return was, nil
+}
+
+// write makes the data directory this machine's. A full disk keeps no agent from its work.
+func (m machine) write(dir string, log *slog.Logger) {
+	data, err := json.Marshal(m)
+	if err == nil {
+		err = durable.WriteFile(machineFile(dir), append(data, '\n'))
+	}
+	if err != nil {
+		log.Warn("a clone of this disk would be taken for this machine", "err", err)
+	}
+}
+
+// moveIn sees to it that what the data directory says of a machine was said of this one. Images are made of disks that an
+// agent has run on: a clone must be a node of its own, and not go on with another's end, or under another's name. The
+// blocks stay, for the bytes are here.
+func (c Config) moveIn(here machine, log *slog.Logger) (machine, error) {
+	was, err := readMachine(c.DataDir)
+	if err != nil {
+		return machine{}, err
+	}
+	if !was.isAnother(here) {
+		now := here.with(was)
+		if now != was {
+			now.write(c.DataDir, log)
+		}
+		return now, nil
+	}
+	if err := c.mayBeClone(was); err != nil {
+		return machine{}, err
+	}
+	log.Warn("data_dir comes from another machine: this one is a node of its own, and keeps but the blocks", "data_dir", c.DataDir)
+	aside := filepath.Join(c.DataDir, ofAnother)
+	err = errors.Join(os.RemoveAll(aside), os.Mkdir(aside, 0o700))
+	for _, name := range []string{"incarnation", "tls"} {
+		if gone := os.Rename(filepath.Join(c.DataDir, name), filepath.Join(aside, name)); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	for _, name := range ofOneMachine {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(c.DataDir, name)))
+	}
+	if err != nil {
+		return machine{}, fmt.Errorf("forget another machine: %w", err)
+	}
+	here.write(c.DataDir, log) // before it joins: what it gets then is its own
+	return here, nil
+}
+
+// ErrAnothers is why an agent does not start as a copy of another machine.
+var ErrAnothers = errors.New("this machine's disk was copied from another machine, whose certificate it has")
+
+// mayBeClone says why this copy of another machine cannot become one of its own: it has no way to a certificate.
+func (c Config) mayBeClone(was machine) error {
+	if c.Join.set() || c.TLS.DevInsecure {
+		return nil
+	}
+	remedy := "give it one of its own, set join, or run lifeboat join: lifeboat generalize, before the copy is made, does away with this. If it is that machine still, remove " + machineFile(c.DataDir)
+	if c.TLS == ownTLS(c.DataDir) {
+		return fmt.Errorf("%w (%s): %s", ErrAnothers, c.TLS.Cert, remedy)
+	}
+	if id, err := c.Identity(); err == nil && keySum(id) == was.Key {
+		return fmt.Errorf("%w (%s): %s", ErrAnothers, c.TLS.Cert, remedy)
 	}
 	return nil
 }
 
-func kindOf(machine string) string {
-	kind, _, _ := strings.Cut(machine, " ")
-	return kind
-}
-
-// thisMachine tells this machine from its clones. Clouds give each machine a product UUID of its own; where there is none,
-// and in a container, which sees that of its host, systemd's machine-id must do: images that are to be cloned have an empty
-// one (machine-id(5), which also asks for the hash: the id itself is nobody else's to know).
-func thisMachine() string {
-	_, err := os.Stat("/run/systemd/container")
-	if id := readID("/sys/class/dmi/id/product_uuid"); id != "" && errors.Is(err, fs.ErrNotExist) {
-		return "product " + id
+// thisMachine tells this machine from its clones. Its cloud's word is the best, the product UUID that clouds give each
+// machine the next; where there is none, and in a container, which sees that of its host, systemd's machine-id must do:
+// images that are to be cloned have an empty one (machine-id(5), which also asks for the hash: the id itself is nobody
+// else's to know).
+func (c Config) thisMachine(ctx context.Context, dial Dialer, log *slog.Logger) (m machine) {
+	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
+	defer cancel()
+	// What it fails to say the agent hears again, and says, when it opens its sources.
+	if cloud, err := c.Cloud.Open(log, dial, nil); err == nil && cloud != nil {
+		if i, err := cloud.Instance(ctx); err == nil && i.ID != "" {
+			m.Instance = c.Cloud.Resolve() + ":" + i.ID
+		}
 	}
-	if id := readID("/etc/machine-id"); id != "" {
-		return "machine-id " + id
+	if _, err := os.Stat("/run/systemd/container"); errors.Is(err, fs.ErrNotExist) {
+		m.Product = readID("/sys/class/dmi/id/product_uuid")
 	}
-	return ""
+	m.ID = readID("/etc/machine-id")
+	return m
 }
 
 func readID(file string) string {

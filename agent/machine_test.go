@@ -1,10 +1,16 @@
 package agent
 
 import (
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
 )
 
 func TestMoveIn(t *testing.T) {
@@ -13,13 +19,19 @@ func TestMoveIn(t *testing.T) {
 		forgets   bool
 		mark      string
 	}{
-		"first time":                     {"", "product a", false, "product a"},
-		"same machine":                   {"product a", "product a", false, "product a"},
-		"clone":                          {"product a", "product b", true, "product b"},
-		"clone without a product":        {"machine-id a", "machine-id b", true, "machine-id b"},
-		"product was not readable":       {"machine-id a", "product b", false, "machine-id a"},
-		"machine that cannot be told":    {"product a", "", false, "product a"},
-		"image of one that could not be": {"", "", false, ""},
+		"first time":                     {"", `{"product":"a"}`, false, `{"product":"a"}`},
+		"same machine":                   {`{"product":"a"}`, `{"product":"a"}`, false, `{"product":"a"}`},
+		"clone":                          {`{"product":"a"}`, `{"product":"b"}`, true, `{"product":"b"}`},
+		"clone without a product":        {`{"machine_id":"a"}`, `{"machine_id":"b"}`, true, `{"machine_id":"b"}`},
+		"clone in a cloud":               {`{"instance":"ec2:i-1","product":"a"}`, `{"instance":"ec2:i-2","product":"a"}`, true, `{"instance":"ec2:i-2","product":"a"}`},
+		"clone while the cloud is away":  {`{"instance":"ec2:i-1","product":"a"}`, `{"product":"b"}`, true, `{"product":"b"}`},
+		"the cloud is away":              {`{"instance":"ec2:i-1","product":"a"}`, `{"product":"a"}`, false, `{"instance":"ec2:i-1","product":"a"}`},
+		"same machine, another id":       {`{"product":"a","machine_id":"a"}`, `{"product":"a","machine_id":"b"}`, false, `{"product":"a","machine_id":"b"}`},
+		"product was not readable":       {`{"machine_id":"a"}`, `{"product":"b"}`, false, `{"product":"b","machine_id":"a"}`},
+		"machine that cannot be told":    {`{"product":"a"}`, `{}`, false, `{"product":"a"}`},
+		"image of one that could not be": {"", `{}`, false, ""},
+		"an older agent's":               {"product a", `{"product":"a"}`, false, "product a"},
+		"a clone of an older agent's":    {"machine-id a", `{"machine_id":"b"}`, true, `{"machine_id":"b"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -30,10 +42,15 @@ func TestMoveIn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range []string{"incident.json", "incidents/inc-1/moved.jsonl", "vault/catalog.db"} {
+			for _, name := range []string{"incident.json", "incidents/inc-1/moved.jsonl", "vault/catalog.db", "tls/node.key"} {
 				write(t, filepath.Join(dir, name), "{}")
 			}
-			if err := moveIn(dir, c.here, slog.New(slog.DiscardHandler)); err != nil {
+			var here machine
+			if err := json.Unmarshal([]byte(c.here), &here); err != nil {
+				t.Fatal(err)
+			}
+			cfg := Config{DataDir: dir, Join: Join{Cloud: true}}
+			if _, err := cfg.moveIn(here, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatal(err)
 			}
 			after, err := incarnation(dir)
@@ -43,19 +60,102 @@ func TestMoveIn(t *testing.T) {
 			if got := after != before; got != c.forgets {
 				t.Errorf("another incarnation: got %v, want %v", got, c.forgets)
 			}
-			for _, name := range []string{"incident.json", "incidents"} {
+			for _, name := range []string{"incident.json", "incidents", "tls"} {
 				if _, err := os.Stat(filepath.Join(dir, name)); os.IsNotExist(err) != c.forgets {
 					t.Errorf("%s: got %v, want it gone: %v", name, err, c.forgets)
 				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, ofAnother, "tls/node.key")); (err == nil) != c.forgets {
+				t.Errorf("the other's key beside: got %v, want it there: %v", err, c.forgets)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "vault/catalog.db")); err != nil {
 				t.Errorf("the blocks: %v", err)
 			}
 			mark, _ := os.ReadFile(filepath.Join(dir, "machine"))
-			if got := string(mark); got != c.mark && got != c.mark+"\n" {
+			if got := strings.TrimSpace(string(mark)); got != c.mark {
 				t.Errorf("got the mark %q, want %q", got, c.mark)
 			}
 		})
+	}
+}
+
+// A copy of a machine that cannot get a certificate of its own does not go on under another's name: it says so and stops.
+// One that was given its own since goes on.
+func TestCloneWithoutAWayToJoin(t *testing.T) {
+	dir := t.TempDir()
+	if err := certs.InitCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	issue := func() {
+		if _, _, err := certs.Issue(dir, certs.Name{Role: certs.RoleNode, Name: "host-a"}, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	issue()
+	cfg := Config{DataDir: filepath.Join(dir, "data"), Node: Node{Name: "host-a"}, TLS: config.TLS{CA: "ca.pem", Cert: "host-a.pem", Key: "host-a.key"}.In(dir)}
+	cfg.Cloud.Provider = "none"
+	log := slog.New(slog.DiscardHandler)
+	if _, err := cfg.Enter(t.Context(), nil, log); err != nil {
+		t.Fatal(err)
+	}
+	was, err := readMachine(cfg.DataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := was
+	there.Instance, there.Product, there.ID = "ec2:i-1", "another", "another"
+	there.write(cfg.DataDir, log)
+	here := machine{Instance: "ec2:i-2"}
+	for range 2 { // it is not forgotten either
+		if _, err := cfg.moveIn(here, log); !errors.Is(err, ErrAnothers) || !strings.Contains(err.Error(), "lifeboat join") {
+			t.Fatalf("got error %v, want that it is another's, and what to do", err)
+		}
+	}
+	for _, name := range []string{"host-a.pem", "host-a.key"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	issue()
+	if _, err := cfg.moveIn(here, log); err != nil {
+		t.Errorf("with a certificate of its own: %v", err)
+	}
+}
+
+// What goes into an image has nothing of the machine that it was made on, and keeps its settings.
+func TestGeneralize(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Default()
+	cfg.DataDir, cfg.Listen.Socket = filepath.Join(dir, "data"), filepath.Join(dir, "agent.sock")
+	cfg.Join = Join{TokenFile: filepath.Join(dir, "token")}
+	cfg.TLS = cfg.tls()
+	cfg.Receive.Paths = []string{filepath.Join(dir, "more")}
+	gone := []string{"data/machine", "data/incarnation", "data/tls/node.key", "data/tls/node.pem", "data/incident.json", "data/incidents/inc-1/page", "data/vault/catalog.db",
+		"data/of-another-machine/tls/node.key", "more/segments/seg-00000001", "token"}
+	stays := []string{"agent.yaml", "data/coordinator/raft.db", "more/mine", "stores/cache/f"}
+	for _, name := range append(gone, stays...) {
+		write(t, filepath.Join(dir, name), "x")
+	}
+	listed, err := cfg.OfThisMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed, err := cfg.Generalize()
+	if err != nil || len(removed) != len(listed) {
+		t.Errorf("got %q removed (%v), want %q", removed, err, listed)
+	}
+	for _, name := range gone {
+		if _, err := os.Stat(filepath.Join(dir, name)); !os.IsNotExist(err) {
+			t.Errorf("%s is still there (%v)", name, err)
+		}
+	}
+	for _, name := range stays {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	if removed, err := cfg.Generalize(); err != nil || len(removed) != 0 {
+		t.Errorf("again: got %q removed (%v), want nothing", removed, err)
 	}
 }
 

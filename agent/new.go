@@ -30,10 +30,12 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if deps.Dial == nil {
 		deps.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
-	if got := deps.Identity.Name(); got.Role != certs.RoleNode || got.Name != cfg.Node.Name {
+	got, file := deps.Identity.Name(), cfg
+	if got.Role != certs.RoleNode || cfg.Node.Name != "" && got.Name != cfg.Node.Name {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
-	a := &Agent{cfg: cfg, file: cfg, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual()}
+	cfg.Node.Name = got.Name
+	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual()}
 	a.limits.Store(limitsOf(cfg))
 	a.disks = a.newMonitor()
 	a.landing = &landing{agent: a}
@@ -44,9 +46,6 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	}()
 	if err := os.MkdirAll(cfg.DataDir, 0o750); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
-	}
-	if err := moveIn(cfg.DataDir, thisMachine(), a.log); err != nil {
-		return nil, err
 	}
 	if err := a.openStores(); err != nil {
 		return nil, err
@@ -64,12 +63,12 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, err
 	}
 	if a.receiver, err = migration.NewReceiver(migration.ReceiverConfig{
-		Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed,
-		MaxStreams: cfg.Receive.MaxStreams, Log: a.log,
+		Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed, Gone: a.gone,
+		MaxStreams: cfg.Receive.MaxStreams, MaxBytes: int64(cfg.Receive.MaxBytes), Keep: cfg.Receive.Keep, InUse: a.inUse, Log: a.log,
 	}); err != nil {
 		return nil, err
 	}
-	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
+	a.reader = &migration.Reader{Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
 	if err := a.openWorkloads(); err != nil {
 		return nil, err
 	}
@@ -79,7 +78,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 
 func (a *Agent) openStores() (err error) {
 	for _, s := range a.cfg.Stores {
-		store, err := migration.OpenStore(migration.StoreConfig{Name: s.Name, Kind: s.Kind, Layout: s.Layout, Land: s.Land, Paths: s.Paths})
+		store, err := migration.OpenStore(migration.StoreConfig{Name: s.Name, Kind: s.Kind, Layout: s.Layout, Land: s.Land, Paths: s.Paths, Value: s.Value, Hints: s.hints()})
 		if err != nil {
 			return err
 		}
@@ -234,7 +233,6 @@ func (a *Agent) landed(blocks []migration.Held) {
 	for i, h := range blocks {
 		words[i] = apiHeld(h)
 	}
-	a.tally.add(blocks)
 	a.beat.Landed(words...)
 }
 

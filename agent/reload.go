@@ -31,6 +31,12 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	if now.Receive.MaxStreams != a.file.Receive.MaxStreams {
 		left = append(left, "receive.max_streams")
 	}
+	if now.Receive.MaxBytes != a.file.Receive.MaxBytes {
+		left = append(left, "receive.max_bytes")
+	}
+	if now.Receive.Keep != a.file.Receive.Keep {
+		left = append(left, "receive.keep")
+	}
 	if !slices.Equal(now.Receive.Paths, a.file.Receive.Paths) {
 		left = append(left, "receive.paths")
 	}

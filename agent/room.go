@@ -3,27 +3,17 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
-	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
 // headlineEvery is how old the line may be that the service manager shows.
 const headlineEvery = time.Second
 
-// tally counts what landed here.
-type tally struct {
-	mu     sync.Mutex // guards what follows
-	blocks int64
-	bytes  int64
-}
-
 // tellManager keeps the service manager told until ctx ends.
 func (a *Agent) tellManager(ctx context.Context) error {
-	a.countHeld()
 	tick := time.NewTicker(headlineEvery)
 	defer tick.Stop()
 	said := ""
@@ -57,36 +47,6 @@ func headline(s *api.Status) string {
 		line += fmt.Sprintf("; %s: %d of %d blocks moved, %d lost", d.Phase, d.BlocksMoved, d.BlocksTotal, d.BlocksLost)
 	}
 	return line + "; " + held
-}
-
-// countHeld counts what landed before this process started.
-func (a *Agent) countHeld() {
-	var all []migration.Held
-	for h, err := range a.vault.Held() {
-		if err == nil {
-			all = append(all, h)
-		}
-		if len(all) == 1024 {
-			a.tally.add(all)
-			all = all[:0]
-		}
-	}
-	a.tally.add(all)
-}
-
-func (t *tally) add(blocks []migration.Held) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range blocks {
-		t.blocks++
-		t.bytes += h.Bytes
-	}
-}
-
-func (t *tally) read() (blocks, bytes int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.blocks, t.bytes
 }
 
 // retryNoticed is when a peer may ask a node under notice again: the notice may be withdrawn.

@@ -22,7 +22,7 @@ import (
 func (a *Agent) socketServer() *http.Server {
 	calls := grpc.NewServer(grpc.UnaryInterceptor(localsock.Gate(a.log,
 		api.Local_DecommissionSelf_FullMethodName, api.Local_Cancel_FullMethodName, api.Local_Simulate_FullMethodName,
-		api.Local_EvacuateDisk_FullMethodName)))
+		api.Local_EvacuateDisk_FullMethodName, api.Local_RemoveBlocks_FullMethodName)))
 	api.RegisterLocalServer(calls, &local{agent: a})
 	page := http.NewServeMux()
 	page.Handle("/blocks/", a.reader)
@@ -79,6 +79,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	}
 	a.addNotices(s)
 	s.WaitsFor = a.waits()
+	s.CertificateEnds = timestamppb.New(a.deps.Identity.Expires())
 	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
 	s.Incarnation, _ = incarnation(a.cfg.DataDir)
 	if !answered.IsZero() {

@@ -32,7 +32,8 @@ func (a *Agent) status() *api.Status {
 	if s.Notice == nil { // nothing is taken under notice
 		s.RoomBytes = a.receiver.Room()
 	}
-	s.HeldBlocks, s.HeldBytes = a.tally.read()
+	held := a.vault.Count()
+	s.HeldBlocks, s.HeldBytes = held.Blocks, held.Bytes
 	return s
 }
 

@@ -96,12 +96,15 @@ func (n *node) start() {
 		n.c.t.Fatalf("start %s: it is running", n.name)
 	}
 	cfg := n.config()
+	ctx, end := context.WithCancel(context.Background())
+	n.host, n.end = n.c.network.attach(n.name), end
 	id, err := cfg.Identity()
+	if cfg.Join != (agent.Join{}) {
+		id, err = cfg.Enter(ctx, n.host.Dial, n.c.log.With("at", n.name))
+	}
 	if err != nil {
 		n.c.t.Fatal(err)
 	}
-	ctx, end := context.WithCancel(context.Background())
-	n.host, n.end = n.c.network.attach(n.name), end
 	n.launch(func(serves func()) error {
 		a, err := agent.New(ctx, cfg, agent.Deps{
 			Log: n.c.log.With("at", n.name), Identity: id, Version: "test", Listen: n.host.Listen, Dial: n.host.Dial, Ready: serves,

@@ -22,7 +22,8 @@ type fakeDisks struct {
 
 	asked, under, most atomic.Int64
 	written            atomic.Int64
-	deaf               bool // kill does not help
+	deaf               bool          // kill does not help
+	stuck              chan struct{} // nil: what is closed ends at once; else once this is closed
 	killed             chan struct{}
 }
 
@@ -73,7 +74,11 @@ func (f *fakeDisks) kill() {
 	}
 }
 
-func (f *fakeDisks) end() {}
+func (f *fakeDisks) end() {
+	if f.stuck != nil {
+		<-f.stuck
+	}
+}
 
 func (f *fakeDisks) close() error { return nil }
 

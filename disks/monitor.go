@@ -188,31 +188,39 @@ func (m *Monitor) Run(ctx context.Context) error {
 // tick is how often Run looks whether something is due or late.
 func (m *Monitor) tick() time.Duration { return max(m.cfg.Every/10, time.Millisecond) }
 
-// end closes what is idle, and gives what is not a moment.
+// end closes what is idle, and gives what is not a moment. A process that was killed may be stuck in the kernel even where it
+// had nothing to do, so that is not waited for longer, either.
 func (m *Monitor) end(quit chan<- struct{}) {
 	defer close(quit)
 	timeout := time.NewTimer(farewell)
 	defer timeout.Stop()
+	var closing sync.WaitGroup
 	for _, d := range m.devices {
 		if d.asked == nil {
-			d.prober.end()
+			closing.Go(d.prober.end)
 		} else if d.asked.late {
 			d.prober.kill()
 		}
 	}
-	for {
-		if !slices.ContainsFunc(m.list(), func(d *device) bool { return d.asked != nil && !d.asked.late }) {
-			return
-		}
+	for slices.ContainsFunc(m.list(), func(d *device) bool { return d.asked != nil && !d.asked.late }) {
 		select {
 		case c := <-m.answers:
 			m.mu.Lock()
 			c.device.asked = nil
 			m.mu.Unlock()
-			c.device.prober.end()
+			closing.Go(c.device.prober.end)
 		case <-timeout.C:
 			return
 		}
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		closing.Wait()
+	}()
+	select {
+	case <-closed:
+	case <-timeout.C:
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -28,7 +29,7 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 		Example: `  lifeboat agent --config /etc/lifeboat/agent.yaml
   lifeboat agent --config agent.yaml --log-format json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: paced(func(cmd *cobra.Command, _ []string) error {
 			log, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -37,8 +38,13 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			if err != nil {
 				return badConfig(err)
 			}
-			id, err := cfg.Identity()
-			if err != nil {
+			id, err := cfg.Enter(cmd.Context(), nil, log)
+			switch {
+			case err != nil && cmd.Context().Err() != nil:
+				return nil // told to stop while it waited to be let in
+			case errors.Is(err, agent.ErrAnothers):
+				return usagef("%w", err) // trying again mends nothing
+			case err != nil:
 				return err
 			}
 			thrifty()
@@ -51,7 +57,7 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
 			return runAgent(cmd.Context(), a, func() { reloadAgent(log, f.config, a) })
-		},
+		}),
 	}
 	f.register(cmd, "/etc/lifeboat/agent.yaml")
 	return cmd

@@ -117,23 +117,24 @@ func printRecord(w io.Writer, r *api.AuditRecord) error {
 	if len(r.GetNodes()) > 0 {
 		asked += "  " + strings.Join(r.GetNodes(), ", ")
 	}
-	became := "        " + r.GetOutcome()
+	var became strings.Builder
+	became.WriteString("        " + r.GetOutcome())
 	switch first, last := r.GetFirstEvent(), r.GetLastEvent(); {
 	case first == 0:
 	case first == last:
-		became += fmt.Sprintf(", event %d", first)
+		fmt.Fprintf(&became, ", event %d", first)
 	default:
-		became += fmt.Sprintf(", events %d to %d", first, last)
+		fmt.Fprintf(&became, ", events %d to %d", first, last)
 	}
 	if r.GetFrom() != "" {
-		became += ", from " + r.GetFrom()
+		became.WriteString(", from " + r.GetFrom())
 	}
 	if r.GetReason() != "" {
-		became += fmt.Sprintf(": %q", r.GetReason())
+		fmt.Fprintf(&became, ": %q", r.GetReason())
 	}
 	for _, k := range slices.Sorted(maps.Keys(r.GetDetail())) {
-		became += "  " + k + "=" + r.GetDetail()[k]
+		became.WriteString("  " + k + "=" + r.GetDetail()[k])
 	}
-	_, err := fmt.Fprintf(w, "%s\n%s\n", cut(plain(asked), tableWidth), cut(plain(became), tableWidth))
+	_, err := fmt.Fprintf(w, "%s\n%s\n", cut(plain(asked), tableWidth), cut(plain(became.String()), tableWidth))
 	return err
 }

@@ -82,6 +82,7 @@ this machine which blocks a drain would carry now.`,
 	to.coordinatorFlags(cmd)
 	to.socketFlags(cmd)
 	out.flag(cmd)
+	cmd.AddCommand(removeBlocksCommand())
 	cmd.Flags().StringVar(&node, "node", "", "only those that `NODE` holds")
 	_ = cmd.RegisterFlagCompletionFunc("node", to.completeNodes)
 	return cmd

@@ -28,8 +28,8 @@ func configCheckCommand() *cobra.Command {
 	var isAgent, isCoordinator, isSidecar bool
 	cmd := &cobra.Command{
 		Use:   "check FILE",
-		Short: "Say all that is wrong with a file of settings and the conf.d beside it, each with its line and remedy",
-		Long: `Says all that is wrong with a file of settings and the conf.d beside it, and exits 2 if anything is. Whose file it is, an
+		Short: "Say all that is wrong with a file of settings and what is merged into it, each with its line and remedy",
+		Long: `Says all that is wrong with a file of settings and with conf.d and NAME.d beside it, and exits 2 if anything is. Whose file it is, an
 agent's, a coordinator's or a sidecar's, shows in its keys unless a flag says it.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
   lifeboat config check --coordinator /etc/lifeboat/coordinator.yaml`,

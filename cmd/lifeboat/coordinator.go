@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lifeboat/lifeboat/attest"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -21,7 +25,7 @@ func coordinatorCommand() *cobra.Command {
 A fleet drains without it too, to the peers last heard of; what it decided survives any restart.`,
 		Example: `  lifeboat coordinator --config /etc/lifeboat/coordinator.yaml`,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: paced(func(cmd *cobra.Command, _ []string) error {
 			log, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -34,7 +38,11 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 			if err != nil {
 				return err
 			}
-			c, err := coordinator.New(cfg, coordinator.Deps{Log: log, Identity: id, Version: thisBuild().String(), Ready: func() {
+			verify, err := verifier(cfg, log)
+			if err != nil {
+				return err
+			}
+			c, err := coordinator.New(cfg, coordinator.Deps{Log: log, Identity: id, Verify: verify, Version: thisBuild().String(), Ready: func() {
 				if err := systemd.Ready(); err != nil {
 					log.Warn("the service manager was not told", "err", err)
 				}
@@ -46,8 +54,24 @@ A fleet drains without it too, to the peers last heard of; what it decided survi
 			// A terminal that goes, or a habit, must not end the memory of a fleet.
 			signal.Ignore(syscall.SIGHUP)
 			return c.Run(cmd.Context())
-		},
+		}),
 	}
 	f.register(cmd, "/etc/lifeboat/coordinator.yaml")
 	return cmd
+}
+
+// verifier believes the clouds that the settings name. What cannot be read now may be there when a machine comes.
+func verifier(cfg coordinator.Config, log *slog.Logger) (coordinator.Verifier, error) {
+	if !cfg.Join.Set() {
+		return nil, nil
+	}
+	authority, err := certs.LoadAuthority(cfg.TLS.CA, cfg.Issue.CAKey)
+	if err != nil {
+		return nil, fmt.Errorf("issue.ca_key: %w", err)
+	}
+	if err := cfg.Join.Check(); err != nil {
+		log.Warn("no machine can join by its cloud's document until this is mended", "err", err)
+	}
+	pin := authority.Pin()
+	return attest.New(cfg.Join, pin[:]).Verify, nil
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +23,7 @@ type daemonFlags struct {
 }
 
 func (f *daemonFlags) register(cmd *cobra.Command, path string) {
-	cmd.Flags().StringVar(&f.config, "config", path, "the configuration file; conf.d/*.yaml beside it is merged in")
+	cmd.Flags().StringVar(&f.config, "config", path, "the configuration file; conf.d/*.yaml and NAME.d/*.yaml beside it are merged in")
 	cmd.Flags().StringVar(&f.log, "log-level", "info", "debug, info, warn or error")
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "text or json")
 }
@@ -55,6 +58,41 @@ func badConfig(err error) error {
 		return usagef("%s", fmt.Sprint(err))
 	}
 	return err
+}
+
+// tryAgain is how long a daemon that fails as it starts stays before it exits. Its unit starts it again a second later,
+// however often: at once after a kill in the midst of a drain, and so that a wrong key need only be mended, but not sixty
+// times a minute until then.
+const tryAgain = 10 * time.Second
+
+// unstarted is the failure of a daemon that has told why, and should exit after a while only.
+type unstarted struct {
+	error
+	wait time.Duration
+}
+
+func (u *unstarted) Unwrap() error { return u.error }
+
+// paced makes failures at the start such, where a service manager tries again. What trying again does not mend (exit 2) ends
+// at once, for good.
+func paced(run func(cmd *cobra.Command, args []string) error) func(cmd *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		began := time.Now()
+		err := run(cmd, args)
+		wait := tryAgain - time.Since(began)
+		if err == nil || wait <= 0 || exitCode(err, true) != exitFailed || !systemd.Listens() {
+			return err
+		}
+		return &unstarted{err, wait}
+	}
+}
+
+// linger waits out what an unstarted daemon has to, unless it is told to end.
+func linger(ctx context.Context, err error) {
+	if u, ok := errors.AsType[*unstarted](err); ok {
+		_ = systemd.Status("tries again: %v", err) // it is printed, too
+		sleep(ctx, u.wait)
+	}
 }
 
 // stopping tells the service manager as soon as the daemon was told. Nothing depends on it, so a failure is not worth a

@@ -141,8 +141,22 @@ func (x *examination) diagnoseAgent(add adder) {
 	}
 }
 
+// endsSoon is how long before its end a certificate that was not renewed is spoken of. Renewal begins at half of its life.
+const endsSoon = 7 * 24 * time.Hour
+
 func (x *examination) diagnoseFleet(add adder) {
 	s := x.agent
+	if ends := s.GetCertificateEnds(); ends != nil {
+		left := time.Until(ends.AsTime())
+		at, state, remedy := ends.AsTime().UTC().Format(time.RFC3339), stateOK, ""
+		switch {
+		case left <= 0:
+			state, remedy = stateBad, "nobody talks to this node: put a new one there (lifeboat tls issue, lifeboat join), then restart the agent"
+		case left < endsSoon:
+			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: lifeboat tls issue"
+		}
+		add("certificate", state, remedy, "good until %s", at)
+	}
 	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
 		add("coordinator", stateBad, "a drain goes on without it, to the peers last heard of", "%s: %s", s.GetCoordinator(), trouble)
 	} else {

@@ -56,6 +56,8 @@ func TestDiagnosis(t *testing.T) {
 			x.agent.Sources[0] = &api.SourceHealth{Source: "ec2", Path: "spot/instance-action", Trouble: "timeout"}
 		}, "ec2 instance-action", stateBad, "never"},
 		{"a source that stands still", func(x *examination) { x.agent.Sources[0].LastGood = durationpb.New(time.Hour) }, "ec2 instance-action", stateBad, "restart"},
+		{"a certificate that ends", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(6 * 24 * time.Hour)) }, "certificate", stateBad, "lifeboat tls issue"},
+		{"a certificate that has ended", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-time.Hour)) }, "certificate", stateBad, "nobody talks"},
 		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "refused" }, "coordinator", stateBad, "refused"},
 		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
 		{"no time server", func(x *examination) { x.host.ClockSynced = false }, "clock", stateWarn, "chrony"},

@@ -64,7 +64,7 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		return err
 	}
 	if j.name == "" {
-		j.name = agent.Default().Node.Name
+		j.name = agent.HostName()
 	}
 	addresses := (&reach{coordinator: j.coordinator}).coordinatorAddrs()
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
@@ -110,11 +110,10 @@ func (j *joiner) start(ctx context.Context, daemon string) error {
 		fmt.Fprintf(j.out, "start it: lifeboat %s --config %s\n", daemon, filepath.Join(j.dir, daemon+".yaml"))
 		return nil
 	}
-	if out, err := exec.CommandContext(ctx, "systemctl", "enable", "--now", unit).CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl enable --now %s: %w: %s", unit, err, bytes.TrimSpace(out))
-	}
-	if out, err := exec.CommandContext(ctx, "systemctl", "restart", unit).CombinedOutput(); err != nil { // it may have run with other settings
-		return fmt.Errorf("systemctl restart %s: %w: %s", unit, err, bytes.TrimSpace(out))
+	for _, verb := range []string{"enable", "restart"} { // it may run with other settings, or try in vain
+		if out, err := exec.CommandContext(ctx, "systemctl", verb, unit).CombinedOutput(); err != nil {
+			return fmt.Errorf("systemctl %s %s: %w: %s", verb, unit, err, bytes.TrimSpace(out))
+		}
 	}
 	fmt.Fprintf(j.out, "%s runs, and starts with the host\n", unit)
 	return nil
@@ -149,7 +148,7 @@ func writeSettings(path, text string) (wrote bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
-// ownAddress is the address of this machine by which others reach it, as far as the routes tell.
+// ownAddress is the address of this machine by which others reach it, as far as the routes tell, or the only one it has.
 func ownAddress() (string, error) {
 	// A UDP socket sends nothing when it connects: the kernel only picks the route. 192.0.2.1 is nobody's (RFC 5737).
 	for _, far := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
@@ -163,5 +162,26 @@ func ownAddress() (string, error) {
 			return host, nil
 		}
 	}
-	return "", errors.New("this machine has no address that others could reach: give --advertise ADDRESS")
+	all := addresses()
+	if len(all) != 1 {
+		return "", fmt.Errorf("this machine has %d addresses that others might reach, and no route says which (%s): give --advertise ADDRESS", len(all), strings.Join(all, ", "))
+	}
+	return all[0], nil
+}
+
+// addresses are those of this machine's wires that are good beyond the wire.
+func addresses() (all []string) {
+	wires, _ := net.Interfaces() // none: so it has none
+	for _, w := range wires {
+		if w.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		on, _ := w.Addrs()
+		for _, a := range on {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				all = append(all, n.IP.String())
+			}
+		}
+	}
+	return all
 }

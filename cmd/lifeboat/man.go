@@ -89,7 +89,7 @@ func manPage(cmd *cobra.Command, date time.Time) string {
 	}
 	if !cmd.HasParent() {
 		section(&b, "FILES", definitions([][2]string{
-			{"/etc/lifeboat", "agent.yaml, coordinator.yaml or sidecar.yaml, conf.d, and this host's certificate and key"},
+			{"/etc/lifeboat", "agent.yaml, coordinator.yaml or sidecar.yaml, agent.d and so on, conf.d, and this host's certificate and key"},
 			{"/var/lib/lifeboat", "the agent's journal and vault; below it, in coordinator, what a coordinator keeps"},
 			{"/run/lifeboat/agent.sock", "the agent's socket: to look, for its group; to change something, for root"},
 			{"/usr/lib/lifeboat/decommission-self", "the script by which shutdown hooks and cron let this machine leave"},

@@ -59,7 +59,7 @@ func (r *reach) coordinatorAddrs() (addrs []string) {
 	given := cmp.Or(r.coordinator, os.Getenv("LIFEBOAT_COORDINATOR"))
 	for addr := range strings.FieldsFuncSeq(given, func(c rune) bool { return c == ',' || c == ' ' }) {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
-			addr = net.JoinHostPort(addr, coordinatorPort)
+			addr = net.JoinHostPort(strings.Trim(addr, "[]"), coordinatorPort)
 		}
 		addrs = append(addrs, addr)
 	}

@@ -65,6 +65,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		configCommand(),
 		raftCommand(),
 		serviceCommand(),
+		generalizeCommand(),
 		versionCommand(),
 	)
 	root.AddCommand(manCommand(), probesCommand())
@@ -89,6 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if code == exitUsage {
 		fmt.Fprintf(stderr, "see: %s --help\n", cmd.CommandPath())
 	}
+	linger(ctx, err)
 	return code
 }
 

@@ -27,7 +27,7 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 		Example: `  lifeboat sidecar --config /etc/lifeboat/sidecar.yaml
   lifeboat status --socket /run/lifeboat/sidecar.sock`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: paced(func(cmd *cobra.Command, _ []string) error {
 			log, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -45,7 +45,7 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
 			return runSidecar(cmd.Context(), s, func() { reloadSidecar(log, f.config, s) })
-		},
+		}),
 	}
 	f.register(cmd, "/etc/lifeboat/sidecar.yaml")
 	return cmd

@@ -115,6 +115,9 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 		t.row("coordinator", coordinator)
 	}
 	t.row("cloud", cmp.Or(s.GetProvider(), "none"))
+	if ends := s.GetCertificateEnds(); ends != nil && time.Until(ends.AsTime()) < endsSoon {
+		t.row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")
+	}
 	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
 	for i, what := range s.GetWaitsFor() {
 		t.row(map[bool]string{true: "waits for"}[i == 0], what)
@@ -314,8 +317,9 @@ type agentJSON struct {
 	Actions     []actionJSON      `json:"actions"`
 	Evacuations []evacuationJSON  `json:"evacuations"`
 
-	Workloads []api.WorkloadJSON `json:"workloads"`
-	WaitsFor  []string           `json:"waits_for"` // what keeps a node that leaves from its last words
+	Workloads       []api.WorkloadJSON `json:"workloads"`
+	WaitsFor        []string           `json:"waits_for"` // what keeps a node that leaves from its last words
+	CertificateEnds *time.Time         `json:"certificate_ends"`
 }
 
 // noticeJSON is one source's word that was not withdrawn.
@@ -389,7 +393,7 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
 		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
 		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()),
-		WaitsFor: append([]string{}, s.GetWaitsFor()...),
+		WaitsFor: append([]string{}, s.GetWaitsFor()...), CertificateEnds: api.Instant(s.GetCertificateEnds()),
 	}
 }
 

@@ -19,7 +19,7 @@ func tlsCommand() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: needsVerb,
 	}
-	cmd.AddCommand(tlsInitCommand(), tlsIssueCommand())
+	cmd.AddCommand(tlsInitCommand(), tlsIssueCommand(), tlsPinCommand())
 	return cmd
 }
 
@@ -89,6 +89,24 @@ Nodes and operators check names and roles; --ip and --dns are for programs that 
 	f.IPSliceVar(&ips, "ip", nil, "an `ADDRESS` to put into the certificate; may be repeated")
 	f.StringSliceVar(&dns, "dns", nil, "a host `NAME` to put into the certificate; may be repeated")
 	return cmd
+}
+
+func tlsPinCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "pin FILE",
+		Short: "Print the pin of a fleet's CA: join.pin of machines that join by their cloud's word",
+		Long: `Prints the SHA-256 of the key of each CA in FILE, as join tokens have it. It is no secret: a machine that has it in its
+settings believes that fleet, and no other.`,
+		Example: `  lifeboat tls pin /etc/lifeboat/tls/ca.pem`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pins, err := certs.PinsOf(args[0])
+			for _, p := range pins {
+				fmt.Fprintln(cmd.OutOrStdout(), p)
+			}
+			return err
+		},
+	}
 }
 
 func article(noun string) string {

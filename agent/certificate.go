@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/enrol"
+)
+
+// Enter makes this machine somebody: it takes data_dir for this machine's, and reads the certificate there is, or joins for
+// one, which lasts until a coordinator lets it in or ctx ends. It comes before New.
+func (c Config) Enter(ctx context.Context, dial Dialer, log *slog.Logger) (*certs.Identity, error) {
+	if err := os.MkdirAll(c.DataDir, 0o750); err != nil {
+		return nil, fmt.Errorf("data_dir: %w", err)
+	}
+	here, err := c.moveIn(c.thisMachine(ctx, dial, slog.New(slog.DiscardHandler)), log)
+	if err != nil {
+		return nil, err
+	}
+	id, err := c.Identity()
+	if c.Join.set() && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, certs.ErrExpired)) {
+		if err := c.joinFleet(ctx, dial, log, err); err != nil {
+			return nil, err
+		}
+		id, err = c.Identity()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if key := keySum(id); key != here.Key {
+		here.Key = key
+		here.write(c.DataDir, log)
+	}
+	return id, nil
+}
+
+// keySum knows a key again, and tells nothing of it.
+func keySum(id *certs.Identity) string {
+	sum := sha256.Sum256(id.Leaf().RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:])
+}
+
+// keepCertificate has the certificate renewed in time, or says that it ends.
+func (a *Agent) keepCertificate(ctx context.Context) error {
+	t := a.cfg.TLS
+	if t.Cert == "" {
+		return nil
+	}
+	k := &enrol.Keeper{
+		Identity: a.deps.Identity, Log: a.log, Files: enrol.Files{CA: t.CA, Cert: t.Cert, Key: t.Key},
+		Ask: func(ctx context.Context, request []byte) (cert, ca []byte, err error) {
+			// A certificate that somebody put into /etc is theirs to renew: the unit may not write there.
+			if err := unix.Access(filepath.Dir(t.Cert), unix.W_OK); err != nil {
+				return nil, nil, fmt.Errorf("%w for %s, which this process may not write (%w): put it into %s", enrol.ErrNotOffered, t.Cert, err, filepath.Join(a.cfg.DataDir, "tls"))
+			}
+			cert, ca, err = a.beat.Renew(ctx, request)
+			if code := status.Code(err); code == codes.FailedPrecondition || code == codes.Unimplemented {
+				err = fmt.Errorf("%w: %w", enrol.ErrNotOffered, err)
+			}
+			return cert, ca, err
+		},
+	}
+	return k.Run(ctx)
+}

@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+)
+
+// The settings name nobody, so the certificate does: a host that was renamed stays the node that it was.
+func TestCertificateNamesTheNode(t *testing.T) {
+	c, err := Load("testdata/config/least.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Node.Name = ""
+	dir := t.TempDir()
+	if err := certs.InitCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := certs.Issue(dir, certs.Name{Role: certs.RoleNode, Name: "as-it-was"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.TLS = config.TLS{CA: filepath.Join(dir, "ca.pem"), Cert: cert, Key: key}
+	c.DataDir, c.Listen.Socket = t.TempDir(), filepath.Join(dir, "s")
+	c.Listen.Peer, c.Listen.HTTP, c.Cloud.Provider = "127.0.0.1:0", "127.0.0.1:0", "none"
+	if err := config.Check(&c); err != nil {
+		t.Fatal(err)
+	}
+	id, err := c.Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(t.Context(), c, Deps{Identity: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	if got := a.cfg.Node.Name; got != "as-it-was" {
+		t.Errorf("the node is %q, want as-it-was", got)
+	}
+	if left := a.Reload(c); len(left) != 0 {
+		t.Errorf("the same settings need a restart for %v, want nothing", left)
+	}
+}

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// ErrRuns is why a machine cannot be made an image of now.
+var ErrRuns = errors.New("the agent runs: stop it first")
+
+// OfThisMachine lists what is on disk that no image may have: who this machine is, its journal, and what it holds for
+// others. The CA, and settings, are everybody's.
+func (c Config) OfThisMachine() (paths []string, err error) {
+	if conn, err := net.Dial("unix", c.Listen.Socket); err == nil {
+		conn.Close()
+		return nil, ErrRuns
+	}
+	for _, name := range slices.Concat([]string{"machine", "incarnation", "peers.json", "tls", ofAnother}, ofOneMachine) {
+		paths = append(paths, filepath.Join(c.DataDir, name))
+	}
+	for _, file := range []string{c.TLS.Cert, c.TLS.Key, c.Join.TokenFile} {
+		if file != "" && filepath.Dir(file) != filepath.Join(c.DataDir, "tls") {
+			paths = append(paths, file)
+		}
+	}
+	paths = append(paths, migration.VaultDir(c.DataDir))
+	for _, dir := range c.Receive.Paths {
+		paths = append(paths, filepath.Join(dir, "segments"))
+	}
+	return slices.DeleteFunc(paths, func(path string) bool {
+		_, err := os.Lstat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	}), nil
+}
+
+// Generalize removes what OfThisMachine lists.
+func (c Config) Generalize() (removed []string, err error) {
+	paths, err := c.OfThisMachine()
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		if err := os.RemoveAll(path); err != nil {
+			return removed, fmt.Errorf("generalize: %w", err)
+		}
+		removed = append(removed, path)
+	}
+	return removed, nil
+}

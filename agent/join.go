@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/attest"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/enrol"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// Join is how a machine that has no certificate gets one by itself: with a token that somebody put into a file, or by its
+// cloud's word. Pin is that of the fleet's CA; a token brings its own.
+type Join struct {
+	TokenFile string `yaml:"token_file"`
+	Pin       string `yaml:"pin"`
+	Cloud     bool   `yaml:"cloud"`
+}
+
+func (j Join) set() bool { return j != Join{} }
+
+// tls is where the certificate lies: one that the agent gets for itself, in data_dir.
+func (c *Config) tls() config.TLS {
+	if c.Join.set() && c.TLS == (config.TLS{}) {
+		return ownTLS(c.DataDir)
+	}
+	return c.TLS
+}
+
+func ownTLS(dataDir string) config.TLS {
+	f := enrol.In(dataDir)
+	return config.TLS{CA: f.CA, Cert: f.Cert, Key: f.Key}
+}
+
+func (c *Config) validateJoin(report config.Report) {
+	j := c.Join
+	if !j.set() {
+		return
+	}
+	if c.tls() != ownTLS(c.DataDir) {
+		report("tls", nil, "cannot stand beside join: what the agent gets for itself lies in "+filepath.Join(c.DataDir, "tls"), "remove one of the two")
+	}
+	switch {
+	case j.TokenFile != "" && j.Cloud:
+		report("join.cloud", true, "cannot stand beside join.token_file", "choose one")
+	case j.TokenFile == "" && !j.Cloud:
+		report("join.cloud", false, "leaves nothing to join by", "set it to true, or name a token_file")
+	case j.Cloud && j.Pin == "":
+		report("join.pin", nil, "must say whose fleet this machine may believe", "lifeboat tls pin CA.pem prints it")
+	case j.Cloud && c.Cloud.Provider == "none":
+		report("join.cloud", true, "needs a cloud, and cloud.provider is none", "set cloud.provider to auto")
+	}
+	if _, err := certs.ParsePin(j.Pin); j.Pin != "" && err != nil {
+		report("join.pin", j.Pin, err.Error(), "lifeboat tls pin CA.pem")
+	}
+}
+
+const (
+	// After a definite no, or with no token there, something must be mended or arrive: it is looked at again soon, and
+	// less often after a while.
+	mendFirst = 5 * time.Second
+	mendMost  = time.Minute
+
+	// startMore is what the service manager is asked for at each word of why it takes so long: enrol speaks at least once in
+	// 50 s, this package once in mendMost.
+	startMore = 3 * time.Minute
+)
+
+// Dialer replaces the network in tests; nil: the real one.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// joinFleet gets the first certificate, however long that takes, and says what it waits for.
+func (c Config) joinFleet(ctx context.Context, dial Dialer, log *slog.Logger, why error) error {
+	said := ""
+	say := func(err error) {
+		// Nothing depends on these two; the log has it all.
+		_ = systemd.Status("waits to be let into the fleet: %v", err)
+		_ = systemd.Starting(startMore)
+		if err.Error() != said {
+			said = err.Error()
+			log.Warn("this machine is not in the fleet yet, and asks again", "err", err)
+		}
+	}
+	log.Info("this machine asks for a certificate", "why", why, "name", c.identity().Name, "coordinators", c.Coordinators, "cloud", c.Join.Cloud, "token_file", c.Join.TokenFile)
+	for pause := mendFirst; ; pause = min(2*pause, mendMost) {
+		err := c.ask(ctx, dial, say)
+		if err == nil {
+			log.Info("this machine has joined the fleet", "name", c.identity().Name, "cert", c.TLS.Cert)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		say(err)
+		select {
+		case <-time.After(pause - rand.N(pause/4)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ask joins, once there is something to join by.
+func (c Config) ask(ctx context.Context, dial Dialer, trouble func(error)) error {
+	e := enrol.Config{
+		Coordinators: c.Coordinators, Name: c.identity().Name, Files: enrol.In(c.DataDir), Dial: dial, Trouble: trouble,
+		Document: func(ctx context.Context, key []byte) (*api.Document, error) { return c.document(ctx, dial, key) },
+	}
+	var err error
+	if c.Join.Pin != "" {
+		if e.Pin, err = certs.ParsePin(c.Join.Pin); err != nil {
+			return fmt.Errorf("join.pin %w", err)
+		}
+	}
+	if c.Join.TokenFile != "" {
+		token, err := readToken(c.Join.TokenFile)
+		if err != nil {
+			return err
+		}
+		if c.Join.Pin != "" && token.Pin != e.Pin {
+			return fmt.Errorf("the token in %s is of another fleet than join.pin", c.Join.TokenFile)
+		}
+		e.Pin, e.Token = token.Pin, token.String()
+	}
+	_, err = enrol.Join(ctx, e)
+	return err
+}
+
+// document is the cloud's word on this machine, for this fleet and this key alone where the cloud can say so.
+func (c Config) document(ctx context.Context, dial Dialer, key []byte) (*api.Document, error) {
+	pin, err := certs.ParsePin(c.Join.Pin)
+	if err != nil {
+		return nil, fmt.Errorf("join.pin %w", err)
+	}
+	provider, signed, err := c.Cloud.Document(ctx, dial, preemption.Purpose{Audience: attest.Audience(pin[:], key), Nonce: attest.Nonce(pin[:], key)})
+	if err != nil {
+		return nil, err
+	}
+	if provider == "" {
+		return nil, errors.New("the machine's firmware names no cloud: set cloud.provider, or join with a token")
+	}
+	return &api.Document{Provider: provider, Signed: signed}, nil
+}
+
+// maxToken is far more than a token, which has 97 characters.
+const maxToken = 4 << 10
+
+// readToken reads the file that somebody put there. It stays: it may be a credential of systemd's, or come back with the
+// machine's configuration. A token ends by itself.
+func readToken(file string) (certs.Token, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return certs.Token{}, fmt.Errorf("join.token_file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return certs.Token{}, fmt.Errorf("join.token_file: %w", err)
+	}
+	if info.Mode().Perm()&0o027 != 0 { // as keys: the group may be the daemon's own
+		return certs.Token{}, fmt.Errorf("join.token_file: %s has mode %04o, others may read it: chmod 600 %[1]s", file, info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxToken))
+	if err != nil {
+		return certs.Token{}, fmt.Errorf("join.token_file: %w", err)
+	}
+	token, err := certs.ParseToken(string(bytes.TrimSpace(data)))
+	if err != nil {
+		return certs.Token{}, fmt.Errorf("join.token_file: %s: %w", file, err)
+	}
+	return token, nil
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/workloads"
+)
+
+// gone tells the coordinator of what no longer rests here.
+func (a *Agent) gone(ids []migration.BlockID) {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(id)
+	}
+	a.counts.removed.Add(float64(len(ids)))
+	a.beat.Gone(words...)
+}
+
+// broken tells the coordinator that a copy here is not to be had, so that readers are sent to another or to the source.
+func (a *Agent) broken(id migration.BlockID) {
+	a.counts.broken.Inc()
+	a.beat.Gone(string(id))
+}
+
+// inUse says whether an app runs on this machine, as far as its workloads tell: what landed of it stays for as long.
+func (a *Agent) inUse(app string) bool {
+	for _, w := range a.workloads {
+		w.mu.Lock()
+		runs := w.state != workloads.Done && w.state != workloads.Killed && slices.Contains(w.last.Apps, app)
+		w.mu.Unlock()
+		if runs {
+			return true
+		}
+	}
+	return false
+}
+
+// alone says whether the coordinator does not answer, so that nobody knows of a drain of this node.
+func (a *Agent) alone() bool {
+	_, _, trouble := a.beat.Health()
+	return trouble != ""
+}
+
+// RemoveBlocks removes what landed here of an app, or from a node.
+func (l *local) RemoveBlocks(ctx context.Context, r *api.RemoveBlocksRequest) (*api.RemoveBlocksReply, error) {
+	if r.App == "" && r.From == "" {
+		return nil, status.Error(codes.InvalidArgument, "neither an app nor a node is named: blocks are removed by one of them, or both")
+	}
+	removed, err := l.agent.receiver.Remove(ctx, func(h migration.Held) bool {
+		return (r.App == "" || h.App() == r.App) && (r.From == "" || h.From == r.From)
+	})
+	l.agent.log.Info("removed at an operator's word", "app", r.App, "from", r.From, "blocks", removed.Blocks, "bytes", removed.Bytes)
+	if err != nil {
+		return nil, status.Errorf(codes.Unavailable, "%d blocks, %d bytes are removed, and not all: %v", removed.Blocks, removed.Bytes, err)
+	}
+	return &api.RemoveBlocksReply{Blocks: removed.Blocks, Bytes: removed.Bytes}, nil
+}

@@ -1,0 +1,73 @@
+package clustertest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/coordinator"
+	"github.com/lifeboat/lifeboat/enrol"
+)
+
+// A node that joined by itself keeps its certificate fresh while it runs. One that was off for longer than that lasts joins
+// again, with the key that it has, and is the same node.
+func TestCertificatesAreRenewedAndRegained(t *testing.T) {
+	const life = time.Hour
+	token := filepath.Join(t.TempDir(), "token")
+	joins, data := false, ""
+	cfg := clustertest.Config{
+		Agents: 2,
+		Coordinator: func(cfg *coordinator.Config) {
+			cfg.Issue = coordinator.Issue{CAKey: filepath.Join(filepath.Dir(cfg.TLS.CA), "ca.key"), Life: life}
+		},
+		Agent: func(i int, cfg *agent.Config) {
+			if i == 1 && joins {
+				f := enrol.In(cfg.DataDir)
+				cfg.TLS, cfg.Join, data = config.TLS{CA: f.CA, Cert: f.Cert, Key: f.Key}, agent.Join{TokenFile: token}, cfg.DataDir
+			}
+		},
+	}
+	bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
+		// give puts a new token where the node looks for one.
+		give := func() {
+			reply, err := c.Operator(0).CreateToken(t.Context(), &api.CreateTokenRequest{Uses: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(token, []byte(reply.Token+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Kill(1)
+		c.WaitState(1, "LOST") // its name is its own while it lives
+		joins = true
+		give()
+		c.Restart(1)
+		c.WaitState(1, "ACTIVE")
+		key, err := os.ReadFile(enrol.In(data).Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		incarnation := c.Status(1).Incarnation
+		for range 12 {
+			c.Sleep(life / 4)
+			if left := time.Until(c.Status(1).CertificateEnds.AsTime()); left < life/4 {
+				t.Fatalf("%s are left of a certificate that lasts %s", left, life)
+			}
+		}
+		c.Kill(1)
+		c.Sleep(2 * life)
+		give()
+		c.Restart(1)
+		c.WaitState(1, "ACTIVE")
+		again, err := os.ReadFile(enrol.In(data).Key)
+		if err != nil || string(again) != string(key) || c.Status(1).Incarnation != incarnation {
+			t.Errorf("after it was off it has another key or another incarnation (%v)", err)
+		}
+	})
+}

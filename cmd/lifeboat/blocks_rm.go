@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// removeTimeout bounds a removal: a million files in place take a disk a minute or more.
+const removeTimeout = 10 * time.Minute
+
+func removeBlocksCommand() *cobra.Command {
+	var to reach
+	var app, from string
+	cmd := &cobra.Command{
+		Use:   "rm --app APP | --from NODE",
+		Short: "Remove blocks that this machine holds for others",
+		Long: `Has the agent of this machine remove what landed here from other nodes: the blocks of an app that is over, or those that came
+from a node; with both, the node's blocks of the app. Their space comes back, and the coordinator is told that they are gone.
+Who is reading a block reads it to its end. The files of the machine's own stores that did not come from others stay.
+
+Without it they go by themselves once they were here for receive.keep.`,
+		Example: `  lifeboat blocks rm --app app-20261120-0007
+  lifeboat blocks rm --from host-a`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if app == "" && from == "" {
+				return usagef("blocks rm: whose? give --app APP or --from NODE")
+			}
+			agent, l, err := to.agent()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), removeTimeout)
+			defer cancel()
+			reply, err := agent.RemoveBlocks(ctx, &api.RemoveBlocksRequest{App: app, From: from})
+			if err != nil {
+				return l.rpcError("remove blocks", err)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "removed %s, %s\n", count(reply.GetBlocks(), "block"), size(reply.GetBytes()))
+			return err
+		},
+	}
+	to.socketFlags(cmd)
+	cmd.Flags().StringVar(&app, "app", "", "those of this `APP`, which their ids name")
+	cmd.Flags().StringVar(&from, "from", "", "those that came from this `NODE`")
+	return cmd
+}

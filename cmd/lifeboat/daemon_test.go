@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// A daemon that cannot start exits after a while only, where a service manager would start it again; what trying again does
+// not mend, and what failed after it had run, exits at once.
+func TestUnstartedDaemonLingers(t *testing.T) {
+	failed, faults := errors.New("the key is everybody's"), usagef("the file has faults")
+	for _, c := range []struct {
+		name    string
+		manager string
+		ran     time.Duration
+		err     error
+		want    time.Duration // from start to exit
+		code    int
+	}{
+		{"at the start", "/nonexistent", 2 * time.Second, failed, tryAgain, exitFailed},
+		{"later", "/nonexistent", time.Hour, failed, time.Hour, exitFailed},
+		{"for good", "/nonexistent", 0, faults, 0, exitUsage},
+		{"by hand", "", 0, failed, 0, exitFailed},
+		{"not at all", "/nonexistent", time.Second, nil, time.Second, exitDone},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("NOTIFY_SOCKET", c.manager)
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				err := paced(func(*cobra.Command, []string) error {
+					time.Sleep(c.ran)
+					return c.err
+				})(nil, nil)
+				linger(t.Context(), err)
+				if got := time.Since(began); got != c.want || !errors.Is(err, c.err) {
+					t.Errorf("got %v after %s, want %v after %s", err, got, c.err, c.want)
+				}
+				if got := exitCode(err, true); err != nil && got != c.code {
+					t.Errorf("got exit code %d, want %d", got, c.code)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,35 @@
+package disks
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Processes that had nothing to do do not end when they are killed. The monitor leaves without them.
+func TestEndWaitsForNoProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeDisks{table: table1(t, twoDisks), answer: fine, killed: make(chan struct{}), stuck: make(chan struct{})}
+		m := New(Config{Paths: []string{"/mnt/a", "/mnt/b"}})
+		m.sys = sysfs(t.TempDir())
+		m.openTable = func() (table, error) { return f, nil }
+		m.newProber = func() prober { return f }
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() {
+			if err := m.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		synctest.Wait()
+		began := time.Now()
+		cancel()
+		run.Wait()
+		if took := time.Since(began); took > farewell {
+			t.Errorf("Run ended after %s, want %s at most", took, farewell)
+		}
+		close(f.stuck)
+	})
+}
