@@ -23,11 +23,11 @@ func TestParse(t *testing.T) {
 	if o.args != "go run ./bench -rounds 5 -corpus c,a -scale 0.1" {
 		t.Errorf("command is %q", o.args)
 	}
-	want := []size{{"c", 8, 256 << 20 / 10}, {"a", 2000, 64 << 10}}
+	want := []size{{name: "c", n: 8, each: 256 << 20 / 10}, {name: "a", n: 2000, each: 64 << 10}}
 	if !slices.Equal(o.corpora, want) {
 		t.Errorf("got corpora %v, want %v", o.corpora, want)
 	}
-	for _, args := range [][]string{{"-corpus", "b"}, {"-rounds", "0"}, {"-scale", "0"}, {"-scale", "2"}, {"now"}} {
+	for _, args := range [][]string{{"-corpus", "e"}, {"-rounds", "0"}, {"-scale", "0"}, {"-scale", "2"}, {"now"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v: taken, want an error", args)
 		}
@@ -58,7 +58,7 @@ func TestParseProc(t *testing.T) {
 
 // sample is a trial with known figures: 1 GiB, ours twice as fast as the daemon and four times as fast as ssh.
 func sample() trial {
-	t := trial{size: size{"a", 20_000, 1 << 30 / 20_000}, names: []string{ours, "rsync daemon", "rsync over ssh"}, outcomes: map[string][]outcome{}}
+	t := trial{size: size{name: "a", n: 20_000, each: 1 << 30 / 20_000, all: 1 << 30 / 20_000 * 20_000}, names: []string{ours, "rsync daemon", "rsync over ssh"}, outcomes: map[string][]outcome{}}
 	for round := range 4 {
 		d := time.Duration(round+1) * time.Second
 		t.outcomes[ours] = append(t.outcomes[ours], outcome{sent: d, durable: d, cpu: d, told: d + time.Second, rss: [2]int64{22 << 20, 21 << 20}})
@@ -130,12 +130,12 @@ func TestReadManifest(t *testing.T) {
 	}
 }
 
-// TestRsync runs what rsync is measured by on a small corpus, and looks at what came out.
-func TestRsync(t *testing.T) {
+// TestOthers runs what lifeboat is measured by on a small corpus, and looks at what came out.
+func TestOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
 	}
-	if err := needs("rsync"); err != nil {
+	if err := needs("rsync", "rsync"); err != nil {
 		t.Skip(err)
 	}
 	g, err := newGround(filepath.Join(t.TempDir(), "with a blank"), "")
@@ -143,6 +143,11 @@ func TestRsync(t *testing.T) {
 		t.Fatal(err)
 	}
 	contenders := []contender{rsyncDaemon{}}
+	if err := needs("nc", "netcat-openbsd"); err != nil {
+		t.Log(err)
+	} else {
+		contenders = append(contenders, tarPipe{})
+	}
 	if err := needSSH(false); err != nil {
 		t.Log(err)
 	} else if ssh, err := newRsyncSSH(t.Context(), g.dir); err != nil {

@@ -14,12 +14,13 @@ import (
 // lifeboat is a fleet of two agents and a coordinator, each a process of its own. The source says DecommissionSelf, the
 // sink is the only peer.
 type lifeboat struct {
+	label  string // its name among the contenders
 	binary string
 	pki    string
 }
 
 func newLifeboat(ctx context.Context, binary, work string) (*lifeboat, error) {
-	l := &lifeboat{binary: binary, pki: filepath.Join(work, "pki")}
+	l := &lifeboat{label: ours, binary: binary, pki: filepath.Join(work, "pki")}
 	if err := l.issue(ctx, "source", "sink"); err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (l *lifeboat) issue(ctx context.Context, nodes ...string) error {
 	return nil
 }
 
-func (l *lifeboat) name() string { return "lifeboat" }
+func (l *lifeboat) name() string { return l.label }
 
 // fleet is what runs during one move.
 type fleet struct {

@@ -39,8 +39,11 @@ type options struct {
 	corpora []size
 	dir     string
 	skipSSH bool
-	scale   float64
-	args    string
+	against string
+	// contenders that run beside lifeboat; empty: all.
+	contenders []string
+	scale      float64
+	args       string
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
@@ -50,14 +53,19 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 3, "how often each contender runs, and how many minutes idle processes are watched")
 	f.StringVar(&o.dir, "dir", "", "make the work directory in `DIR` (default: bin/ of the checkout)")
 	f.BoolVar(&o.skipSSH, "skip-ssh", false, "leave out rsync over ssh")
+	f.StringVar(&o.against, "against", "", "measure another lifeboat `BINARY` beside this one")
 	f.Float64Var(&o.scale, "scale", 1, "make corpora, samples and minutes this `PART` of what they are, for a quick try; records nothing")
 	chosen := f.String("suite", strings.Join(suiteNames(), ","), "`NAMES` of what is measured")
-	names := f.String("corpus", "a,c", "`NAMES` of the corpora: a has many small blocks, c few large ones")
+	beside := f.String("beside", "", "`NAMES` of the contenders that run beside lifeboat (default: all)")
+	names := f.String("corpus", "a,b,c,d", "`NAMES` of the corpora: a has many small blocks, b a mixture, c few large ones, d very many tiny ones")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
 	if f.NArg() > 0 || o.rounds < 1 || o.scale <= 0 || o.scale > 1 {
 		return o, errors.New("want -rounds of 1 or more, -scale above 0 and at most 1, and no other words")
+	}
+	if *beside != "" {
+		o.contenders = strings.Split(*beside, ",")
 	}
 	o.suites = strings.Split(*chosen, ",")
 	for _, name := range o.suites {
@@ -68,7 +76,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	for name := range strings.SplitSeq(*names, ",") {
 		s, ok := corpora[name]
 		if !ok {
-			return o, fmt.Errorf("-corpus %s: there are a and c", name)
+			return o, fmt.Errorf("-corpus %s: there are a, b, c and d", name)
 		}
 		s.name = name
 		o.corpora = append(o.corpora, s.scaled(o.scale))
@@ -80,7 +88,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 type bench struct {
 	options
 	g              *ground
-	binary         string
+	root, binary   string // of the checkout; of the daemons
 	stdout, stderr io.Writer
 }
 
@@ -94,13 +102,16 @@ type suite struct {
 func suites() []suite {
 	nothing := func(options) error { return nil }
 	return []suite{
-		{"transfer", func(o options) error { return errors.Join(needs("rsync"), needSSH(o.skipSSH)) }, measureTransfer},
+		{"transfer", func(o options) error {
+			return errors.Join(needs("rsync", "rsync"), needs("nc", "netcat-openbsd"), needs("tar", "tar"), needSSH(o.skipSSH))
+		}, measureTransfer},
 		{"notices", nothing, measureNotices},
 		{"idle", nothing, measureIdle},
 		{"soak", nothing, measureSoak},
 		{"failover", nothing, measureFailover},
 		{"subscribers", nothing, measureSubscribers},
 		{"agents", nothing, measureAgents},
+		{"value", nothing, measureValue},
 	}
 }
 
@@ -126,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	b := bench{options: o, stdout: stdout, stderr: stderr}
+	b := bench{options: o, root: root, stdout: stdout, stderr: stderr}
 	if b.binary, err = build(ctx, root); err != nil {
 		return err
 	}
@@ -157,7 +168,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 // measureTransfer empties a node, and lets the others do the same work.
 func measureTransfer(ctx context.Context, b bench) ([]figure, error) {
-	contenders, err := prepare(ctx, b.g, b.binary, b.options)
+	contenders, err := prepare(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -175,27 +186,37 @@ func measureTransfer(ctx context.Context, b bench) ([]figure, error) {
 	return r.figures(), nil
 }
 
-// prepare makes what the contenders keep between rounds: certificates and ssh keys.
-func prepare(ctx context.Context, g *ground, binary string, o options) ([]contender, error) {
-	ours, err := newLifeboat(ctx, binary, g.dir)
+// prepare makes what the contenders keep between rounds: certificates, ssh keys, the contender that is a program here.
+func prepare(ctx context.Context, b bench) ([]contender, error) {
+	us, err := newLifeboat(ctx, b.binary, b.g.dir)
 	if err != nil {
 		return nil, err
 	}
-	all := []contender{ours, rsyncDaemon{}}
-	if !o.skipSSH {
-		ssh, err := newRsyncSSH(ctx, g.dir)
+	stream, err := newGRPCStream(ctx, b.root, b.g.dir, us.pki)
+	if err != nil {
+		return nil, err
+	}
+	all := []contender{us}
+	if b.against != "" {
+		all = append(all, &lifeboat{label: theOther, binary: b.against, pki: us.pki})
+	}
+	all = append(all, rsyncDaemon{}, tarPipe{}, stream)
+	if !b.skipSSH {
+		ssh, err := newRsyncSSH(ctx, b.g.dir)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, ssh)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(c contender) bool {
+		return c != all[0] && len(b.contenders) > 0 && !slices.Contains(b.contenders, c.name())
+	}), nil
 }
 
 // needs says how to get a program that is missing.
-func needs(program string) error {
+func needs(program, pkg string) error {
 	if _, err := exec.LookPath(program); err != nil {
-		return fmt.Errorf("%s is not installed: apt-get install %s", program, program)
+		return fmt.Errorf("%s is not installed: apt-get install %s", program, pkg)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 
 func TestParseSuites(t *testing.T) {
 	o, err := parse(nil, io.Discard)
-	if want := []string{"transfer", "notices", "idle", "soak", "failover", "subscribers", "agents"}; err != nil || !slices.Equal(o.suites, want) {
+	if want := []string{"transfer", "notices", "idle", "soak", "failover", "subscribers", "agents", "value"}; err != nil || !slices.Equal(o.suites, want) {
 		t.Errorf("got suites %v (%v), want %v", o.suites, err, want)
 	}
 	o, err = parse([]string{"-suite", "soak,idle"}, io.Discard)

@@ -23,7 +23,10 @@ type row struct {
 	rss   [2]int64
 }
 
-const ours = "lifeboat"
+const (
+	ours     = "lifeboat"
+	theOther = "other lifeboat" // the binary of -against
+)
 
 func (t trial) rows() []row {
 	rowOf := func(label, who string, synced bool) row {
@@ -44,38 +47,50 @@ func (t trial) rows() []row {
 	var rows []row
 	for _, who := range t.names {
 		rows = append(rows, rowOf(who+meaning[who], who, true))
-		if who != ours {
+		if who != ours && who != theOther {
 			rows = append(rows, rowOf(who+", not synced", who, false))
 		}
 	}
 	return rows
 }
 
-var meaning = map[string]string{ours: ": mutual TLS, durable", "rsync daemon": ", plain, syncfs", "rsync over ssh": ", aes128-gcm, syncfs"}
+var meaning = map[string]string{ours: ": mutual TLS, durable", "rsync daemon": ", plain, syncfs", "rsync over ssh": ", aes128-gcm, syncfs",
+	"tar over nc": ", plain, syncfs", "grpc stream": ", mutual TLS, syncfs"}
 
 // print writes the table for people, at most 100 columns wide.
 func (t trial) print(w io.Writer) error {
 	rows := t.rows()
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s, %.2f GiB, %d rounds\n", t.size, float64(t.size.bytes())/(1<<30), len(rows[0].speed))
-	const line = "%-35s %6s %6s %6s %-19s %8s %6s %7s\n"
-	fmt.Fprintf(&b, line, "", "MiB/s", "best", "ratio", " of each round", "CPU", "ratio", "RSS")
+	const line = "%-36s %5s %6s %5s %-19s %5s %6s %6s\n"
+	fmt.Fprintf(&b, line, "", "MiB/s", "ratio", "want", " of each round", "CPU", "ratio", "RSS")
 	for _, r := range rows {
 		ratios, rss := paired(rows[0].speed, r.speed), ""
 		if r.rss[0] > 0 {
 			rss = fmt.Sprintf("%d/%d", r.rss[0]>>20, r.rss[1]>>20)
 		}
-		text := fmt.Sprintf(line, r.label, number(median(r.speed), 0), number(slices.Max(r.speed), 0), number(median(ratios), 2), few(ratios),
+		want := ""
+		if x := t.size.wanted(r.label); x > 0 {
+			want = number(x, 2)
+		}
+		text := fmt.Sprintf(line, r.label, number(median(r.speed), 0), number(median(ratios), 2), want, few(ratios),
 			number(median(r.cpu), 2), number(median(paired(rows[0].cpu, r.cpu)), 2), rss)
 		b.WriteString(strings.TrimRight(text, " \n") + "\n")
 	}
 	fmt.Fprintf(&b, "ratio: lifeboat's over this line's, median of the rounds. CPU: s/GiB of both sides.\n"+
 		"RSS: peak MiB, source/sink. lifeboat's last receipt came %s s after the trigger and %s s\n"+
-		"into the drain; the command returned after %s s.\n",
-		number(t.median(outcome.durableIn), 2), number(t.median(outcome.drainIn), 2), number(t.median(outcome.toldIn), 2))
+		"into the drain, %s blocks/s; the command returned after %s s.\n",
+		number(t.median(outcome.durableIn), 2), number(t.median(outcome.drainIn), 2),
+		number(t.blocksPerSecond(), 0), number(t.median(outcome.toldIn), 2))
+	if words := t.size.goals(); words != "" {
+		fmt.Fprintf(&b, "wanted: %s.\n", words)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
+
+// blocksPerSecond is lifeboat's, from the trigger to the last receipt.
+func (t trial) blocksPerSecond() float64 { return float64(t.size.n) / t.median(outcome.durableIn) }
 
 func (o outcome) toldIn() float64    { return o.told.Seconds() }
 func (o outcome) durableIn() float64 { return o.durable.Seconds() }
@@ -162,6 +177,7 @@ func (r report) figures() []figure {
 			against("throughput", "MiB/s", us.speed, them.label, them.speed)
 			against("cpu", "CPU s/GiB", us.cpu, them.label, them.cpu)
 		}
+		add("blocks", "1/s", t.blocksPerSecond())
 		add("time until the command came back", "s", t.median(outcome.toldIn))
 		add("peak memory of the source", "MiB", float64(us.rss[0])/(1<<20))
 		add("peak memory of the sink", "MiB", float64(us.rss[1])/(1<<20))

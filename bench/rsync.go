@@ -66,14 +66,7 @@ func rsync(ctx context.Context, from source, target, url string, args ...string)
 	if err != nil {
 		return out, err
 	}
-	if err := syncFS(target); err != nil {
-		return out, err
-	}
-	out.durable = time.Since(began)
-	got, err := treeBytes(target)
-	if err == nil && got != from.files.Bytes {
-		err = fmt.Errorf("%d bytes came to %s, want %d", got, target, from.files.Bytes)
-	}
+	err = arrived(&out, began, target, from)
 	return out, err
 }
 

@@ -19,13 +19,17 @@ import (
 type size struct {
 	name string
 	n    int
-	each int64
+	each int64 // a block's bytes, or the median where most is set
+	most int64 // of a block whose size is log-normal
+	all  int64 // bytes of all blocks, once it was made
 }
 
 // The corpora that the project has measured since its first prototypes, by the letters they had then.
 var corpora = map[string]size{
 	"a": {n: 20_000, each: 64 << 10},
+	"b": {n: 2000, each: 640 << 10, most: 64 << 20},
 	"c": {n: 8, each: 256 << 20},
+	"d": {n: 200_000, each: 4 << 10},
 }
 
 // scaled makes fewer of many and smaller of few.
@@ -38,12 +42,26 @@ func (s size) scaled(part float64) size {
 	return s
 }
 
-func (s size) bytes() int64 { return int64(s.n) * s.each }
+// make writes the corpus and notes its weight.
+func (s *size) make(dir string) (c corpus.Corpus, err error) {
+	if s.most > 0 {
+		c, err = corpus.Skewed(dir, s.n, s.each, s.most, 1)
+	} else {
+		c, err = corpus.Even(dir, s.n, s.each, 1)
+	}
+	s.all = c.Bytes
+	return c, err
+}
+
+func (s size) bytes() int64 { return s.all }
 
 func (s size) String() string {
 	each := fmt.Sprintf("%d KiB", s.each>>10)
 	if s.each >= 1<<20 {
 		each = fmt.Sprintf("%d MiB", s.each>>20)
+	}
+	if s.most > 0 {
+		each = "log-normal, median " + each
 	}
 	return fmt.Sprintf("corpus %s: %d x %s", s.name, s.n, each)
 }
@@ -81,7 +99,7 @@ func measure(ctx context.Context, g *ground, s size, contenders []contender, rou
 	from := source{dir: filepath.Join(g.dir, "corpus-"+s.name)}
 	began := time.Now()
 	var err error
-	if from.files, err = corpus.Even(from.dir, s.n, s.each, 1); err != nil {
+	if from.files, err = s.make(from.dir); err != nil {
 		return trial{}, err
 	}
 	defer os.RemoveAll(from.dir)
@@ -107,7 +125,7 @@ func measure(ctx context.Context, g *ground, s size, contenders []contender, rou
 				return t, fmt.Errorf("%s, round %d, %s: %w", s, round+1, c.name(), err)
 			}
 			t.outcomes[c.name()] = append(t.outcomes[c.name()], out)
-			fmt.Fprintf(progress, "%s: round %d: %-14s %6.0f MiB/s durable, %5.2f CPU s/GiB, load %s\n", s, round+1, c.name(),
+			fmt.Fprintf(progress, "%s: round %d: %-18s %6.0f MiB/s durable, %5.2f CPU s/GiB, load %s\n", s, round+1, c.name(),
 				perSecond(s, out.durable), perGiB(s, out.cpu), load())
 		}
 	}

@@ -85,7 +85,7 @@ func Default() Config {
 // defaultTimeout is what an action gets that names none: more than EC2's two minutes, and less than forever.
 const defaultTimeout = 10 * time.Minute
 
-// Load reads the file at path and the conf.d beside it. Names of header files are relative to path's directory.
+// Load reads the file at path and what is merged into it from beside it. Names of header files are relative to path's directory.
 func Load(path string) (Config, error) {
 	c := Default()
 	if err := config.Load(path, &c); err != nil {

@@ -20,7 +20,8 @@ type daemon struct {
 	t    *testing.T
 	on   *machine
 	args []string
-	log  string // file that all its lives write to
+	log  string        // file that all its lives write to
+	skew time.Duration // by how much its clock is wrong
 
 	cmd   *exec.Cmd     // nil: not running
 	ended chan struct{} // closed when cmd has been waited for
@@ -43,6 +44,14 @@ func (d *daemon) start() {
 	}
 	defer log.Close()
 	cmd := d.on.command(context.Background(), nil, d.args...)
+	if d.skew != 0 {
+		wrong, err := askew()
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		cmd.Args[2] = wrong
+		cmd.Env = append(cmd.Env, "LIFEBOAT_E2E_SKEW="+d.skew.String())
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	fmt.Fprintln(log, "--- started", time.Now().UTC().Format(time.RFC3339Nano))
 	if err := cmd.Start(); err != nil {

@@ -27,6 +27,7 @@ type agentStatus struct {
 	Manifest *manifestView
 	Peers    []struct{ Node string }
 
+	HeldBytes   int64 `json:"held_bytes"`
 	Incarnation string
 	Coordinator struct{ Trouble string }
 }
@@ -45,6 +46,7 @@ type manifestView struct {
 		Deadline     *time.Time
 	}
 	Blocks  counts
+	Bytes   counts
 	Entries []struct{ ID, Outcome, Peer, Reason string }
 }
 

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// grpcStream is what others build on gRPC, at its best: bench/grpcstream. It is encrypted and checked as lifeboat is, and
+// makes the named files; nothing is synced.
+type grpcStream struct{ program, pki string }
+
+func newGRPCStream(ctx context.Context, root, work, pki string) (*grpcStream, error) {
+	s := &grpcStream{program: filepath.Join(work, "grpcstream"), pki: pki}
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-o", s.program, "./bench/grpcstream")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build %s: %w\n%s", s.program, err, out)
+	}
+	return s, nil
+}
+
+func (s *grpcStream) name() string { return "grpc stream" }
+
+func (s *grpcStream) move(ctx context.Context, from source, into string) (out outcome, err error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return out, err
+	}
+	target := filepath.Join(into, "data")
+	if err := os.Mkdir(target, 0o755); err != nil {
+		return out, err
+	}
+	server, err := start(ctx, filepath.Join(into, "grpc.log"), s.program, append(s.tls("sink"), "-listen", ports[0], "-into", target)...)
+	if err != nil {
+		return out, err
+	}
+	if err := server.listens(ctx, ports[0]); err != nil {
+		_, stopped := server.stop()
+		return out, errors.Join(err, stopped)
+	}
+	began := time.Now()
+	_, out.cpu, err = command(ctx, s.program, append(s.tls("source"), "-to", ports[0], "-from", from.dir)...)
+	out.sent = time.Since(began)
+	out.told = out.sent
+	cpu, stopped := server.stop()
+	out.cpu += cpu
+	if err = errors.Join(err, stopped); err != nil {
+		return out, server.trouble(err)
+	}
+	return out, arrived(&out, began, target, from)
+}
+
+func (s *grpcStream) tls(node string) []string {
+	file := func(name string) string { return filepath.Join(s.pki, name) }
+	return []string{"-ca", file("ca.pem"), "-cert", file(node + ".pem"), "-key", file(node + ".key")}
+}

@@ -1,0 +1,256 @@
+package e2e_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	chaosRuns = flag.Int("chaos", 3, "how many runs of TestChaos")
+	chaosSeed = flag.Uint64("chaos.seed", 1, "the seed of the first run of TestChaos; each run's is one more")
+)
+
+// Whatever is killed, cut, full or flipped in a drain: at its end each block is readable with the right SHA-256, or named
+// as lost; and at no time does anybody serve a half block or another's bytes. Each run is a seed's, which a failure names:
+//
+//	go test ./e2e -run TestChaos -chaos 1 -chaos.seed SEED
+func TestChaos(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real processes take their time")
+	}
+	for i := range *chaosRuns {
+		seed := *chaosSeed + uint64(i)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { newChaos(t, seed).run() })
+	}
+}
+
+// chaos is one run: a node that leaves, and two that take its blocks over wires that are not to be trusted.
+type chaos struct {
+	*fleet
+	rnd    *rand.Rand
+	source *node
+	peers  []*node
+	wires  map[*node]*proxy
+	rotten map[*node]bool // bits were turned on its disk
+	did    []string
+}
+
+func newChaos(t *testing.T, seed uint64) *chaos {
+	f := newFleet(t)
+	c := &chaos{fleet: f, rnd: rand.New(rand.NewPCG(seed, 4)), wires: map[*node]*proxy{}, rotten: map[*node]bool{}}
+	c.source = f.agent("host-a", "drain: {max_bytes_per_second: 2MiB}")
+	for _, host := range []string{"host-b", "host-c"} {
+		n := f.agent(host)
+		c.peers = append(c.peers, n)
+		c.wires[n] = newProxy(t, n.peer)
+		extra := []string{fmt.Sprintf("listen: {peer: %q, http: %q, socket: %s, advertise: %q}", n.peer, n.http, n.socket, c.wires[n].address())}
+		if host == "host-b" && os.Getuid() == 0 && c.rnd.IntN(3) == 0 {
+			extra = append(extra, "receive: {reserve_bytes: 0}")
+			c.small(n.data())
+		}
+		f.write(host+".yaml", n.config(extra...)...)
+	}
+	c.source.fill(20, 4<<20)
+	c.source.shuffle(5, 1<<20)
+	return c
+}
+
+// small puts a disk of 3 MiB there, too little for half of the blocks.
+func (c *chaos) small(dir string) {
+	c.t.Helper()
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
+		return // a root without the right to mount
+	}
+	c.t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			c.t.Error(err)
+		}
+	})
+	c.note("host-b has a disk of 3 MiB")
+}
+
+func (c *chaos) note(format string, args ...any) { c.did = append(c.did, fmt.Sprintf(format, args...)) }
+
+func (c *chaos) run() {
+	c.start()
+	c.until(10*time.Second, c.source.knows(2))
+	reading, stop := context.WithCancel(context.Background())
+	var readers sync.WaitGroup
+	readers.Go(func() { c.readAll(reading) })
+	c.source.verb("decommission", "--self", "--timeout", "30s").exits(0)
+	for range 3 + c.rnd.IntN(4) {
+		time.Sleep(time.Duration(50+c.rnd.IntN(500)) * time.Millisecond)
+		c.strike()
+	}
+	for _, n := range c.peers {
+		c.wires[n].heal()
+	}
+	c.source.drained()
+	c.until(20*time.Second, c.source.is("DECOMMISSIONED"))
+	m := c.source.manifest()
+	stop()
+	readers.Wait()
+	c.source.kill() // the machine goes
+	c.check(m)
+	if c.t.Failed() {
+		c.t.Logf("what was done: %s", strings.Join(c.did, "; "))
+	}
+}
+
+// strike does one bad thing.
+func (c *chaos) strike() {
+	n := c.peers[c.rnd.IntN(len(c.peers))]
+	moment := time.Duration(50+c.rnd.IntN(400)) * time.Millisecond
+	switch c.rnd.IntN(6) {
+	case 0:
+		c.note("kill %s", n.host)
+		c.again(n, moment, func() {})
+	case 1:
+		c.note("kill host-a")
+		c.again(c.source, moment, func() {})
+	case 2:
+		c.note("cut %s off for %s", n.host, moment)
+		c.wires[n].cut(true)
+		time.Sleep(moment)
+		c.wires[n].heal()
+	case 3:
+		c.note("flip a bit on the wire to %s", n.host)
+		c.wires[n].flip()
+	case 4:
+		c.rot(n, "segments/seg-*")
+	case 5:
+		c.again(n, moment, func() { c.rot(n, "catalog.db") })
+	}
+}
+
+// again kills a node, and starts it a moment later.
+func (c *chaos) again(n *node, after time.Duration, meanwhile func()) {
+	n.kill()
+	meanwhile()
+	time.Sleep(after)
+	n.start()
+}
+
+// rot turns a bit of a file in the vault, if there is one: in what was written, not in what a disk made of nothing.
+func (c *chaos) rot(n *node, pattern string) {
+	c.t.Helper()
+	files, err := filepath.Glob(filepath.Join(n.data(), "vault", pattern))
+	if err != nil || len(files) == 0 {
+		return
+	}
+	f, err := os.OpenFile(files[c.rnd.IntN(len(files))], os.O_RDWR, 0)
+	if err != nil {
+		return // it went
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return
+	}
+	at := c.rnd.Int64N(info.Size())
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		return
+	}
+	b[0] ^= 1 << c.rnd.IntN(8)
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		return
+	}
+	c.rotten[n] = true
+	c.note("flip a bit of %s's %s at %d of %d", n.host, filepath.Base(f.Name()), at, info.Size())
+}
+
+// readAll reads blocks from the peers until ctx ends. What is served whole is right.
+func (c *chaos) readAll(ctx context.Context) {
+	var doors []door
+	for _, n := range c.peers {
+		doors = append(doors, n.onSocket().alone())
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		x := c.source.blocks[i%len(c.source.blocks)]
+		c.whole(doors[i/len(c.source.blocks)%len(doors)], x)
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// whole asks one node for a block, and fails the test if it serves something else under its name. It reports whether it
+// served it, and if not what it said.
+func (c *chaos) whole(d door, x block) (served bool, said string) {
+	a, err := d.ask(c.t, http.MethodGet, x.id, "")
+	switch {
+	case err != nil:
+		return false, err.Error()
+	case a.code != http.StatusOK:
+		return false, fmt.Sprintf("status %d: %s", a.code, strings.TrimSpace(string(a.body)))
+	case sum(a.body) != x.sha256:
+		c.t.Errorf("%s: %s: %d bytes of sum %s are served, want %d of %s", d.name, x.id, len(a.body), sum(a.body), x.bytes, x.sha256)
+	}
+	return true, ""
+}
+
+// check looks for every block after the source is gone.
+func (c *chaos) check(m manifestView) {
+	lost := m.lost()
+	holder := map[string]*node{}
+	for _, e := range m.Entries {
+		for _, n := range c.peers {
+			if e.Outcome == "moved" && e.Peer == n.host {
+				holder[e.ID] = n
+			}
+		}
+	}
+	d := c.peers[c.rnd.IntN(len(c.peers))].onSocket()
+	alone := map[*node]map[string]bool{}
+	for _, n := range c.peers {
+		alone[n] = map[string]bool{}
+		for _, x := range c.source.blocks {
+			served, _ := c.whole(n.onSocket().alone(), x)
+			alone[n][x.id] = served
+		}
+	}
+	for _, x := range c.source.blocks {
+		at, moved := holder[x.whole]
+		served, said := c.whole(d, x)
+		switch {
+		case served:
+		case lost[x.whole] != "":
+		case moved && c.rotten[at]: // named by the holder, whose disk it was
+		case moved:
+			c.t.Errorf("%s moved to %s, and is neither there nor lost: %s", x.id, at.host, said)
+		default:
+			c.t.Errorf("%s is in no account: %s", x.id, said)
+		}
+	}
+	for _, n := range c.peers { // a map output is at a node as a whole or not at all
+		for id := range c.source.wholes() {
+			if c.rotten[n] {
+				continue
+			}
+			parts := slices.Collect(func(yield func(bool) bool) {
+				for _, x := range c.source.blocks {
+					if x.whole == id && !yield(alone[n][x.id]) {
+						return
+					}
+				}
+			})
+			if slices.Contains(parts, true) && slices.Contains(parts, false) {
+				c.t.Errorf("%s serves a part of %s", n.host, id)
+			}
+		}
+	}
+}

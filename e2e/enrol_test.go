@@ -1,0 +1,128 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/attest/attestfake"
+	"github.com/lifeboat/lifeboat/preemption/ec2fake"
+)
+
+// cloud is a region with a fleet that believes it.
+type cloud struct {
+	*fleet
+	aws *attestfake.EC2
+	pin string
+}
+
+func newCloud(t *testing.T) *cloud {
+	t.Helper()
+	c := &cloud{aws: attestfake.NewEC2()}
+	c.fleet = newFleet(t, "issue: {ca_key: tls/ca.key}", `join: {ec2: {accounts: ["123456789012"], regions: [eu-west-1], certificates: [aws.pem]}}`)
+	c.write("aws.pem", string(c.aws.Certificate()))
+	c.pin = strings.TrimSpace(run(t, nil, nil, binary, "tls", "pin", filepath.Join(c.tls, "ca.pem")).exits(0).stdout)
+	return c
+}
+
+// launch adds an instance that knows the fleet's address and its pin, and nothing else.
+func (c *cloud) launch(account, id string) *node {
+	c.t.Helper()
+	service := ec2fake.New(ec2fake.Instance{ID: id, Type: "r5.4xlarge", Zone: "eu-west-1a", LifeCycle: "spot"})
+	text := attestfake.Instance{Account: account, Region: "eu-west-1", ID: id, PrivateIP: "127.0.0.1", Pending: time.Now()}.Text()
+	service.Attest(func() string { return c.aws.Sign(text) })
+	metadata := httptest.NewServer(service)
+	c.t.Cleanup(metadata.Close)
+	return c.agent(id, "tls: {}", listensTo("ec2", metadata), fmt.Sprintf("join: {cloud: true, pin: %q}", c.pin))
+}
+
+// identity is what says who a node is: the certificate, and the incarnation.
+func (n *node) identity() (certificate, incarnation string) {
+	n.f.t.Helper()
+	pem, err := os.ReadFile(filepath.Join(n.data(), "tls/node.pem"))
+	if err != nil {
+		n.f.t.Fatal(err)
+	}
+	return string(pem), n.seen().Incarnation
+}
+
+// An instance with nothing secret in its image joins by its cloud's word, registers, and is the same after a restart. A copy
+// of its disk in another instance is another node. An instance of somebody else's account is kept waiting, and says why.
+func TestInstancesJoinByThemselves(t *testing.T) {
+	c := newCloud(t)
+	one := c.launch("123456789012", "i-00000000000000001")
+	c.start()
+	certificate, incarnation := one.identity()
+	one.stop()
+	one.start()
+	c.until(10*time.Second, one.is("ACTIVE"))
+	if again, same := one.identity(); again != certificate || same != incarnation {
+		t.Error("after a restart it has another certificate or incarnation")
+	}
+	one.verb("status").exits(0)
+	one.stop()
+
+	two := c.launch("123456789012", "i-00000000000000002")
+	if err := os.CopyFS(two.data(), os.DirFS(one.data())); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(two.data(), "tls/node.key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	one.start()
+	two.start()
+	c.until(10*time.Second, one.is("ACTIVE"))
+	c.until(10*time.Second, two.is("ACTIVE"))
+	if other, life := two.identity(); other == certificate || life == incarnation {
+		t.Error("the copy has the certificate or the incarnation of the machine that it was copied from")
+	}
+	if !strings.Contains(two.logged(), "comes from another machine") {
+		t.Error("the copy does not say that it was one")
+	}
+	if again, _ := one.identity(); again != certificate {
+		t.Error("the first has another certificate since it was copied")
+	}
+
+	stranger := c.launch("210987654321", "i-00000000000000003")
+	stranger.start()
+	c.until(10*time.Second, func() error {
+		if !strings.Contains(stranger.logged(), "may not join") {
+			return fmt.Errorf("the stranger does not say why it waits")
+		}
+		return nil
+	})
+	c.verb("node", "i-00000000000000003").exits(3)
+	stranger.stop()
+}
+
+// A machine whose token comes later than its agent waits for it; what goes into an image is nobody, and refuses to be made
+// while the agent runs.
+func TestTokenFileAndImage(t *testing.T) {
+	c := newCloud(t)
+	n := c.agent("host-a", "tls: {}", "join: {token_file: token}")
+	c.coordinator.start()
+	n.start()
+	c.until(10*time.Second, func() error {
+		if !strings.Contains(n.logged(), "join.token_file") {
+			return fmt.Errorf("it does not say that it waits for its token")
+		}
+		return nil
+	})
+	c.write("token", strings.TrimSpace(c.verb("token", "create", "--uses", "1").exits(0).stdout))
+	c.until(20*time.Second, n.is("ACTIVE"))
+
+	config := "--config=" + filepath.Join(c.dir, "host-a.yaml")
+	c.verb("generalize", config).exits(1).tells("stop it first")
+	n.stop()
+	c.verb("generalize", config, "--dry-run").exits(0).tells("would remove", "tls")
+	c.verb("generalize", config).exits(0).tells("incarnation", "token")
+	for _, name := range []string{"tls", "incarnation", "machine", "vault"} {
+		if _, err := os.Stat(filepath.Join(n.data(), name)); !os.IsNotExist(err) {
+			t.Errorf("%s is still in the image (%v)", name, err)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package hosts_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// askew is a lifeboat whose clock is wrong by what LIFEBOAT_E2E_SKEW says; how time passes is as always. The kernel has one
+// clock for all of its namespaces, so it is the standard library's that is made wrong.
+var askew = sync.OnceValues(func() (string, error) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOROOT: %w", err)
+	}
+	source := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
+	text, err := os.ReadFile(filepath.Join(source, "time.go"))
+	if err != nil {
+		return "", err
+	}
+	const now = "\tsec, nsec, mono := runtimeNow()\n\tif mono == 0 {"
+	if n := strings.Count(string(text), now); n != 1 {
+		return "", fmt.Errorf("time.Now is not what it was: found %d places to change", n)
+	}
+	wrong := strings.Replace(string(text), now, "\tsec, nsec, mono := runtimeNow()\n\tsec += askew\n\tif mono == 0 {", 1)
+	const skew = `package time
+
+import "syscall"
+
+// askew is by how many seconds this process's clock is wrong.
+var askew = func() (seconds int64) {
+	text, _ := syscall.Getenv("LIFEBOAT_E2E_SKEW")
+	d, _ := ParseDuration(text)
+	return int64(d / Second)
+}()
+`
+	dir := filepath.Join(inside, "askew")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for name, text := range map[string]string{"time.go": wrong, "askew.go": skew} {
+		replace[filepath.Join(source, name)] = filepath.Join(dir, name)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return "", err
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "lifeboat")
+	cmd := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace", "-overlay", filepath.Join(dir, "overlay.json"), "-o", path, "../../cmd/lifeboat")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build a binary with a wrong clock: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// off starts the daemon again with a clock that is wrong by so much.
+func (d *daemon) off(skew time.Duration) {
+	d.t.Helper()
+	d.kill()
+	d.skew = skew
+	d.start()
+}
+
+// Clocks are nearly an hour ahead, of all coordinators and of one agent, and as much behind, of others: of who leaves and who
+// takes. Time crosses the wire as what is left, so nobody is lost, and a node leaves in time with all of its blocks, through
+// a failover. (That coordinators agree with each other on the time is asked of their machines, in docs/coordinators.md.)
+func TestClocksFarOff(t *testing.T) {
+	const far = 50 * time.Minute // certificates begin an hour before they are made
+	f := newTown(t, 4, slowly)
+	f.settled()
+	for _, c := range f.coordinators {
+		c.off(far)
+	}
+	f.nodes[0].off(far)
+	f.nodes[1].off(-far)
+	f.nodes[2].off(-far)
+	f.leader()
+	f.settled()
+	time.Sleep(2 * lease)
+	f.nobodyLost()
+
+	for _, n := range f.nodes[:2] { // the one ahead, and one behind
+		n.fill(16, 8<<20)
+		began := time.Now()
+		f.verb("decommission", n.host, "--timeout", "60s").exits(0)
+		n.underWay(2)
+		leader := f.leader()
+		leader.kill()
+		f.until(20*time.Second, func() error {
+			if f.leader() == leader {
+				return fmt.Errorf("%s is dead and leads", leader.on.name)
+			}
+			return nil
+		})
+		if left := n.remaining(); left < 20*time.Second || left > 60*time.Second-time.Since(began)+2*time.Second {
+			t.Errorf("%s has %s left %s after it was given a minute", n.host, left, time.Since(began))
+		}
+		n.drained(time.Minute)
+		f.until(15*time.Second, n.is("DECOMMISSIONED"))
+		n.allMoved()
+		n.readBack()
+		leader.start()
+		f.until(20*time.Second, func() error { return f.follows(leader) })
+	}
+	f.nobodyLost()
+}
+
+// remaining is how much time the agent takes itself to have. The verb that asks it names a deadline by a clock that is right.
+func (n *node) remaining() time.Duration {
+	n.f.t.Helper()
+	s := n.status()
+	if s.Notice == nil || s.Notice.Deadline == nil {
+		n.f.t.Fatalf("%s is under no notice: %+v", n.host, s)
+	}
+	return time.Until(*s.Notice.Deadline)
+}
+
+// A clock is so far behind that the certificate is one of tomorrow: the daemon says to look at the clock.
+func TestClockBehindTheCertificate(t *testing.T) {
+	f := newTown(t, 1)
+	f.settled()
+	for _, d := range []*daemon{f.coordinators[0], f.nodes[0].daemon} {
+		d.kill()
+		d.skew = -25 * time.Hour
+		d.start()
+		<-d.ended
+		if code := d.cmd.ProcessState.ExitCode(); code != 1 {
+			t.Errorf("%s: got exit code %d, want 1, after which it is tried again", d.on.name, code)
+		}
+		text, err := os.ReadFile(d.log)
+		if err != nil || !strings.Contains(lastLines(string(text)), "check the clock") {
+			t.Errorf("%s does not say what is wrong (%v):\n%s", d.on.name, err, lastLines(string(text)))
+		}
+		d.kill()
+		d.skew = 0
+		d.start()
+	}
+	f.until(20*time.Second, f.nodes[0].is("ACTIVE"))
+}

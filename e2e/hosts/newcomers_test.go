@@ -1,0 +1,129 @@
+package hosts_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// shelf is a machine that runs, with the package and nothing else.
+func (f *town) shelf(name string) *host {
+	f.t.Helper()
+	h := f.rack(name)
+	h.boot()
+	h.install("lifeboat.deb")
+	return h
+}
+
+// joinCommand is the line that init prints for the other machines.
+var joinCommand = regexp.MustCompile(`(?m)^  lifeboat (join \S+ \S+)$`)
+
+// found makes the first machine a coordinator, and returns what it says that others are to run. The operator's machine gets
+// a copy of the operator's certificate.
+func (h *host) found(options ...string) (join []string) {
+	h.t.Helper()
+	out := h.does("lifeboat", append([]string{"init"}, options...)...)
+	m := joinCommand.FindStringSubmatch(out)
+	if m == nil {
+		h.t.Fatalf("lifeboat init printed no command for others:\n%s", out)
+	}
+	h.f.tls = h.disk + "/etc/lifeboat/tls"
+	h.f.coordinators = append(h.f.coordinators, h.daemon)
+	return strings.Fields(m[1])
+}
+
+// Four machines with the package are a secured fleet of a coordinator and three agents after two commands.
+func TestFromNothing(t *testing.T) {
+	bootable(t)
+	f := newField(t)
+	first := f.shelf("first")
+	others := []*host{f.shelf("node-a"), f.shelf("node-b"), f.shelf("node-c")}
+	began := time.Now()
+	join := first.found()
+	for _, h := range others {
+		h.does("lifeboat", join...)
+	}
+	for _, h := range others {
+		f.until(time.Minute, h.is("ACTIVE"))
+	}
+	took := time.Since(began)
+	t.Logf("a coordinator and three agents took %s", took.Round(100*time.Millisecond))
+	if took > time.Minute {
+		t.Errorf("a coordinator and three agents took %s, want a minute at most", took)
+	}
+	if s := f.operator.run([]string{"LIFEBOAT_COORDINATOR=" + f.addresses()[0]}, "nodes"); s.code == 0 {
+		t.Errorf("somebody without a certificate reads the fleet's nodes:\n%s", s.stdout)
+	}
+	// Both commands may be run again, and both daemons come back with their hosts.
+	again := first.found()
+	f.coordinators = f.coordinators[:1]
+	others[0].does("lifeboat", again...)
+	for _, h := range append([]*host{first}, others...) {
+		h.does("systemctl", "is-enabled", map[bool]string{true: "lifeboat-coordinator", false: "lifeboat-agent"}[h == first])
+		h.cutPower()
+		h.boot()
+	}
+	for _, h := range others {
+		f.until(30*time.Second, h.is("ACTIVE"))
+	}
+	f.nobodyLost()
+}
+
+// The first machine is a node as well: both daemons run there, with one more setting each that is not the other's.
+func TestCoordinatorAndAgentOnOneHost(t *testing.T) {
+	bootable(t)
+	f := newField(t)
+	h := f.shelf("both")
+	h.write("etc/lifeboat/agent.d/10-room.yaml", 0o644, "receive: {reserve_bytes: 16MiB}")
+	h.write("etc/lifeboat/coordinator.d/10-lease.yaml", 0o644, "lease: 20s")
+	h.found("--agent")
+	f.until(20*time.Second, h.is("ACTIVE"))
+	h.does("systemctl", "is-active", "lifeboat-agent", "lifeboat-coordinator")
+}
+
+// Three coordinators are hosts with the package. The leader's power is cut in the midst of a drain, and what it decided holds.
+func TestThreeCoordinatorHosts(t *testing.T) {
+	bootable(t)
+	f := newField(t)
+	var all []*host
+	var peers []string
+	for i := range 3 {
+		h := f.rack(fmt.Sprintf("c%d", i+1))
+		all = append(all, h)
+		f.coordinators = append(f.coordinators, h.daemon)
+		peers = append(peers, fmt.Sprintf("{name: %s, address: %q}", h.host, h.on.ip+":7411"))
+		f.operator.run(nil, "tls", "issue", "--dir", f.tls, "--coordinator", h.host).exits(0)
+	}
+	for _, h := range all {
+		h.certify(h.host)
+		h.write("etc/lifeboat/coordinator.yaml", 0o644, fmt.Sprintf("tls: {ca: ca.pem, cert: %[1]s.pem, key: %[1]s.key}", h.host),
+			"peers: ["+strings.Join(peers, ", ")+"]", fmt.Sprintf("heartbeat: %s\nlease: %s", pace, lease))
+		h.boot()
+		// The user comes with the package, and only then can the key be its own: until then the unit tries again, in peace.
+		h.install("lifeboat.deb")
+		h.does("chown", "lifeboat:", "/etc/lifeboat/"+h.host+".key")
+	}
+	for _, name := range []string{"host-a", "host-b", "host-c"} {
+		f.agent(name, slowly)
+	}
+	f.until(30*time.Second, f.nodes[0].is("ACTIVE"))
+	f.settled()
+	a, deadline := f.leave()
+	leader := f.leader()
+	for _, h := range all {
+		if h.daemon == leader {
+			h.cutPower()
+			defer h.boot()
+		}
+	}
+	f.until(20*time.Second, func() error {
+		if f.leader() == leader {
+			return fmt.Errorf("%s has no power and leads", leader.on.name)
+		}
+		return nil
+	})
+	f.sameInstant("after the failover", a.seen().Deadline, deadline)
+	f.left(a, deadline)
+}
