@@ -490,3 +490,14 @@ func TestLeaversBeatEverySecond(t *testing.T) {
 		}
 	})
 }
+
+// With the shortest of leases every look of the reaper is as far from the last as a part of the lease: that is no hold-up.
+func TestShortLeaseRunsOut(t *testing.T) {
+	inTown(t, func(v *town) {
+		v.cfg.Heartbeat, v.cfg.Lease = 300*time.Millisecond, time.Second
+		v.restart()
+		v.agent("a").register()
+		time.Sleep(5 * time.Second)
+		v.is("a", Lost)
+	})
+}

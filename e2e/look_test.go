@@ -75,8 +75,8 @@ type blockView struct {
 }
 
 type eventView struct {
-	Index      uint64
-	Type, Node string
+	Index, Soft uint64
+	Type, Node  string
 }
 
 // decode reads JSON that a verb printed.

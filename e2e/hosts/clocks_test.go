@@ -151,3 +151,32 @@ func TestClockBehindTheCertificate(t *testing.T) {
 	}
 	f.until(20*time.Second, f.nodes[0].is("ACTIVE"))
 }
+
+// One coordinator's clock is nearly an hour ahead of the others'. It does not lead while they can, not even when it is told to:
+// a drain with a minute left keeps it.
+func TestOneClockFarOff(t *testing.T) {
+	f := newTown(t, 3, slowly)
+	f.settled()
+	wrong := f.coordinators[0]
+	wrong.off(50 * time.Minute)
+	f.until(20*time.Second, func() error { return f.follows(wrong) })
+	time.Sleep(12 * time.Second) // it compares its clock each ten seconds
+	n := f.nodes[0]
+	n.fill(16, 8<<20)
+	f.verb("decommission", n.host, "--timeout", "60s").exits(0)
+	n.underWay(2)
+	began := time.Now()
+	f.verb("raft", "transfer", "--to", wrong.on.name) // whatever it answers
+	f.until(20*time.Second, func() error {
+		if f.leader() == wrong {
+			return fmt.Errorf("%s leads", wrong.on.name)
+		}
+		return nil
+	})
+	if left := n.remaining(); left < 20*time.Second || left > 62*time.Second-time.Since(began) {
+		t.Errorf("got %s left %s after it had a minute", left, time.Since(began))
+	}
+	n.drained(time.Minute)
+	n.allMoved()
+	f.nobodyLost()
+}
