@@ -112,15 +112,6 @@ func read(from files) (*held, Name, error) {
 	return &held{cert, roots}, name, nil
 }
 
-// NameOf is whose certificate lies in a file, whether it is good or not.
-func NameOf(certFile string) (Name, error) {
-	chain, err := readCerts(certFile)
-	if err != nil {
-		return Name{}, fmt.Errorf("read certificate: %w", err)
-	}
-	return nameIn(chain[0])
-}
-
 // LoadDir reads the operator's identity from a directory that InitCA made, or a copy of its ca.pem and operator files.
 func LoadDir(dir string) (*Identity, error) {
 	return Load(filepath.Join(dir, caCertFile), filepath.Join(dir, "operator.pem"), filepath.Join(dir, "operator.key"))

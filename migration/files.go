@@ -111,8 +111,6 @@ func (filesLayout) place(s *Store, id BlockID, member string) (int, string) {
 	return root, member
 }
 
-func (filesLayout) base(id BlockID) BlockID { return id }
-
 func (filesLayout) anywhere() bool { return true }
 
 func (filesLayout) last(string) bool { return false }

@@ -126,7 +126,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 
 // carrier carries blocks from this node's disks to somewhere else.
 type carrier interface {
-	// busy returns the directory that it waits for now, and for how long.
+	// busy returns the directory that it is waiting for, and for how long.
 	busy(now time.Time) (dir string, took time.Duration, ok bool)
 	// giveUp leaves a carrier to the directory that it cannot read from.
 	giveUp(dir string)

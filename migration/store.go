@@ -68,8 +68,6 @@ type layout interface {
 	place(s *Store, id BlockID, member string) (root int, path string)
 	// anywhere reports whether the member of a landing block may lie in any of the store's directories.
 	anywhere() bool
-	// base is the id of the block that a member's id belongs to; the same id where blocks have one member.
-	base(id BlockID) BlockID
 	// last reports whether a member makes the others visible to the engine and so is published after them.
 	last(member string) bool
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
@@ -58,15 +57,6 @@ func (m *Manager) StopUnit(ctx context.Context, name string) error {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
 	return m.await(ctx, "stop "+name, done)
-}
-
-// KillUnit sends a signal to a unit's main process, and to no other of its processes: what one of them catches may kill
-// another.
-func (m *Manager) KillUnit(ctx context.Context, name string, signal syscall.Signal) error {
-	if err := m.conn.KillUnitWithTarget(ctx, name, sdbus.Main, int32(signal)); err != nil {
-		return fmt.Errorf("send %v to %s: %w", signal, name, err)
-	}
-	return nil
 }
 
 // StartTransientScope moves processes into a scope of their own, named like hook-1.scope, so that they outlive a restart

@@ -73,16 +73,13 @@ that is heard before is not. Nodes that fall silent later meet the brake anew.`,
 		Example: `  lifeboat brake release --reason "rack 7 burnt down"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			operator, l, err := to.operator()
+			var reply *api.ReleaseBrakeReply
+			err := ask(cmd.Context(), &to, "brake release", askTimeout, func(ctx context.Context, operator api.OperatorClient) (err error) {
+				reply, err = operator.ReleaseBrake(ctx, &api.ReleaseBrakeRequest{Reason: reason})
+				return err
+			})
 			if err != nil {
 				return err
-			}
-			defer l.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
-			defer cancel()
-			reply, err := operator.ReleaseBrake(ctx, &api.ReleaseBrakeRequest{Reason: reason})
-			if err != nil {
-				return l.rpcError("brake release", err)
 			}
 			if out == formatJSON {
 				return writeJSON(cmd.OutOrStdout(), releasedJSON{append([]string{}, reply.GetNodes()...)})

@@ -36,21 +36,6 @@ and restores what they know durably. Give --coordinator the addresses of all of 
 	return cmd
 }
 
-// askLeader makes one call.
-func askLeader(cmd *cobra.Command, to *reach, patience time.Duration, call func(context.Context, api.OperatorClient) error) error {
-	operator, l, err := to.operator()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
-	defer cancel()
-	if err := call(ctx, operator); err != nil {
-		return l.rpcError("raft "+cmd.Name(), err)
-	}
-	return nil
-}
-
 func raftMembersCommand() *cobra.Command {
 	var to reach
 	var out format
@@ -70,7 +55,7 @@ lead over and takes it only where nobody else can.`,
 	watchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(_ context.Context, w io.Writer) error {
-			return askLeader(cmd, &to, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), &to, "raft "+cmd.Name(), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				s, err := leaderStatus(ctx, operator)
 				if err != nil {
 					return err
@@ -156,7 +141,7 @@ nobody. What is left must be an odd number: to replace one that is dead, use add
 }
 
 func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) error {
-	return askLeader(cmd, to, time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
+	return ask(cmd.Context(), to, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
 		reply, err := operator.ChangeMembers(ctx, r)
 		if err != nil {
 			return err
@@ -178,7 +163,7 @@ fleet an election. Do it before the leader's machine goes; one that is stopped d
   lifeboat raft transfer --to c2`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return askLeader(cmd, &to, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), &to, "raft "+cmd.Name(), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.TransferLeadership(ctx, &api.TransferLeadershipRequest{To: whom, Reason: reason})
 				if err == nil {
 					fmt.Fprintf(cmd.OutOrStdout(), "handed over to %s\n", dash(reply.GetLeader()))
@@ -203,7 +188,7 @@ entries of manifests are files of their own, in manifests below data_dir, and ar
 		Example: `  lifeboat raft snapshot fleet.snapshot`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return askLeader(cmd, &to, time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), &to, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
 				stream, err := operator.SaveSnapshot(ctx, &api.SaveSnapshotRequest{})
 				if err != nil {
 					return err

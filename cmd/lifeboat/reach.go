@@ -130,6 +130,21 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 	return api.NewOperatorClient(l.conn), l, nil
 }
 
+// ask puts one question to the coordinator that leads, and says what was asked if it is not answered.
+func ask(ctx context.Context, to *reach, what string, patience time.Duration, question func(context.Context, api.OperatorClient) error) error {
+	operator, l, err := to.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := question(ctx, operator); err != nil {
+		return l.rpcError(what, err)
+	}
+	return nil
+}
+
 // agent dials the agent of this machine.
 func (r *reach) agent() (api.LocalClient, *link, error) {
 	path := r.socketPath()

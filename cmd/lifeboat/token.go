@@ -25,21 +25,6 @@ func tokenCommand() *cobra.Command {
 	return cmd
 }
 
-// ask calls the coordinator that leads, within the patience for one question.
-func ask(ctx context.Context, to *reach, what string, question func(context.Context, api.OperatorClient) error) error {
-	operator, l, err := to.operator()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	if err := question(ctx, operator); err != nil {
-		return l.rpcError(what, err)
-	}
-	return nil
-}
-
 func tokenCreateCommand() *cobra.Command {
 	var to reach
 	var out format
@@ -57,7 +42,7 @@ fleet's CA as well, so it is told to no other fleet.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Life = durationpb.New(life)
-			return ask(cmd.Context(), &to, "token create", func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), &to, "token create", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.CreateToken(ctx, &r)
 				if err != nil {
 					return err
@@ -112,7 +97,7 @@ func tokenListCommand() *cobra.Command {
 		Example: `  lifeboat token list`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd.Context(), &to, "token list", func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), &to, "token list", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				reply, err := operator.ListTokens(ctx, &api.ListTokensRequest{})
 				if err != nil {
 					return err
@@ -155,7 +140,7 @@ func tokenRevokeCommand() *cobra.Command {
 		Example: `  lifeboat token revoke 0123456789ab --reason "was mailed to the wrong list"`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), &to, "token revoke", func(ctx context.Context, operator api.OperatorClient) error {
+			return ask(cmd.Context(), &to, "token revoke", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
 				_, err := operator.RevokeToken(ctx, &api.RevokeTokenRequest{Id: args[0], Reason: reason})
 				return err
 			})
