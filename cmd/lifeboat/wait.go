@@ -308,15 +308,13 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	} else {
 		parts = append(parts, d.GetPhase(), drainLine(d))
 	}
-	// An earlier drain's end may still show until ours has begun: it carries another incident.
+	// It has ended with its account, which comes a moment after the last block. Until ours has begun, the end of an earlier
+	// one may still show: that account is of another incident.
 	switch d.GetPhase() {
 	case "drained":
-		out.ended = m == nil || m.GetIncident() == "" || m.GetIncident() == incident
-		if out.ended && max(d.GetBlocksLost(), m.GetLost().GetBlocks()) > 0 {
-			out.verdict, out.why = exitIncomplete, count(d.GetBlocksLost(), "block")+" lost"
-			if m != nil {
-				out.why = lostOf(m)
-			}
+		out.ended = m != nil && m.GetIncident() == incident
+		if out.ended && m.GetLost().GetBlocks() > 0 {
+			out.verdict, out.why = exitIncomplete, lostOf(m)
 		}
 	case "cancelled":
 		if notice == nil || notice.GetIncident() != incident {

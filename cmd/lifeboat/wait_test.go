@@ -169,7 +169,7 @@ func TestLeavingAgent(t *testing.T) {
 		{"sending", at("sending", ours, "", 0), false, exitDone},
 		{"the end of an earlier drain", at("drained", ours, "inc-1", 3), false, exitDone},
 		{"drained", at("drained", ours, ours, 0), true, exitDone},
-		{"drained, account to come", at("drained", ours, "", 0), true, exitDone},
+		{"drained, account to come", at("drained", ours, "", 3), false, exitDone},
 		{"drained with losses", at("drained", ours, ours, 3), true, exitIncomplete},
 		{"an earlier one was taken back", at("cancelled", ours, "", 0), false, exitDone},
 		{"taken back", at("cancelled", "", "", 0), true, exitFailed},
