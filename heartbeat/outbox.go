@@ -7,8 +7,9 @@ import (
 )
 
 const (
-	// mostQueued bounds the blocks that wait to be reported; above it one full report is cheaper than remembering them.
-	mostQueued = 8192
+	// mostQueued bounds the words that wait to be reported: some megabytes, and half a second of the smallest blocks on their
+	// way in. Above it one full report is cheaper than remembering them.
+	mostQueued = 32 << 10
 	// manyQueued is when a report no longer waits for the next beat.
 	manyQueued = 1024
 )
@@ -16,23 +17,31 @@ const (
 // Landed queues word that blocks now rest here; it goes out after the next answered beat. Call it once Held would yield
 // them: what the queue cannot keep is replaced by a full report of what Held yields. The blocks must not change afterwards.
 func (c *Client) Landed(blocks ...*api.HeldBlock) {
+	words := make([]word, 0, len(blocks))
 	for _, b := range blocks {
-		c.outbox.put(b.GetId(), b)
+		words = append(words, word{b.GetId(), b})
 	}
+	c.outbox.put(words...)
 }
 
 // Gone queues word that blocks no longer rest here. Call it once Held no longer yields them.
 func (c *Client) Gone(ids ...string) {
 	for _, id := range ids {
-		c.outbox.put(id, nil)
+		c.outbox.put(word{id: id})
 	}
 }
 
-// outbox holds the last word on each block until it is reported. While a full report is due it keeps nothing: what Held
-// will yield includes it.
+// word is what became of a block here.
+type word struct {
+	id   string
+	held *api.HeldBlock // nil: gone
+}
+
+// outbox holds what was said of blocks, in that order, until it is reported. While a full report is due it keeps nothing:
+// what Held will yield includes it.
 type outbox struct {
-	mu      sync.Mutex                // guards what follows
-	last    map[string]*api.HeldBlock // by id; nil: gone
+	mu      sync.Mutex // guards what follows
+	words   []word
 	fullDue bool
 	isOpen  bool // the last beat was answered by a coordinator that knows the node
 
@@ -40,19 +49,21 @@ type outbox struct {
 }
 
 func newOutbox() *outbox {
-	return &outbox{last: make(map[string]*api.HeldBlock), wake: make(chan struct{}, 1)}
+	return &outbox{wake: make(chan struct{}, 1)}
 }
 
-func (o *outbox) put(id string, held *api.HeldBlock) {
+func (o *outbox) put(words ...word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.fullDue {
 		return
 	}
-	if o.last[id] = held; len(o.last) > mostQueued {
+	if len(o.words)+len(words) > mostQueued {
 		o.replaceByFull()
+	} else {
+		o.words = append(o.words, words...)
 	}
-	if o.isOpen && (o.fullDue || len(o.last) >= manyQueued) {
+	if o.isOpen && (o.fullDue || len(o.words) >= manyQueued) {
 		o.rouse()
 	}
 }
@@ -69,7 +80,7 @@ func (o *outbox) open() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.isOpen = true
-	if o.fullDue || len(o.last) > 0 {
+	if o.fullDue || len(o.words) > 0 {
 		o.rouse()
 	}
 }
@@ -81,21 +92,20 @@ func (o *outbox) close() {
 	o.isOpen = false
 }
 
-// take empties the outbox: full, or the last words that were queued.
-func (o *outbox) take() (full bool, last map[string]*api.HeldBlock) {
+// take empties the outbox: full, or the words that were queued.
+func (o *outbox) take() (full bool, words []word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.isOpen {
 		return false, nil // what is due stays due
 	}
-	full, last = o.fullDue, o.last
-	o.fullDue, o.last = false, make(map[string]*api.HeldBlock)
-	return full, last
+	full, words = o.fullDue, o.words
+	o.fullDue, o.words = false, nil
+	return full, words
 }
 
 func (o *outbox) replaceByFull() {
-	o.fullDue = true
-	clear(o.last)
+	o.fullDue, o.words = true, nil
 }
 
 func (o *outbox) rouse() {

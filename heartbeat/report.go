@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -36,14 +37,14 @@ func (c *Client) tell(ctx context.Context) {
 			return
 		case <-c.outbox.wake:
 		}
-		full, last := c.outbox.take()
-		if !full && len(last) == 0 {
+		full, words := c.outbox.take()
+		if !full && len(words) == 0 {
 			continue
 		}
 		if full {
 			sleep(ctx, c.draw(), nil)
 		}
-		err := c.report(ctx, full, last)
+		err := c.report(ctx, full, words)
 		if ctx.Err() != nil {
 			return
 		}
@@ -72,8 +73,8 @@ func (c *Client) draw() time.Duration {
 	return rand.N(c.reportWithin)
 }
 
-// report sends one report: all that Held yields, or the last words on some blocks.
-func (c *Client) report(ctx context.Context, full bool, last map[string]*api.HeldBlock) error {
+// report sends one report: all that Held yields, or words on some blocks.
+func (c *Client) report(ctx context.Context, full bool, words []word) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	k, err := c.links.use()
@@ -102,7 +103,7 @@ func (c *Client) report(ctx context.Context, full bool, last map[string]*api.Hel
 	if full {
 		err = c.sendFull(send)
 	} else {
-		err = sendLast(last, send)
+		err = sendWords(words, send)
 	}
 	if err == nil || err == io.EOF {
 		err = timed(func() error { _, err := stream.CloseAndRecv(); return err })
@@ -122,26 +123,42 @@ func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error) error {
 	})
 }
 
-func sendLast(last map[string]*api.HeldBlock, send func(*api.ReportBlocksRequest) error) error {
-	words := func(yield func(*api.ReportBlocksRequest, error) bool) {
-		for id, held := range last {
-			word := &api.ReportBlocksRequest{Landed: []*api.HeldBlock{held}}
-			if held == nil {
-				word = &api.ReportBlocksRequest{Gone: []string{id}}
-			}
-			if !yield(word, nil) {
-				return
-			}
+// sendWords sends words in their order. A message tells first what landed and then what is gone, so it holds only one of
+// them: a block may have come, gone and come again.
+func sendWords(words []word, send func(*api.ReportBlocksRequest) error) error {
+	for len(words) > 0 {
+		gone := words[0].held == nil
+		n := slices.IndexFunc(words, func(w word) bool { return (w.held == nil) != gone })
+		if n < 0 {
+			n = len(words)
 		}
+		if err := sendAlike(words[:n], send); err != nil {
+			return err
+		}
+		words = words[n:]
 	}
-	return inBatches("list what changed", words, func(batch []*api.ReportBlocksRequest) error {
-		all := &api.ReportBlocksRequest{}
-		for _, word := range batch {
-			all.Landed = append(all.Landed, word.Landed...)
-			all.Gone = append(all.Gone, word.Gone...)
+	return nil
+}
+
+func sendAlike(words []word, send func(*api.ReportBlocksRequest) error) error {
+	r, size := &api.ReportBlocksRequest{}, 0
+	for i, w := range words {
+		if w.held != nil {
+			r.Landed = append(r.Landed, w.held)
+			size += len(w.id) + len(w.held.From)
+		} else {
+			r.Gone = append(r.Gone, w.id)
+			size += len(w.id)
 		}
-		return send(all)
-	})
+		if i+1 < len(words) && len(r.Landed)+len(r.Gone) < batchItems && size < batchBytes {
+			continue
+		}
+		if err := send(r); err != nil {
+			return err
+		}
+		r, size = &api.ReportBlocksRequest{}, 0
+	}
+	return nil
 }
 
 // inBatches gathers what items yields into batches and sends each; its memory is one batch. The slice is reused: gRPC has

@@ -58,7 +58,7 @@ func TestOverflowBecomesAFullReport(t *testing.T) {
 			c.Landed(&api.HeldBlock{Id: id, Bytes: 1})
 		}
 		c.outbox.mu.Lock()
-		if got := len(c.outbox.last); got > mostQueued {
+		if got := len(c.outbox.words); got > mostQueued {
 			t.Errorf("got %d words queued, want at most %d", got, mostQueued)
 		}
 		c.outbox.mu.Unlock()
