@@ -3,7 +3,7 @@
 # The race detector needs a C compiler. Without one the tests run without it, and say so.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
-.PHONY: help build packages run test check lint generate e2e interop bench clean
+.PHONY: help build packages run test check lint generate e2e hosts interop bench clean
 
 help: ## say what there is
 	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -35,6 +35,12 @@ generate: ## api/*.pb.go from api/*.proto; a test fails when they differ
 
 e2e: ## the stories alone, told as they go: real processes and kill -9; as root also cut networks and booted hosts
 	LIFEBOAT_HOSTS=1 go test -count=1 -timeout 20m -p 1 -v ./e2e ./e2e/hosts
+
+# A story of each kind, none of the long ones.
+HOSTS := Interruption|Poweroff|UpgradeMidDrain|CutLinkMidDrain|RestartsDecommissionNothing|GoldenImage|FromNothing|OneWay|LeaderCutOff
+
+hosts: ## the shortest of those on cut networks and booted hosts, two minutes: the part that CI tells
+	LIFEBOAT_HOSTS=1 go test -count=1 -timeout 15m -v ./e2e/hosts -run '^Test($(HOSTS))$$'
 
 interop: ## against what others wrote: AWS's metadata mock, python3-dbusmock's logind, versitygw's S3
 	LIFEBOAT_INTEROP=1 go test -count=1 -v ./interop

@@ -57,8 +57,19 @@ func lacking() error {
 	case os.Getuid() != 0:
 		return errors.New("only root may make network namespaces: run it with sudo")
 	}
-	return needs("apt install iproute2 util-linux", "ip", "nsenter")
+	if err := needs("apt install iproute2 util-linux", "ip", "nsenter", "unshare"); err != nil {
+		return err
+	}
+	return unshared()
 }
+
+// unshared says why even root may make no namespaces here, as in most containers.
+var unshared = sync.OnceValue(func() error {
+	if out, err := exec.Command("unshare", "--mount", "--net", "--pid", "--fork", "true").CombinedOutput(); err != nil {
+		return fmt.Errorf("no namespaces can be made here: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+})
 
 // needs says which of the programs are not here, and the remedy.
 func needs(remedy string, programs ...string) error {
