@@ -71,6 +71,30 @@ func TestFromNothing(t *testing.T) {
 	f.nobodyLost()
 }
 
+// The package is installed on a machine whose agent is to join while nobody is there to ask. The installation does not wait
+// for that; the agent does, and joins once it can.
+func TestInstalledBeforeTheCoordinatorIsBack(t *testing.T) {
+	bootable(t)
+	f := newField(t)
+	first := f.shelf("first")
+	join := first.found()
+	first.cutPower()
+	h := f.rack("early")
+	h.write("etc/lifeboat/token", 0o600, join[2])
+	h.write("etc/lifeboat/agent.yaml", 0o644, "coordinators: ["+first.on.ip+":7411]", "join: {token_file: token}", "cloud: {provider: ec2}")
+	h.boot()
+	began := time.Now()
+	h.install("lifeboat.deb")
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("the installation took %s", took.Round(time.Second))
+	}
+	if state := h.property("ActiveState"); state != "activating" {
+		t.Errorf("the unit is %s, want it activating", state)
+	}
+	first.boot()
+	f.until(time.Minute, h.is("ACTIVE"))
+}
+
 // The first machine is a node as well: both daemons run there, with one more setting each that is not the other's.
 func TestCoordinatorAndAgentOnOneHost(t *testing.T) {
 	bootable(t)
