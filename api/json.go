@@ -43,6 +43,7 @@ type NodeJSON struct {
 	Drain         *DrainJSON    `json:"drain"`
 	RoomBytes     int64         `json:"room_bytes"`
 	HeldBlocks    int64         `json:"held_blocks"`
+	BrokenBlocks  int64         `json:"broken_blocks"`
 	HeldBytes     int64         `json:"held_bytes"`
 	Manifest      *ManifestJSON `json:"manifest"`
 
@@ -164,6 +165,7 @@ type BlockJSON struct {
 	State   string   `json:"state"`
 	Holders []string `json:"holders"`
 	From    string   `json:"from"`
+	Value   *float64 `json:"value_seconds"`
 }
 
 // HolderJSON is a node that has a block, and where it serves it.
@@ -211,7 +213,7 @@ func NodeToJSON(n *Node, now time.Time) NodeJSON {
 		Decommission: n.GetDecommission(), Reason: n.GetReason(), WaitsFor: append([]string{}, n.GetWaitsFor()...),
 		Suspect: Seconds(n.GetSuspect()), ClockAhead: Seconds(st.GetClockAhead()),
 		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()),
-		RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
+		RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
 	}
 }
@@ -293,7 +295,7 @@ func ManifestToJSON(m *ManifestSummary) *ManifestJSON {
 
 // BlockToJSON makes a block whose holders are never null.
 func BlockToJSON(b *BlockInfo) BlockJSON {
-	return BlockJSON{b.GetId(), b.GetBytes(), b.GetState(), append([]string{}, b.GetHolders()...), b.GetFrom()}
+	return BlockJSON{b.GetId(), b.GetBytes(), b.GetState(), append([]string{}, b.GetHolders()...), b.GetFrom(), Seconds(b.GetValue())}
 }
 
 // EventToJSON makes an event whose data is never null.

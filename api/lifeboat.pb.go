@@ -369,7 +369,9 @@ type Status struct {
 	HeldBlocks    int64                  `protobuf:"varint,6,opt,name=held_blocks,json=heldBlocks,proto3" json:"held_blocks,omitempty"` // blocks that landed here from others
 	HeldBytes     int64                  `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
 	Workloads     []*Workload            `protobuf:"bytes,8,rep,name=workloads,proto3" json:"workloads,omitempty"`
-	ClockAhead    *durationpb.Duration   `protobuf:"bytes,9,opt,name=clock_ahead,json=clockAhead,proto3" json:"clock_ahead,omitempty"` // how far the node's clock is ahead of the coordinator's; absent: not measured
+	ClockAhead    *durationpb.Duration   `protobuf:"bytes,9,opt,name=clock_ahead,json=clockAhead,proto3" json:"clock_ahead,omitempty"`         // how far the node's clock is ahead of the coordinator's; absent: not measured
+	Fallback      string                 `protobuf:"bytes,10,opt,name=fallback,proto3" json:"fallback,omitempty"`                              // the name of the fallback that it has; empty: none
+	BrokenBlocks  int64                  `protobuf:"varint,11,opt,name=broken_blocks,json=brokenBlocks,proto3" json:"broken_blocks,omitempty"` // blocks from others that were found broken here, and removed, since the agent started
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -465,6 +467,20 @@ func (x *Status) GetClockAhead() *durationpb.Duration {
 		return x.ClockAhead
 	}
 	return nil
+}
+
+func (x *Status) GetFallback() string {
+	if x != nil {
+		return x.Fallback
+	}
+	return ""
+}
+
+func (x *Status) GetBrokenBlocks() int64 {
+	if x != nil {
+		return x.BrokenBlocks
+	}
+	return 0
 }
 
 // Workload is a local process or engine that a node which leaves tells, waits for and stops.
@@ -1249,8 +1265,11 @@ type HeartbeatReply struct {
 	Peers        []*Peer                `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"` // empty when peers_version is what the agent has
 	// Of the leader that says this. A reply of a lower term than one that was heard before is a deposed leader's, and is
 	// worth nothing.
-	Term          uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
-	Now           *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"` // the coordinator's clock, for measuring how far apart the two are and nothing else
+	Term uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	Now  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"` // the coordinator's clock, for measuring how far apart the two are and nothing else
+	// Blocks that this node carried to a peer where they have been found broken, and that nobody else has. While it leaves it
+	// carries them again. They are repeated in every reply until they are held again or named as lost; at most 64 are named.
+	Again         []*BrokenBlock `protobuf:"bytes,8,rep,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1334,6 +1353,66 @@ func (x *HeartbeatReply) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *HeartbeatReply) GetAgain() []*BrokenBlock {
+	if x != nil {
+		return x.Again
+	}
+	return nil
+}
+
+// BrokenBlock is a block that is no longer whole at a peer that had it.
+type BrokenBlock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Peer          string                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BrokenBlock) Reset() {
+	*x = BrokenBlock{}
+	mi := &file_lifeboat_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrokenBlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrokenBlock) ProtoMessage() {}
+
+func (x *BrokenBlock) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrokenBlock.ProtoReflect.Descriptor instead.
+func (*BrokenBlock) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *BrokenBlock) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BrokenBlock) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
 // Directive is the coordinator's standing wish for a node. It is repeated in every reply until it no longer holds, so
 // a lost reply or a restart on either side loses nothing.
 type Directive struct {
@@ -1350,7 +1429,7 @@ type Directive struct {
 
 func (x *Directive) Reset() {
 	*x = Directive{}
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1441,7 @@ func (x *Directive) String() string {
 func (*Directive) ProtoMessage() {}
 
 func (x *Directive) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1454,7 @@ func (x *Directive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directive.ProtoReflect.Descriptor instead.
 func (*Directive) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{15}
+	return file_lifeboat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Directive) GetDecommission() string {
@@ -1420,7 +1499,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1511,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1524,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{16}
+	return file_lifeboat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Peer) GetNode() string {
@@ -1495,7 +1574,7 @@ type WorkerDecommissionRequest struct {
 
 func (x *WorkerDecommissionRequest) Reset() {
 	*x = WorkerDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1586,7 @@ func (x *WorkerDecommissionRequest) String() string {
 func (*WorkerDecommissionRequest) ProtoMessage() {}
 
 func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1599,7 @@ func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{17}
+	return file_lifeboat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WorkerDecommissionRequest) GetNode() string {
@@ -1559,7 +1638,7 @@ type WorkerDecommissionReply struct {
 
 func (x *WorkerDecommissionReply) Reset() {
 	*x = WorkerDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1650,7 @@ func (x *WorkerDecommissionReply) String() string {
 func (*WorkerDecommissionReply) ProtoMessage() {}
 
 func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1663,7 @@ func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{18}
+	return file_lifeboat_proto_rawDescGZIP(), []int{19}
 }
 
 type WithdrawDecommissionRequest struct {
@@ -1599,7 +1678,7 @@ type WithdrawDecommissionRequest struct {
 
 func (x *WithdrawDecommissionRequest) Reset() {
 	*x = WithdrawDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1690,7 @@ func (x *WithdrawDecommissionRequest) String() string {
 func (*WithdrawDecommissionRequest) ProtoMessage() {}
 
 func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1703,7 @@ func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{19}
+	return file_lifeboat_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WithdrawDecommissionRequest) GetNode() string {
@@ -1663,7 +1742,7 @@ type WithdrawDecommissionReply struct {
 
 func (x *WithdrawDecommissionReply) Reset() {
 	*x = WithdrawDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +1754,7 @@ func (x *WithdrawDecommissionReply) String() string {
 func (*WithdrawDecommissionReply) ProtoMessage() {}
 
 func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +1767,7 @@ func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{20}
+	return file_lifeboat_proto_rawDescGZIP(), []int{21}
 }
 
 type ReportUnavailableRequest struct {
@@ -1701,7 +1780,7 @@ type ReportUnavailableRequest struct {
 
 func (x *ReportUnavailableRequest) Reset() {
 	*x = ReportUnavailableRequest{}
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1792,7 @@ func (x *ReportUnavailableRequest) String() string {
 func (*ReportUnavailableRequest) ProtoMessage() {}
 
 func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1805,7 @@ func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableRequest.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{21}
+	return file_lifeboat_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReportUnavailableRequest) GetNode() string {
@@ -1751,7 +1830,7 @@ type ReportUnavailableReply struct {
 
 func (x *ReportUnavailableReply) Reset() {
 	*x = ReportUnavailableReply{}
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1842,7 @@ func (x *ReportUnavailableReply) String() string {
 func (*ReportUnavailableReply) ProtoMessage() {}
 
 func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1855,7 @@ func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableReply.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{22}
+	return file_lifeboat_proto_rawDescGZIP(), []int{23}
 }
 
 type ReportBlocksRequest struct {
@@ -1786,13 +1865,14 @@ type ReportBlocksRequest struct {
 	Full          bool                   `protobuf:"varint,3,opt,name=full,proto3" json:"full,omitempty"` // on the first message: forget what this node was said to hold
 	Landed        []*HeldBlock           `protobuf:"bytes,4,rep,name=landed,proto3" json:"landed,omitempty"`
 	Gone          []string               `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
+	Broken        []*HeldBlock           `protobuf:"bytes,6,rep,name=broken,proto3" json:"broken,omitempty"` // gone because they were no longer whole; from is empty where it is not known any more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportBlocksRequest) Reset() {
 	*x = ReportBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1884,7 @@ func (x *ReportBlocksRequest) String() string {
 func (*ReportBlocksRequest) ProtoMessage() {}
 
 func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1897,7 @@ func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ReportBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{23}
+	return file_lifeboat_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportBlocksRequest) GetNode() string {
@@ -1855,6 +1935,13 @@ func (x *ReportBlocksRequest) GetGone() []string {
 	return nil
 }
 
+func (x *ReportBlocksRequest) GetBroken() []*HeldBlock {
+	if x != nil {
+		return x.Broken
+	}
+	return nil
+}
+
 type ReportBlocksReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1863,7 +1950,7 @@ type ReportBlocksReply struct {
 
 func (x *ReportBlocksReply) Reset() {
 	*x = ReportBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1962,7 @@ func (x *ReportBlocksReply) String() string {
 func (*ReportBlocksReply) ProtoMessage() {}
 
 func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1975,7 @@ func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksReply.ProtoReflect.Descriptor instead.
 func (*ReportBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{24}
+	return file_lifeboat_proto_rawDescGZIP(), []int{25}
 }
 
 type HeldBlock struct {
@@ -1902,7 +1989,7 @@ type HeldBlock struct {
 
 func (x *HeldBlock) Reset() {
 	*x = HeldBlock{}
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2001,7 @@ func (x *HeldBlock) String() string {
 func (*HeldBlock) ProtoMessage() {}
 
 func (x *HeldBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2014,7 @@ func (x *HeldBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBlock.ProtoReflect.Descriptor instead.
 func (*HeldBlock) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{25}
+	return file_lifeboat_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HeldBlock) GetId() string {
@@ -1961,7 +2048,7 @@ type GoodbyeRequest struct {
 
 func (x *GoodbyeRequest) Reset() {
 	*x = GoodbyeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2060,7 @@ func (x *GoodbyeRequest) String() string {
 func (*GoodbyeRequest) ProtoMessage() {}
 
 func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2073,7 @@ func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeRequest.ProtoReflect.Descriptor instead.
 func (*GoodbyeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{26}
+	return file_lifeboat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GoodbyeRequest) GetSummary() *ManifestSummary {
@@ -2011,7 +2098,7 @@ type GoodbyeReply struct {
 
 func (x *GoodbyeReply) Reset() {
 	*x = GoodbyeReply{}
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2110,7 @@ func (x *GoodbyeReply) String() string {
 func (*GoodbyeReply) ProtoMessage() {}
 
 func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2123,7 @@ func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeReply.ProtoReflect.Descriptor instead.
 func (*GoodbyeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{27}
+	return file_lifeboat_proto_rawDescGZIP(), []int{28}
 }
 
 type ManifestSummary struct {
@@ -2060,7 +2147,7 @@ type ManifestSummary struct {
 
 func (x *ManifestSummary) Reset() {
 	*x = ManifestSummary{}
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2072,7 +2159,7 @@ func (x *ManifestSummary) String() string {
 func (*ManifestSummary) ProtoMessage() {}
 
 func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2085,7 +2172,7 @@ func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestSummary.ProtoReflect.Descriptor instead.
 func (*ManifestSummary) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{28}
+	return file_lifeboat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ManifestSummary) GetNode() string {
@@ -2189,7 +2276,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2288,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2301,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{29}
+	return file_lifeboat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Count) GetBlocks() int64 {
@@ -2244,7 +2331,7 @@ type ManifestEntry struct {
 
 func (x *ManifestEntry) Reset() {
 	*x = ManifestEntry{}
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2343,7 @@ func (x *ManifestEntry) String() string {
 func (*ManifestEntry) ProtoMessage() {}
 
 func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2356,7 @@ func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestEntry.ProtoReflect.Descriptor instead.
 func (*ManifestEntry) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{30}
+	return file_lifeboat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ManifestEntry) GetId() string {
@@ -2316,7 +2403,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2415,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2428,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{31}
+	return file_lifeboat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LocateRequest) GetId() string {
@@ -2357,14 +2444,17 @@ type LocateReply struct {
 	State   string    `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
 	Holders []*Holder `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
 	// Nodes whose stores could have the block; filled when the coordinator knows no holder.
-	Candidates    []*Holder `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	Candidates []*Holder `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
+	// Nodes that reach a fallback, which may have what no node has: asked as any reader asks, not as holders. Filled with the
+	// candidates.
+	Fallbacks     []*Holder `protobuf:"bytes,4,rep,name=fallbacks,proto3" json:"fallbacks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LocateReply) Reset() {
 	*x = LocateReply{}
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2466,7 @@ func (x *LocateReply) String() string {
 func (*LocateReply) ProtoMessage() {}
 
 func (x *LocateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2479,7 @@ func (x *LocateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateReply.ProtoReflect.Descriptor instead.
 func (*LocateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{32}
+	return file_lifeboat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *LocateReply) GetState() string {
@@ -2413,6 +2503,13 @@ func (x *LocateReply) GetCandidates() []*Holder {
 	return nil
 }
 
+func (x *LocateReply) GetFallbacks() []*Holder {
+	if x != nil {
+		return x.Fallbacks
+	}
+	return nil
+}
+
 type Holder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -2423,7 +2520,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2532,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2545,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{33}
+	return file_lifeboat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Holder) GetNode() string {
@@ -2473,7 +2570,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2485,7 +2582,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2498,7 +2595,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{34}
+	return file_lifeboat_proto_rawDescGZIP(), []int{35}
 }
 
 type ListNodesReply struct {
@@ -2510,7 +2607,7 @@ type ListNodesReply struct {
 
 func (x *ListNodesReply) Reset() {
 	*x = ListNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2619,7 @@ func (x *ListNodesReply) String() string {
 func (*ListNodesReply) ProtoMessage() {}
 
 func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2632,7 @@ func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesReply.ProtoReflect.Descriptor instead.
 func (*ListNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{35}
+	return file_lifeboat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListNodesReply) GetNodes() []*Node {
@@ -2554,7 +2651,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2566,7 +2663,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2579,7 +2676,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{36}
+	return file_lifeboat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetNodeRequest) GetNode() string {
@@ -2619,7 +2716,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2728,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2741,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{37}
+	return file_lifeboat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Node) GetName() string {
@@ -2814,7 +2911,7 @@ type DecommissionRequest struct {
 
 func (x *DecommissionRequest) Reset() {
 	*x = DecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2923,7 @@ func (x *DecommissionRequest) String() string {
 func (*DecommissionRequest) ProtoMessage() {}
 
 func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2936,7 @@ func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+	return file_lifeboat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DecommissionRequest) GetNodes() []string {
@@ -2886,7 +2983,7 @@ type DecommissionReply struct {
 
 func (x *DecommissionReply) Reset() {
 	*x = DecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +2995,7 @@ func (x *DecommissionReply) String() string {
 func (*DecommissionReply) ProtoMessage() {}
 
 func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3008,7 @@ func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionReply.ProtoReflect.Descriptor instead.
 func (*DecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+	return file_lifeboat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DecommissionReply) GetNodes() []*Node {
@@ -2931,7 +3028,7 @@ type RecommissionRequest struct {
 
 func (x *RecommissionRequest) Reset() {
 	*x = RecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3040,7 @@ func (x *RecommissionRequest) String() string {
 func (*RecommissionRequest) ProtoMessage() {}
 
 func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3053,7 @@ func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionRequest.ProtoReflect.Descriptor instead.
 func (*RecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+	return file_lifeboat_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RecommissionRequest) GetNodes() []string {
@@ -2982,7 +3079,7 @@ type RecommissionReply struct {
 
 func (x *RecommissionReply) Reset() {
 	*x = RecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3091,7 @@ func (x *RecommissionReply) String() string {
 func (*RecommissionReply) ProtoMessage() {}
 
 func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3104,7 @@ func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionReply.ProtoReflect.Descriptor instead.
 func (*RecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+	return file_lifeboat_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *RecommissionReply) GetNodes() []*Node {
@@ -3028,7 +3125,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3137,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3150,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+	return file_lifeboat_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -3088,7 +3185,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3100,7 +3197,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3113,7 +3210,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+	return file_lifeboat_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -3147,7 +3244,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3256,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3269,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+	return file_lifeboat_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -3205,7 +3302,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3314,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3327,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+	return file_lifeboat_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -3291,7 +3388,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3303,7 +3400,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3316,7 +3413,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+	return file_lifeboat_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -3335,7 +3432,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3444,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3457,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -3377,13 +3474,14 @@ type BlockInfo struct {
 	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // held, lost
 	Holders       []string               `protobuf:"bytes,4,rep,name=holders,proto3" json:"holders,omitempty"`
 	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`
+	Value         *durationpb.Duration   `protobuf:"bytes,6,opt,name=value,proto3" json:"value,omitempty"` // what somebody said that it is worth; absent: nobody did, or it is not the node that is asked
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3395,7 +3493,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3408,7 +3506,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{48}
+	return file_lifeboat_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -3446,6 +3544,13 @@ func (x *BlockInfo) GetFrom() string {
 	return ""
 }
 
+func (x *BlockInfo) GetValue() *durationpb.Duration {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 type GetManifestRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -3455,7 +3560,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3572,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3585,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{49}
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -3504,7 +3609,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3621,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3634,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -3592,7 +3697,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3709,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3722,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -3678,7 +3783,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3690,7 +3795,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3703,7 +3808,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -3738,7 +3843,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +3855,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3868,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -3900,7 +4005,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +4017,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3925,7 +4030,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Brake) GetScope() string {
@@ -3972,7 +4077,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3984,7 +4089,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3997,7 +4102,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -4016,7 +4121,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4133,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4146,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -4061,7 +4166,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4178,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4191,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -4112,7 +4217,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4124,7 +4229,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4137,7 +4242,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -4167,7 +4272,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4179,7 +4284,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4192,7 +4297,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -4289,7 +4394,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4301,7 +4406,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4314,7 +4419,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Member) GetName() string {
@@ -4385,7 +4490,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4397,7 +4502,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4410,7 +4515,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -4438,7 +4543,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4555,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4568,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -4497,7 +4602,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4509,7 +4614,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4522,7 +4627,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *NewMember) GetName() string {
@@ -4548,7 +4653,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4560,7 +4665,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4573,7 +4678,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -4593,7 +4698,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4605,7 +4710,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4618,7 +4723,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -4644,7 +4749,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4656,7 +4761,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4669,7 +4774,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -4692,7 +4797,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4809,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4822,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CreateTokenRequest) GetRole() string {
@@ -4765,7 +4870,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4777,7 +4882,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4790,7 +4895,7 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CreateTokenReply) GetToken() string {
@@ -4823,7 +4928,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4835,7 +4940,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4848,7 +4953,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -4915,7 +5020,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4927,7 +5032,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4940,7 +5045,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 type ListTokensReply struct {
@@ -4952,7 +5057,7 @@ type ListTokensReply struct {
 
 func (x *ListTokensReply) Reset() {
 	*x = ListTokensReply{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4964,7 +5069,7 @@ func (x *ListTokensReply) String() string {
 func (*ListTokensReply) ProtoMessage() {}
 
 func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4977,7 +5082,7 @@ func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
 func (*ListTokensReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListTokensReply) GetTokens() []*TokenInfo {
@@ -4997,7 +5102,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5009,7 +5114,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5022,7 +5127,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -5047,7 +5152,7 @@ type RevokeTokenReply struct {
 
 func (x *RevokeTokenReply) Reset() {
 	*x = RevokeTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5059,7 +5164,7 @@ func (x *RevokeTokenReply) String() string {
 func (*RevokeTokenReply) ProtoMessage() {}
 
 func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5072,7 +5177,7 @@ func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
 func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 type SaveSnapshotRequest struct {
@@ -5083,7 +5188,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5095,7 +5200,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5108,7 +5213,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 type SaveSnapshotReply struct {
@@ -5120,7 +5225,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5132,7 +5237,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5145,7 +5250,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -5163,7 +5268,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5175,7 +5280,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5188,7 +5293,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 type Position struct {
@@ -5204,7 +5309,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5321,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5334,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -5277,7 +5382,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5289,7 +5394,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5302,7 +5407,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -5327,7 +5432,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5339,7 +5444,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5352,7 +5457,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 type FetchManifestRequest struct {
@@ -5364,7 +5469,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5376,7 +5481,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5389,7 +5494,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -5397,6 +5502,146 @@ func (x *FetchManifestRequest) GetFile() string {
 		return x.File
 	}
 	return ""
+}
+
+type SetValuesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []*BlockValue          `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"` // at most 1,000
+	Check         bool                   `protobuf:"varint,2,opt,name=check,proto3" json:"check,omitempty"`  // say what is wrong with them, and take none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetValuesRequest) Reset() {
+	*x = SetValuesRequest{}
+	mi := &file_lifeboat_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetValuesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetValuesRequest) ProtoMessage() {}
+
+func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
+func (*SetValuesRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *SetValuesRequest) GetValues() []*BlockValue {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *SetValuesRequest) GetCheck() bool {
+	if x != nil {
+		return x.Check
+	}
+	return false
+}
+
+type BlockValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Value         *durationpb.Duration   `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"` // 0 takes back what was said
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockValue) Reset() {
+	*x = BlockValue{}
+	mi := &file_lifeboat_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockValue) ProtoMessage() {}
+
+func (x *BlockValue) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
+func (*BlockValue) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *BlockValue) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *BlockValue) GetValue() *durationpb.Duration {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+type SetValuesReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetValuesReply) Reset() {
+	*x = SetValuesReply{}
+	mi := &file_lifeboat_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetValuesReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetValuesReply) ProtoMessage() {}
+
+func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
+func (*SetValuesReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 type RemoveBlocksRequest struct {
@@ -5409,7 +5654,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5421,7 +5666,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5434,7 +5679,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -5461,7 +5706,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5473,7 +5718,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5486,7 +5731,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -5513,7 +5758,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5525,7 +5770,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5538,7 +5783,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -5564,7 +5809,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5576,7 +5821,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5589,7 +5834,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -5609,7 +5854,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5621,7 +5866,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5634,7 +5879,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -5661,7 +5906,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5918,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5931,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -5711,7 +5956,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5723,7 +5968,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5736,7 +5981,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 type AgentStatus struct {
@@ -5760,13 +6005,14 @@ type AgentStatus struct {
 	Evacuations        []*Evacuation          `protobuf:"bytes,17,rep,name=evacuations,proto3" json:"evacuations,omitempty"`                                // of single disks, the last of each
 	CertificateEnds    *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=certificate_ends,json=certificateEnds,proto3" json:"certificate_ends,omitempty"` // absent: it has none that ends
 	WaitsFor           []string               `protobuf:"bytes,18,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                      // what keeps a node that leaves from its last words: workloads and apps, a sentence each
+	Unpacking          *Unpacking             `protobuf:"bytes,20,opt,name=unpacking,proto3" json:"unpacking,omitempty"`                                    // absent: nothing waits
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5778,7 +6024,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5791,7 +6037,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -5927,6 +6173,75 @@ func (x *AgentStatus) GetWaitsFor() []string {
 	return nil
 }
 
+func (x *AgentStatus) GetUnpacking() *Unpacking {
+	if x != nil {
+		return x.Unpacking
+	}
+	return nil
+}
+
+// Unpacking is what landed from others in segments and belongs in a store's directories: it becomes files when the node is
+// quiet. Until then it is read from its segment.
+type Unpacking struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Blocks         int64                  `protobuf:"varint,1,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Bytes          int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	OccupiedBlocks int64                  `protobuf:"varint,3,opt,name=occupied_blocks,json=occupiedBlocks,proto3" json:"occupied_blocks,omitempty"` // of them, those that wait because another file has the name
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Unpacking) Reset() {
+	*x = Unpacking{}
+	mi := &file_lifeboat_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unpacking) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unpacking) ProtoMessage() {}
+
+func (x *Unpacking) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
+func (*Unpacking) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *Unpacking) GetBlocks() int64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *Unpacking) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Unpacking) GetOccupiedBlocks() int64 {
+	if x != nil {
+		return x.OccupiedBlocks
+	}
+	return 0
+}
+
 // Evacuation carries the blocks off one disk while the node stays.
 type Evacuation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5941,7 +6256,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5953,7 +6268,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5966,7 +6281,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -6017,7 +6332,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6029,7 +6344,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6042,7 +6357,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -6090,7 +6405,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6102,7 +6417,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6115,7 +6430,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -6188,7 +6503,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6200,7 +6515,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6213,7 +6528,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ActionState) GetName() string {
@@ -6263,7 +6578,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6275,7 +6590,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6288,7 +6603,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -6335,7 +6650,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6347,7 +6662,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6360,7 +6675,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -6428,7 +6743,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6440,7 +6755,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6453,7 +6768,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{95}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -6473,7 +6788,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6485,7 +6800,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6498,7 +6813,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -6543,7 +6858,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
 	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
-	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\x90\x03\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xd1\x03\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -6557,7 +6872,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	"held_bytes\x18\a \x01(\x03R\theldBytes\x123\n" +
 	"\tworkloads\x18\b \x03(\v2\x15.lifeboat.v1.WorkloadR\tworkloads\x12:\n" +
 	"\vclock_ahead\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"clockAhead\"\x94\x02\n" +
+	"clockAhead\x12\x1a\n" +
+	"\bfallback\x18\n" +
+	" \x01(\tR\bfallback\x12#\n" +
+	"\rbroken_blocks\x18\v \x01(\x03R\fbrokenBlocks\"\x94\x02\n" +
 	"\bWorkload\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -6641,7 +6959,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\x99\x02\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xc9\x02\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -6649,7 +6967,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12'\n" +
 	"\x05peers\x18\x05 \x03(\v2\x11.lifeboat.v1.PeerR\x05peers\x12\x12\n" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12,\n" +
-	"\x03now\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\x94\x01\n" +
+	"\x03now\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12.\n" +
+	"\x05again\x18\b \x03(\v2\x18.lifeboat.v1.BrokenBlockR\x05again\"1\n" +
+	"\vBrokenBlock\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\"\x94\x01\n" +
 	"\tDirective\x12\"\n" +
 	"\fdecommission\x18\x01 \x01(\tR\fdecommission\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x16\n" +
@@ -6677,13 +6999,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x18ReportUnavailableRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x18\n" +
-	"\x16ReportUnavailableReply\"\xa3\x01\n" +
+	"\x16ReportUnavailableReply\"\xd3\x01\n" +
 	"\x13ReportBlocksRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
 	"\x04full\x18\x03 \x01(\bR\x04full\x12.\n" +
 	"\x06landed\x18\x04 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06landed\x12\x12\n" +
-	"\x04gone\x18\x05 \x03(\tR\x04gone\"\x13\n" +
+	"\x04gone\x18\x05 \x03(\tR\x04gone\x12.\n" +
+	"\x06broken\x18\x06 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06broken\"\x13\n" +
 	"\x11ReportBlocksReply\"E\n" +
 	"\tHeldBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -6721,13 +7044,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x1f\n" +
 	"\rLocateRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x87\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xba\x01\n" +
 	"\vLocateReply\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12-\n" +
 	"\aholders\x18\x02 \x03(\v2\x13.lifeboat.v1.HolderR\aholders\x123\n" +
 	"\n" +
 	"candidates\x18\x03 \x03(\v2\x13.lifeboat.v1.HolderR\n" +
-	"candidates\"6\n" +
+	"candidates\x121\n" +
+	"\tfallbacks\x18\x04 \x03(\v2\x13.lifeboat.v1.HolderR\tfallbacks\"6\n" +
 	"\x06Holder\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x12\n" +
@@ -6798,13 +7122,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x11ListBlocksRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"A\n" +
 	"\x0fListBlocksReply\x12.\n" +
-	"\x06blocks\x18\x01 \x03(\v2\x16.lifeboat.v1.BlockInfoR\x06blocks\"u\n" +
+	"\x06blocks\x18\x01 \x03(\v2\x16.lifeboat.v1.BlockInfoR\x06blocks\"\xa6\x01\n" +
 	"\tBlockInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x14\n" +
 	"\x05state\x18\x03 \x01(\tR\x05state\x12\x18\n" +
 	"\aholders\x18\x04 \x03(\tR\aholders\x12\x12\n" +
-	"\x04from\x18\x05 \x01(\tR\x04from\"(\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x12/\n" +
+	"\x05value\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05value\"(\n" +
 	"\x12GetManifestRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\xa5\x01\n" +
 	"\rEventsRequest\x12\x14\n" +
@@ -6956,7 +7281,15 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"\x13\n" +
 	"\x11KeepManifestReply\"*\n" +
 	"\x14FetchManifestRequest\x12\x12\n" +
-	"\x04file\x18\x01 \x01(\tR\x04file\";\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\"Y\n" +
+	"\x10SetValuesRequest\x12/\n" +
+	"\x06values\x18\x01 \x03(\v2\x17.lifeboat.v1.BlockValueR\x06values\x12\x14\n" +
+	"\x05check\x18\x02 \x01(\bR\x05check\"M\n" +
+	"\n" +
+	"BlockValue\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value\"\x10\n" +
+	"\x0eSetValuesReply\";\n" +
 	"\x13RemoveBlocksRequest\x12\x10\n" +
 	"\x03app\x18\x01 \x01(\tR\x03app\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\"A\n" +
@@ -6974,7 +7307,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\xe6\x06\n" +
+	"\x15GetAgentStatusRequest\"\x9c\a\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -6996,7 +7329,12 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\asidecar\x18\x10 \x01(\bR\asidecar\x129\n" +
 	"\vevacuations\x18\x11 \x03(\v2\x17.lifeboat.v1.EvacuationR\vevacuations\x12E\n" +
 	"\x10certificate_ends\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x0fcertificateEnds\x12\x1b\n" +
-	"\twaits_for\x18\x12 \x03(\tR\bwaitsFor\"\xab\x01\n" +
+	"\twaits_for\x18\x12 \x03(\tR\bwaitsFor\x124\n" +
+	"\tunpacking\x18\x14 \x01(\v2\x16.lifeboat.v1.UnpackingR\tunpacking\"b\n" +
+	"\tUnpacking\x12\x16\n" +
+	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12'\n" +
+	"\x0foccupied_blocks\x18\x03 \x01(\x03R\x0eoccupiedBlocks\"\xab\x01\n" +
 	"\n" +
 	"Evacuation\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
@@ -7079,7 +7417,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\fCoordination\x12E\n" +
 	"\vGetPosition\x12\x1f.lifeboat.v1.GetPositionRequest\x1a\x15.lifeboat.v1.Position\x12K\n" +
 	"\fKeepManifest\x12\x19.lifeboat.v1.ManifestPart\x1a\x1e.lifeboat.v1.KeepManifestReply(\x01\x12O\n" +
-	"\rFetchManifest\x12!.lifeboat.v1.FetchManifestRequest\x1a\x19.lifeboat.v1.ManifestPart0\x012\xf7\x04\n" +
+	"\rFetchManifest\x12!.lifeboat.v1.FetchManifestRequest\x1a\x19.lifeboat.v1.ManifestPart0\x012\xc0\x05\n" +
 	"\x05Local\x12\\\n" +
 	"\x10DecommissionSelf\x12$.lifeboat.v1.DecommissionSelfRequest\x1a\".lifeboat.v1.DecommissionSelfReply\x12I\n" +
 	"\tGetStatus\x12\".lifeboat.v1.GetAgentStatusRequest\x1a\x18.lifeboat.v1.AgentStatus\x12>\n" +
@@ -7089,7 +7427,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12D\n" +
 	"\bSimulate\x12\x1c.lifeboat.v1.SimulateRequest\x1a\x1a.lifeboat.v1.SimulateReply\x12P\n" +
 	"\fEvacuateDisk\x12 .lifeboat.v1.EvacuateDiskRequest\x1a\x1e.lifeboat.v1.EvacuateDiskReply\x12P\n" +
-	"\fRemoveBlocks\x12 .lifeboat.v1.RemoveBlocksRequest\x1a\x1e.lifeboat.v1.RemoveBlocksReplyB&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
+	"\fRemoveBlocks\x12 .lifeboat.v1.RemoveBlocksRequest\x1a\x1e.lifeboat.v1.RemoveBlocksReply\x12G\n" +
+	"\tSetValues\x12\x1d.lifeboat.v1.SetValuesRequest\x1a\x1b.lifeboat.v1.SetValuesReplyB&Z$github.com/lifeboat/lifeboat/api;apib\x06proto3"
 
 var (
 	file_lifeboat_proto_rawDescOnce sync.Once
@@ -7103,7 +7442,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 var file_lifeboat_proto_goTypes = []any{
 	(*RenewRequest)(nil),                // 0: lifeboat.v1.RenewRequest
 	(*RenewReply)(nil),                  // 1: lifeboat.v1.RenewReply
@@ -7120,276 +7459,290 @@ var file_lifeboat_proto_goTypes = []any{
 	(*StoreInfo)(nil),                   // 12: lifeboat.v1.StoreInfo
 	(*HeartbeatRequest)(nil),            // 13: lifeboat.v1.HeartbeatRequest
 	(*HeartbeatReply)(nil),              // 14: lifeboat.v1.HeartbeatReply
-	(*Directive)(nil),                   // 15: lifeboat.v1.Directive
-	(*Peer)(nil),                        // 16: lifeboat.v1.Peer
-	(*WorkerDecommissionRequest)(nil),   // 17: lifeboat.v1.WorkerDecommissionRequest
-	(*WorkerDecommissionReply)(nil),     // 18: lifeboat.v1.WorkerDecommissionReply
-	(*WithdrawDecommissionRequest)(nil), // 19: lifeboat.v1.WithdrawDecommissionRequest
-	(*WithdrawDecommissionReply)(nil),   // 20: lifeboat.v1.WithdrawDecommissionReply
-	(*ReportUnavailableRequest)(nil),    // 21: lifeboat.v1.ReportUnavailableRequest
-	(*ReportUnavailableReply)(nil),      // 22: lifeboat.v1.ReportUnavailableReply
-	(*ReportBlocksRequest)(nil),         // 23: lifeboat.v1.ReportBlocksRequest
-	(*ReportBlocksReply)(nil),           // 24: lifeboat.v1.ReportBlocksReply
-	(*HeldBlock)(nil),                   // 25: lifeboat.v1.HeldBlock
-	(*GoodbyeRequest)(nil),              // 26: lifeboat.v1.GoodbyeRequest
-	(*GoodbyeReply)(nil),                // 27: lifeboat.v1.GoodbyeReply
-	(*ManifestSummary)(nil),             // 28: lifeboat.v1.ManifestSummary
-	(*Count)(nil),                       // 29: lifeboat.v1.Count
-	(*ManifestEntry)(nil),               // 30: lifeboat.v1.ManifestEntry
-	(*LocateRequest)(nil),               // 31: lifeboat.v1.LocateRequest
-	(*LocateReply)(nil),                 // 32: lifeboat.v1.LocateReply
-	(*Holder)(nil),                      // 33: lifeboat.v1.Holder
-	(*ListNodesRequest)(nil),            // 34: lifeboat.v1.ListNodesRequest
-	(*ListNodesReply)(nil),              // 35: lifeboat.v1.ListNodesReply
-	(*GetNodeRequest)(nil),              // 36: lifeboat.v1.GetNodeRequest
-	(*Node)(nil),                        // 37: lifeboat.v1.Node
-	(*DecommissionRequest)(nil),         // 38: lifeboat.v1.DecommissionRequest
-	(*DecommissionReply)(nil),           // 39: lifeboat.v1.DecommissionReply
-	(*RecommissionRequest)(nil),         // 40: lifeboat.v1.RecommissionRequest
-	(*RecommissionReply)(nil),           // 41: lifeboat.v1.RecommissionReply
-	(*RefreshNodesRequest)(nil),         // 42: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 43: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 44: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 45: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 46: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 47: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 48: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 49: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 50: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 51: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 52: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 53: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 54: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 55: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 56: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 57: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 58: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 59: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 60: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 61: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 62: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 63: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 64: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 65: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 66: lifeboat.v1.TransferLeadershipReply
-	(*CreateTokenRequest)(nil),          // 67: lifeboat.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),            // 68: lifeboat.v1.CreateTokenReply
-	(*TokenInfo)(nil),                   // 69: lifeboat.v1.TokenInfo
-	(*ListTokensRequest)(nil),           // 70: lifeboat.v1.ListTokensRequest
-	(*ListTokensReply)(nil),             // 71: lifeboat.v1.ListTokensReply
-	(*RevokeTokenRequest)(nil),          // 72: lifeboat.v1.RevokeTokenRequest
-	(*RevokeTokenReply)(nil),            // 73: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 74: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 75: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 76: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 77: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 78: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 79: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 80: lifeboat.v1.FetchManifestRequest
-	(*RemoveBlocksRequest)(nil),         // 81: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 82: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 83: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 84: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 85: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 86: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 87: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 88: lifeboat.v1.AgentStatus
-	(*Evacuation)(nil),                  // 89: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 90: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 91: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 92: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 93: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 94: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 95: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 96: lifeboat.v1.CancelReply
-	nil,                                 // 97: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 98: lifeboat.v1.Event.DataEntry
-	nil,                                 // 99: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 100: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 101: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 102: google.protobuf.Timestamp
+	(*BrokenBlock)(nil),                 // 15: lifeboat.v1.BrokenBlock
+	(*Directive)(nil),                   // 16: lifeboat.v1.Directive
+	(*Peer)(nil),                        // 17: lifeboat.v1.Peer
+	(*WorkerDecommissionRequest)(nil),   // 18: lifeboat.v1.WorkerDecommissionRequest
+	(*WorkerDecommissionReply)(nil),     // 19: lifeboat.v1.WorkerDecommissionReply
+	(*WithdrawDecommissionRequest)(nil), // 20: lifeboat.v1.WithdrawDecommissionRequest
+	(*WithdrawDecommissionReply)(nil),   // 21: lifeboat.v1.WithdrawDecommissionReply
+	(*ReportUnavailableRequest)(nil),    // 22: lifeboat.v1.ReportUnavailableRequest
+	(*ReportUnavailableReply)(nil),      // 23: lifeboat.v1.ReportUnavailableReply
+	(*ReportBlocksRequest)(nil),         // 24: lifeboat.v1.ReportBlocksRequest
+	(*ReportBlocksReply)(nil),           // 25: lifeboat.v1.ReportBlocksReply
+	(*HeldBlock)(nil),                   // 26: lifeboat.v1.HeldBlock
+	(*GoodbyeRequest)(nil),              // 27: lifeboat.v1.GoodbyeRequest
+	(*GoodbyeReply)(nil),                // 28: lifeboat.v1.GoodbyeReply
+	(*ManifestSummary)(nil),             // 29: lifeboat.v1.ManifestSummary
+	(*Count)(nil),                       // 30: lifeboat.v1.Count
+	(*ManifestEntry)(nil),               // 31: lifeboat.v1.ManifestEntry
+	(*LocateRequest)(nil),               // 32: lifeboat.v1.LocateRequest
+	(*LocateReply)(nil),                 // 33: lifeboat.v1.LocateReply
+	(*Holder)(nil),                      // 34: lifeboat.v1.Holder
+	(*ListNodesRequest)(nil),            // 35: lifeboat.v1.ListNodesRequest
+	(*ListNodesReply)(nil),              // 36: lifeboat.v1.ListNodesReply
+	(*GetNodeRequest)(nil),              // 37: lifeboat.v1.GetNodeRequest
+	(*Node)(nil),                        // 38: lifeboat.v1.Node
+	(*DecommissionRequest)(nil),         // 39: lifeboat.v1.DecommissionRequest
+	(*DecommissionReply)(nil),           // 40: lifeboat.v1.DecommissionReply
+	(*RecommissionRequest)(nil),         // 41: lifeboat.v1.RecommissionRequest
+	(*RecommissionReply)(nil),           // 42: lifeboat.v1.RecommissionReply
+	(*RefreshNodesRequest)(nil),         // 43: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 44: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 45: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 46: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 47: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 48: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 49: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 50: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 51: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 52: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 53: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 54: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 55: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 56: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 57: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 58: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 59: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 60: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 61: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 62: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 63: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 64: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 65: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 66: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 67: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 68: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 69: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 70: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 71: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 72: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 73: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 74: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 75: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 76: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 77: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 78: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 79: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 80: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 81: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 82: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 83: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 84: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 85: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 86: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 87: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 88: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 89: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 90: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 91: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 92: lifeboat.v1.AgentStatus
+	(*Unpacking)(nil),                   // 93: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 94: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 95: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 96: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 97: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 98: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 99: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 100: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 101: lifeboat.v1.CancelReply
+	nil,                                 // 102: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 103: lifeboat.v1.Event.DataEntry
+	nil,                                 // 104: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 105: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 106: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 107: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	5,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	101, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	101, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	101, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	101, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	106, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	106, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	106, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	106, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	8,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	9,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	11,  // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	12,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	6,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	101, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	101, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	106, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	106, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	7,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	101, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	106, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	10,  // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	101, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	106, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	5,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	15,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	16,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	102, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
-	101, // 22: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	8,   // 23: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	25,  // 24: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	28,  // 25: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	30,  // 26: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	102, // 27: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	102, // 28: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	102, // 29: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	102, // 30: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	29,  // 31: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	29,  // 32: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	29,  // 33: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	29,  // 34: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	33,  // 35: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	33,  // 36: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	37,  // 37: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	102, // 38: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	101, // 39: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	101, // 40: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	5,   // 41: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	28,  // 42: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	101, // 43: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	101, // 44: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	97,  // 45: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	37,  // 46: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	37,  // 47: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	101, // 48: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	45,  // 49: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	44,  // 50: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	101, // 51: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	37,  // 52: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	102, // 53: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	48,  // 54: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	102, // 55: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	98,  // 56: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	102, // 57: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	99,  // 58: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	45,  // 59: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	60,  // 60: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	54,  // 61: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	101, // 62: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	59,  // 63: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	102, // 64: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	100, // 65: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	101, // 66: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	63,  // 67: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	60,  // 68: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	101, // 69: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	69,  // 70: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	101, // 71: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	102, // 72: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	69,  // 73: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	102, // 74: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	89,  // 75: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	101, // 76: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	101, // 77: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	102, // 78: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	5,   // 79: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	101, // 80: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	16,  // 81: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	28,  // 82: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	90,  // 83: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	91,  // 84: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	101, // 85: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	92,  // 86: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	89,  // 87: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	102, // 88: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	101, // 89: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	9,   // 90: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	101, // 91: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	101, // 92: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	101, // 93: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	101, // 94: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	101, // 95: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	101, // 96: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	101, // 97: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	101, // 98: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	2,   // 99: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	13,  // 100: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	17,  // 101: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	19,  // 102: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	21,  // 103: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	23,  // 104: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	26,  // 105: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	31,  // 106: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	0,   // 107: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	34,  // 108: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	36,  // 109: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	38,  // 110: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	40,  // 111: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	55,  // 112: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	57,  // 113: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	42,  // 114: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	46,  // 115: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	31,  // 116: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	49,  // 117: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	50,  // 118: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	52,  // 119: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	62,  // 120: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	65,  // 121: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	67,  // 122: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	70,  // 123: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	72,  // 124: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	74,  // 125: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	76,  // 126: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	78,  // 127: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	80,  // 128: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	85,  // 129: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	87,  // 130: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	95,  // 131: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	46,  // 132: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	49,  // 133: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	93,  // 134: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	83,  // 135: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	81,  // 136: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	3,   // 137: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	14,  // 138: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	18,  // 139: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	20,  // 140: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	22,  // 141: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	24,  // 142: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	27,  // 143: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	32,  // 144: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	1,   // 145: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	35,  // 146: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	37,  // 147: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	39,  // 148: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	41,  // 149: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	56,  // 150: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	58,  // 151: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	43,  // 152: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	47,  // 153: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	32,  // 154: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	26,  // 155: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	51,  // 156: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	53,  // 157: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	64,  // 158: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	66,  // 159: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	68,  // 160: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	71,  // 161: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	73,  // 162: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	75,  // 163: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	77,  // 164: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	79,  // 165: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	78,  // 166: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	86,  // 167: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	88,  // 168: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	96,  // 169: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	47,  // 170: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	26,  // 171: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	94,  // 172: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	84,  // 173: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	82,  // 174: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	137, // [137:175] is the sub-list for method output_type
-	99,  // [99:137] is the sub-list for method input_type
-	99,  // [99:99] is the sub-list for extension type_name
-	99,  // [99:99] is the sub-list for extension extendee
-	0,   // [0:99] is the sub-list for field type_name
+	16,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	17,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	107, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	15,  // 22: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
+	106, // 23: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	8,   // 24: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	26,  // 25: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	26,  // 26: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
+	29,  // 27: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	31,  // 28: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	107, // 29: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	107, // 30: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	107, // 31: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	107, // 32: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	30,  // 33: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	30,  // 34: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	30,  // 35: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	30,  // 36: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	34,  // 37: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	34,  // 38: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	34,  // 39: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
+	38,  // 40: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	107, // 41: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	106, // 42: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	106, // 43: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	5,   // 44: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	29,  // 45: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	106, // 46: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	106, // 47: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	102, // 48: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	38,  // 49: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	38,  // 50: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	106, // 51: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	46,  // 52: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	45,  // 53: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	106, // 54: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	38,  // 55: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	107, // 56: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	49,  // 57: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	106, // 58: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	107, // 59: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	103, // 60: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	107, // 61: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	104, // 62: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	46,  // 63: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	61,  // 64: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	55,  // 65: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	106, // 66: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	60,  // 67: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	107, // 68: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	105, // 69: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	106, // 70: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	64,  // 71: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	61,  // 72: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	106, // 73: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	70,  // 74: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	106, // 75: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	107, // 76: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	70,  // 77: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	107, // 78: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	83,  // 79: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	106, // 80: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	94,  // 81: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	106, // 82: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	106, // 83: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	107, // 84: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	5,   // 85: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	106, // 86: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	17,  // 87: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	29,  // 88: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	95,  // 89: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	96,  // 90: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	106, // 91: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	97,  // 92: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	94,  // 93: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	107, // 94: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	93,  // 95: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	106, // 96: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	9,   // 97: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	106, // 98: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	106, // 99: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	106, // 100: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	106, // 101: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	106, // 102: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	106, // 103: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	106, // 104: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	106, // 105: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	2,   // 106: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	13,  // 107: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	18,  // 108: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	20,  // 109: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	22,  // 110: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	24,  // 111: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	27,  // 112: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	32,  // 113: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	0,   // 114: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	35,  // 115: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	37,  // 116: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	39,  // 117: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	41,  // 118: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	56,  // 119: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	58,  // 120: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	43,  // 121: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	47,  // 122: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	32,  // 123: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	50,  // 124: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	51,  // 125: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	53,  // 126: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	63,  // 127: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	66,  // 128: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	68,  // 129: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	71,  // 130: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	73,  // 131: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	75,  // 132: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	77,  // 133: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	79,  // 134: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	81,  // 135: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	89,  // 136: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	91,  // 137: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	100, // 138: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	47,  // 139: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	50,  // 140: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	98,  // 141: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	87,  // 142: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	85,  // 143: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	82,  // 144: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	3,   // 145: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	14,  // 146: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	19,  // 147: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	21,  // 148: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	23,  // 149: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	25,  // 150: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	28,  // 151: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	33,  // 152: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	1,   // 153: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	36,  // 154: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	38,  // 155: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	40,  // 156: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	42,  // 157: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	57,  // 158: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	59,  // 159: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	44,  // 160: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	48,  // 161: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	33,  // 162: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	27,  // 163: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	52,  // 164: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	54,  // 165: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	65,  // 166: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	67,  // 167: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	69,  // 168: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	72,  // 169: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	74,  // 170: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	76,  // 171: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	78,  // 172: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	80,  // 173: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	79,  // 174: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	90,  // 175: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	92,  // 176: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	101, // 177: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	48,  // 178: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	27,  // 179: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	99,  // 180: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	88,  // 181: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	86,  // 182: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	84,  // 183: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	145, // [145:184] is the sub-list for method output_type
+	106, // [106:145] is the sub-list for method input_type
+	106, // [106:106] is the sub-list for extension type_name
+	106, // [106:106] is the sub-list for extension extendee
+	0,   // [0:106] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -7404,7 +7757,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   101,
+			NumMessages:   106,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

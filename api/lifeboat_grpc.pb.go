@@ -1421,6 +1421,7 @@ const (
 	Local_Simulate_FullMethodName         = "/lifeboat.v1.Local/Simulate"
 	Local_EvacuateDisk_FullMethodName     = "/lifeboat.v1.Local/EvacuateDisk"
 	Local_RemoveBlocks_FullMethodName     = "/lifeboat.v1.Local/RemoveBlocks"
+	Local_SetValues_FullMethodName        = "/lifeboat.v1.Local/SetValues"
 )
 
 // LocalClient is the client API for Local service.
@@ -1448,6 +1449,8 @@ type LocalClient interface {
 	// RemoveBlocks removes what landed here from others: the blocks of an app, or those that came from a node. The coordinator
 	// is told that they are gone.
 	RemoveBlocks(ctx context.Context, in *RemoveBlocksRequest, opts ...grpc.CallOption) (*RemoveBlocksReply, error)
+	// SetValues says what blocks are worth: how long it takes to compute each again. All of a call are taken, durably, or none.
+	SetValues(ctx context.Context, in *SetValuesRequest, opts ...grpc.CallOption) (*SetValuesReply, error)
 }
 
 type localClient struct {
@@ -1556,6 +1559,16 @@ func (c *localClient) RemoveBlocks(ctx context.Context, in *RemoveBlocksRequest,
 	return out, nil
 }
 
+func (c *localClient) SetValues(ctx context.Context, in *SetValuesRequest, opts ...grpc.CallOption) (*SetValuesReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetValuesReply)
+	err := c.cc.Invoke(ctx, Local_SetValues_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LocalServer is the server API for Local service.
 // All implementations must embed UnimplementedLocalServer
 // for forward compatibility.
@@ -1581,6 +1594,8 @@ type LocalServer interface {
 	// RemoveBlocks removes what landed here from others: the blocks of an app, or those that came from a node. The coordinator
 	// is told that they are gone.
 	RemoveBlocks(context.Context, *RemoveBlocksRequest) (*RemoveBlocksReply, error)
+	// SetValues says what blocks are worth: how long it takes to compute each again. All of a call are taken, durably, or none.
+	SetValues(context.Context, *SetValuesRequest) (*SetValuesReply, error)
 	mustEmbedUnimplementedLocalServer()
 }
 
@@ -1614,6 +1629,9 @@ func (UnimplementedLocalServer) EvacuateDisk(context.Context, *EvacuateDiskReque
 }
 func (UnimplementedLocalServer) RemoveBlocks(context.Context, *RemoveBlocksRequest) (*RemoveBlocksReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveBlocks not implemented")
+}
+func (UnimplementedLocalServer) SetValues(context.Context, *SetValuesRequest) (*SetValuesReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetValues not implemented")
 }
 func (UnimplementedLocalServer) mustEmbedUnimplementedLocalServer() {}
 func (UnimplementedLocalServer) testEmbeddedByValue()               {}
@@ -1766,6 +1784,24 @@ func _Local_RemoveBlocks_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Local_SetValues_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetValuesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LocalServer).SetValues(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Local_SetValues_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LocalServer).SetValues(ctx, req.(*SetValuesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Local_ServiceDesc is the grpc.ServiceDesc for Local service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1796,6 +1832,10 @@ var Local_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RemoveBlocks",
 			Handler:    _Local_RemoveBlocks_Handler,
+		},
+		{
+			MethodName: "SetValues",
+			Handler:    _Local_SetValues_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
