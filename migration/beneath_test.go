@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestOpenBeneath(t *testing.T) {
@@ -41,7 +44,15 @@ func TestOpenBeneath(t *testing.T) {
 			t.Errorf("another size: got error %v", err)
 		}
 	}
+	unused := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := os.Chtimes(file, unused, m.ModTime); err != nil {
+		t.Fatal(err)
+	}
 	read(t)
+	var st unix.Stat_t
+	if err := unix.Stat(file, &st); err != nil || !time.Unix(st.Atim.Unix()).Equal(unused) {
+		t.Errorf("last used %v, want %v: an engine may throw out by that what nobody used (%v)", time.Unix(st.Atim.Unix()), unused, err)
+	}
 	if _, err := s.openBeneath(Member{path: "sub/gone"}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is gone: got error %v", err)
 	}

@@ -7,6 +7,10 @@ func (in *inbound) land(f frame, o opening) error {
 	if err := in.r.turnAway(in.node, o.bytes()); err != nil {
 		return err
 	}
+	if p, small := in.r.packs(o); small && in.landInVault(f, o) == nil {
+		in.landing.(*vaultLanding).packing = p
+		return nil
+	}
 	if s := in.r.stores[BlockID(o.ID).Store()]; s != nil && s.Land == LandPlace && s.Layout == o.Layout {
 		err := in.landInStore(s, o)
 		if err == nil {
@@ -30,7 +34,7 @@ func (in *inbound) landInStore(s *Store, o opening) error {
 	}
 	var l *placeLanding
 	dir := s.Paths[roots[0]]
-	err = in.on(dir, func() error {
+	err = in.on(&dir, func() error {
 		l, err = landInPlace(s, o, roots, in.r.cfg.Vault.catalog)
 		return err
 	})
@@ -39,7 +43,7 @@ func (in *inbound) landInStore(s *Store, o opening) error {
 		release()
 		return err
 	}
-	in.landing, in.release, in.dirs = l, release, l.dirs()
+	in.landing, in.room, in.dirs = l, newAllotment(0, release), l.dirs()
 	return nil
 }
 
@@ -47,38 +51,29 @@ func (in *inbound) landInStore(s *Store, o opening) error {
 // that is best now.
 func (in *inbound) landInVault(f frame, o opening) error {
 	v := in.r.cfg.Vault
-	var release func()
-	if in.seg != nil {
-		_, free, err := in.r.take(o.bytes(), []string{in.seg.dir})
-		switch {
-		case err == nil && !in.broken && in.seg.end < segmentBytes && !v.failed(in.seg):
-			release = free
-		case err == nil:
-			free()
-			fallthrough
-		default:
-			in.part()
-		}
+	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.failed(in.seg) || in.turned() != nil || !in.further(o.bytes())) {
+		in.part()
 	}
 	if in.seg == nil {
-		dir, free, err := in.r.take(o.bytes(), v.places())
+		dir, room, err := in.r.allot(o.bytes(), v.places())
 		if err != nil {
 			return err
 		}
-		release = free
-		err = in.on(dir, func() (err error) {
+		err = in.on(&dir, func() (err error) {
 			in.seg, err = v.acquire(dir)
 			return err
 		})
 		if err != nil {
 			in.seg = nil
 			in.r.fault(dir, err)
-			release()
+			room.drop()
 			return err
 		}
+		in.ahead = room
+		room.take(o.bytes())
 	}
-	err := in.on(in.seg.dir, func() error {
-		l, err := landInVault(in.seg, f)
+	err := in.on(&in.seg.dir, func() error {
+		l, err := landInVault(in.seg, in.node, f)
 		in.landing = l
 		return err
 	})
@@ -86,11 +81,25 @@ func (in *inbound) landInVault(f frame, o opening) error {
 		in.r.fault(in.seg.dir, err)
 		in.broken = true // its buffer has lost bytes: nothing more is appended
 		in.landing = nil
-		release()
+		in.ahead.drop()
 		return err
 	}
-	in.release, in.dirs = release, []string{in.seg.dir}
+	in.room, in.dirs = in.ahead, in.seg.in
 	return nil
+}
+
+// further makes sure of room for one more block on the disk of the stream's segment.
+func (in *inbound) further(bytes int64) bool {
+	if in.ahead.take(bytes) {
+		return true
+	}
+	_, room, err := in.r.allot(bytes, in.seg.in)
+	if err != nil {
+		return false
+	}
+	in.ahead.drop()
+	in.ahead = room
+	return room.take(bytes)
 }
 
 // part gives the segment back.
@@ -100,16 +109,17 @@ func (in *inbound) part() {
 	}
 	in.flush()
 	seg := in.seg
-	_ = in.on(seg.dir, func() error {
+	_ = in.on(&seg.dir, func() error {
 		in.r.cfg.Vault.release(seg, in.broken)
 		return nil
 	})
-	in.seg, in.broken = nil, false
+	in.ahead.drop()
+	in.seg, in.ahead, in.broken = nil, nil, false
 }
 
 // on does what may take as long as a disk likes, where others see it.
-func (in *inbound) on(dir string, do func() error) error {
-	in.work.begin(&dir)
+func (in *inbound) on(dir *string, do func() error) error {
+	in.work.begin(dir)
 	defer in.work.end()
 	return do()
 }

@@ -46,6 +46,13 @@ func (b *budget) enter(node string, alone bool) error {
 	return nil
 }
 
+// shared reports whether others are served beside that node.
+func (b *budget) shared(node string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.serving > b.open[node]
+}
+
 func (b *budget) leave(node string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,8 +80,11 @@ func (b *budget) leftLocked(rests, room int64, alone bool) int64 {
 	return max(0, min(room, most-rests-b.promised))
 }
 
-// promise sets bytes of the quota aside, until release.
+// promise sets bytes of the quota aside, until release. Where there is none it costs nothing.
 func (b *budget) promise(bytes, rests int64, alone bool) (release func(), err error) {
+	if b.bytes == 0 {
+		return func() {}, nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if left := b.leftLocked(rests, bytes, alone); left < bytes {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type catalog struct {
 	db      *bbolt.DB
 	writing sync.Mutex // one writer at a time decides what is there, and then says so
 	rests   atomic.Pointer[Count]
+	pages   resident
 }
 
 var (
@@ -50,13 +52,18 @@ type placed struct {
 	Chunks  []byte // four bytes each
 }
 
+// mapBytes is what of the address space is set aside for the catalog: some 600,000 blocks. Beyond that bbolt maps it anew
+// as it grows, and copies whatever it holds at that moment.
+const mapBytes = 256 << 20
+
 func openCatalog(dir string) (_ *catalog, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of the page that a bad number in another leads to
 	defer damaged(&err)
-	p := filepath.Join(dir, "catalog.db")
+	p := filepath.Join(dir, catalogName)
 	// A second of patience: a killed predecessor's lock goes with it, a living one is a mistake worth naming.
 	// The list of free pages is synced with the rest: to find it anew bbolt walks all pages, and where one is damaged it
 	// panics on a goroutine of its own, which nobody could catch.
-	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType})
+	db, err := bbolt.Open(p, 0o600, &bbolt.Options{Timeout: time.Second, FreelistType: bbolt.FreelistMapType, InitialMmapSize: mapBytes})
 	if err != nil {
 		return nil, fmt.Errorf("open catalog %s (is another agent using this data_dir?): %w", p, err)
 	}
@@ -73,7 +80,7 @@ func openCatalog(dir string) (_ *catalog, err error) {
 		err = c.weigh()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open catalog %s: %w", p, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("open catalog %s: %w", p, err), c.giveUp(err))
 	}
 	return c, nil
 }
@@ -81,11 +88,16 @@ func openCatalog(dir string) (_ *catalog, err error) {
 // view and write run a transaction. bbolt panics when a page is not what it should be; that is a fault of this disk's, and
 // no reason to take the agent down, which has other disks to empty. The transaction is rolled back.
 func (c *catalog) view(look func(*bbolt.Tx) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer damaged(&err)
-	return c.db.View(look)
+	return c.db.View(func(tx *bbolt.Tx) error {
+		defer c.pages.looked(tx, 1)
+		return look(tx)
+	})
 }
 
 func (c *catalog) write(change func(*bbolt.Tx) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer damaged(&err)
 	return c.db.Update(change)
 }
@@ -98,6 +110,14 @@ func damaged(err *error) {
 }
 
 func (c *catalog) close() error { return c.db.Close() }
+
+// giveUp closes a catalog that is not to be used. One that bbolt panicked over stays open: it may hold a lock for ever.
+func (c *catalog) giveUp(why error) error {
+	if errors.Is(why, errCorrupt) {
+		return nil
+	}
+	return c.close()
+}
 
 // get returns fs.ErrNotExist for what never landed.
 func (c *catalog) get(id BlockID) (r record, err error) {
@@ -121,12 +141,40 @@ type segmentEnd struct {
 	dir string
 }
 
-// commit makes a batch durable: the records, and how far each segment is now valid. What a record replaces is free.
-func (c *catalog) commit(records []record, ends map[uint32]segmentEnd) error {
+// commit makes a batch durable: the records, and how far each segment is now valid. What a record replaces is free, and so
+// is what a segment has in spare.
+// With an error it tells how many of the records are written nevertheless.
+func (c *catalog) commit(records []record, ends map[uint32]segmentEnd, spare []record) (written int, err error) {
+	for {
+		some := records[written:min(len(records), written+commitRecords)]
+		if err := c.commitSome(some, ends, spare); err != nil {
+			return written, err
+		}
+		if written += len(some); written == len(records) {
+			return written, nil
+		}
+		ends, spare = nil, nil // first of all: no record speaks of what is cut off at the next start
+	}
+}
+
+// commitRecords bounds a transaction. bbolt keeps every page that it changes in memory, and each of two thousand records
+// may lie on its own.
+const commitRecords = 2048
+
+func (c *catalog) commitSome(records []record, ends map[uint32]segmentEnd, spare []record) error {
 	err := c.update(func(tx *bbolt.Tx, w weights) error {
+		defer c.pages.looked(tx, len(records))
 		segments := tx.Bucket(bucketSegments)
+		var values []byte // all of them, one behind the other
 		for _, r := range records {
-			if err := w.put(tx, r); err != nil {
+			at := len(values)
+			values = appendRecord(values, r)
+			if err := w.putAs(tx, r, values[at:len(values):len(values)]); err != nil {
+				return err
+			}
+		}
+		for _, r := range spare {
+			if err := tx.Bucket(bucketFree).Put(rangeKey(r.Segment, r.Offset), rangeValue(r.Length)); err != nil {
 				return err
 			}
 		}
@@ -192,6 +240,7 @@ func (c *catalog) all() iter.Seq2[record, error] {
 					}
 					batch = append(batch, value{r, err})
 				}
+				c.pages.looked(tx, len(batch)/8) // they lie side by side
 				return nil
 			})
 			for _, b := range batch {
@@ -211,6 +260,7 @@ func (c *catalog) all() iter.Seq2[record, error] {
 }
 
 func appendRecord(b []byte, r record) []byte {
+	at := len(b)
 	said := r.opening
 	said.Value = 0 // comes last: earlier records have none
 	b = said.append(b)
@@ -226,7 +276,15 @@ func appendRecord(b []byte, r record) []byte {
 	if r.Value != 0 {
 		b = binary.AppendVarint(b, r.Value)
 	}
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
+}
+
+// shortRecord is how long a record may be whose strings are kept together with the rest of it. The checksums of a large
+// file in its place are longer than all else.
+const shortRecord = 1 << 10
+
+func soundRecord(v []byte) bool {
+	return len(v) >= 4 && crc32.Checksum(v[:len(v)-4], castagnoli) == binary.BigEndian.Uint32(v[len(v)-4:])
 }
 
 func parseRecord(v []byte) (r record, err error) {
@@ -234,10 +292,13 @@ func parseRecord(v []byte) (r record, err error) {
 		return r, errShort
 	}
 	body := v[:len(v)-4]
-	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(v[len(v)-4:]) {
+	if !soundRecord(v) {
 		return r, errCorrupt
 	}
 	d := decoder{p: body}
+	if len(body) <= shortRecord {
+		d.text = string(body)
+	}
 	r.ID, r.Kind, r.Layout, r.Origin, r.ModTime = d.string(), d.string(), d.string(), d.string(), d.varint()
 	for range min(d.uvarint(), maxMembers) {
 		r.Members = append(r.Members, memberSize{d.string(), d.varint()})

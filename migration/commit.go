@@ -58,10 +58,8 @@ func newCommitter(v *Vault, disks Disks, told func([]Held)) *committer {
 
 // submit hands over blocks whose bytes have reached the kernel. It does not wait.
 func (c *committer) submit(batch []*landed) {
-	for _, l := range batch {
-		if l.segment != nil {
-			c.vault.use(l.segment)
-		}
+	for s, n := range segmentsOf(batch) {
+		c.vault.use(s, n)
 	}
 	c.mu.Lock()
 	if c.ended { // by a stream that nobody waited for
@@ -133,16 +131,41 @@ func (c *committer) end(ctx context.Context) {
 
 func (c *committer) commit(batch []*landed) {
 	c.durable(batch)
+	for _, l := range batch {
+		if l.segment != nil && (l.fault != nil || l.already) {
+			l.segment.void(l.Offset)
+		}
+	}
 	c.answer(batch)
 }
 
 func (c *committer) answer(batch []*landed) {
+	for s, n := range segmentsOf(batch) {
+		c.vault.done(s, n)
+	}
+	for in, blocks := range byStream(batch) {
+		in.reply(blocks)
+	}
+}
+
+// byStream parts blocks by whom their verdicts are owed to.
+func byStream(batch []*landed) map[*inbound][]*landed {
+	of := map[*inbound][]*landed{}
+	for _, l := range batch {
+		of[l.in] = append(of[l.in], l)
+	}
+	return of
+}
+
+// segmentsOf counts the blocks of a batch in each segment.
+func segmentsOf(batch []*landed) map[*segment]int {
+	of := map[*segment]int{}
 	for _, l := range batch {
 		if l.segment != nil {
-			c.vault.done(l.segment)
+			of[l.segment]++
 		}
-		l.reply(verdictOn(l.transfer, l.fault))
 	}
+	return of
 }
 
 // look answers for blocks whose disks take nothing any more, or do not come back, and returns the directories of the
@@ -176,8 +199,8 @@ func (c *committer) disown(blocks []*landed, why error) {
 		l.disowned = cmp.Or(l.disowned, why)
 	}
 	c.mu.Unlock()
-	for _, l := range blocks {
-		l.reply(verdictOn(l.transfer, why)) // but for those that were answered before
+	for in, blocks := range byStream(blocks) {
+		in.answer(blocks, func(*landed) error { return why })
 	}
 }
 
@@ -206,7 +229,7 @@ func (e *unwellError) Error() string { return "disk " + e.dir + " takes no block
 // durable returns what is new here, once it would survive a power cut. What could not be made so has its fault noted, and
 // does not stand in the others' way.
 func (c *committer) durable(batch []*landed) (held []Held) {
-	c.vault.catalog.contradictions(batch)
+	c.vault.catalog.contradictions(inPlace(batch)) // before they get names; the others are compared when they are recorded
 	segments := map[*segment][]*landed{}
 	stores := map[*Store][]*landed{}
 	for _, l := range batch {
@@ -238,6 +261,19 @@ func (c *committer) durable(batch []*landed) (held []Held) {
 	return held
 }
 
+// inPlace are the blocks that get names, in the order of ids.
+func inPlace(batch []*landed) (named []*landed) {
+	for _, l := range batch {
+		if l.store != nil {
+			named = append(named, l)
+		}
+	}
+	slices.SortStableFunc(named, byID)
+	return named
+}
+
+func byID(a, b *landed) int { return strings.Compare(a.ID, b.ID) }
+
 // record writes what was synced into the catalog, together with what others have synced meanwhile.
 func (c *committer) record(batch []*landed) {
 	c.mu.Lock()
@@ -252,19 +288,25 @@ func (c *committer) record(batch []*landed) {
 		l.fault = cmp.Or(l.fault, l.disowned)
 	}
 	c.mu.Unlock()
+	slices.SortStableFunc(all, byID)    // as the catalog has them
 	c.vault.catalog.contradictions(all) // other disks' commits have come between
 	ends := map[uint32]segmentEnd{}
 	segments := map[*segment]bool{}
 	records, held := make([]record, 0, len(all)), make([]Held, 0, len(all))
+	var spare []record // what lies in a segment and is not kept
 	for _, l := range all {
 		if l.fault == nil && !l.already {
 			c.vault.catalog.repeats(l)
+			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.catalog))
 		}
 		if l.fault == nil && l.already {
 			records = c.vault.catalog.renew(l, records)
 		}
 		if l.fault != nil || l.already {
 			l.withdraw()
+			if l.segment != nil && !c.vault.failed(l.segment) {
+				spare = append(spare, l.record)
+			}
 			continue
 		}
 		if s := l.segment; s != nil {
@@ -278,23 +320,34 @@ func (c *committer) record(batch []*landed) {
 		records = append(records, l.record)
 		held = append(held, l.held())
 	}
-	if len(records) == 0 {
+	if len(records)+len(spare) == 0 {
 		return
 	}
-	if err := c.vault.catalog.commit(records, ends); err != nil {
-		failAll(all, err)
+	written, err := c.vault.catalog.commit(records, ends, spare)
+	if err != nil {
 		for s := range maps.Keys(segments) {
 			c.vault.spoil(s, err)
 		}
-		for _, l := range all {
-			l.withdraw()
+		known := map[BlockID]bool{}
+		for _, r := range records[:written] {
+			known[BlockID(r.ID)] = true
 		}
-		return
+		for _, l := range all {
+			if !known[BlockID(l.ID)] {
+				l.fault = cmp.Or(l.fault, err)
+				l.withdraw()
+			}
+		}
+		held = slices.DeleteFunc(held, func(h Held) bool { return !known[h.ID] })
+		if records = records[:written]; written == 0 {
+			return
+		}
 	}
 	for s := range segments {
 		c.vault.keep(s, ends[s.no].at)
 	}
-	if c.landed != nil {
+	c.vault.unread.note(records)
+	if c.landed != nil && len(held) > 0 {
 		c.landed(held)
 	}
 }

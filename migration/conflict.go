@@ -14,10 +14,9 @@ import (
 // second in place of the first would lose what a receipt was given for.
 var errConflict = errors.New("another block of this id is here")
 
-// contradicts returns errConflict when a block of another origin and other content has landed under the id. A newer
-// version from the same origin is welcome, and so is anything in the place of what cannot be read.
-func contradicts(blocks *bbolt.Bucket, r record) error {
-	v := blocks.Get([]byte(r.ID))
+// contradicts returns errConflict when what is on record under a block's id is of another origin and has other content. A
+// newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
+func contradicts(v []byte, r record) error {
 	if v == nil {
 		return nil
 	}
@@ -38,23 +37,23 @@ func (r record) against(other record) error {
 	return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
 }
 
-// contradictions notes the fault of each block that another one, landed or in the same batch, stands against. What was
-// compared with the catalog before is compared again only if it has changed since.
+// contradictions notes the fault of each block that another one, landed or in the same batch, stands against. The batch is
+// in the order of ids. What was compared with the catalog before is compared again only if it has changed since.
 func (c *catalog) contradictions(batch []*landed) {
 	err := c.view(func(tx *bbolt.Tx) error {
-		blocks, here := tx.Bucket(bucketBlocks), make(map[string]*landed, len(batch))
+		look, last := newLookup(tx), (*landed)(nil)
 		for _, l := range batch {
 			if l.already || l.fault != nil {
 				continue
 			}
 			if l.compared != tx.ID() {
-				l.fault, l.compared = contradicts(blocks, l.record), tx.ID()
+				l.fault, l.compared = contradicts(look.get(l.ID), l.record), tx.ID()
 			}
-			if first := here[l.ID]; first != nil && l.fault == nil {
-				l.fault = first.against(l.record)
+			if last != nil && last.ID == l.ID && l.fault == nil {
+				l.fault = last.against(l.record)
 			}
 			if l.fault == nil {
-				here[l.ID] = l
+				last = l
 			}
 		}
 		return nil
@@ -108,7 +107,7 @@ func (d *Drain) origin(b Block) string {
 		return ""
 	}
 	r, err := d.cfg.Vault.catalog.get(b.ID)
-	if err != nil || b.Members[0].root != inVault && r.Segment != 0 {
+	if err != nil || b.Members[0].root != inVault && r.Segment != 0 && len(r.Placed) == 0 {
 		return ""
 	}
 	return r.Origin

@@ -139,8 +139,10 @@ type work struct {
 	dir   atomic.Pointer[string]
 }
 
-func (w *work) begin(dir *string) {
-	w.since.Store(time.Now().UnixNano())
+func (w *work) begin(dir *string) { w.beginAt(dir, time.Now()) }
+
+func (w *work) beginAt(dir *string, now time.Time) {
+	w.since.Store(now.UnixNano())
 	w.dir.Store(dir)
 }
 

@@ -35,6 +35,7 @@ type DrainConfig struct {
 	Dir      string // of this incident: plan and manifest
 	Stores   []*Store
 	Vault    *Vault
+	Told     *Appraisals // of the blocks; nil: nobody told anything
 
 	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.
 	Disks Disks
@@ -42,6 +43,8 @@ type DrainConfig struct {
 	Only []string
 	// Once does not wait for the stores to become quiet: another drain of the same directory follows.
 	Once bool
+	// Again carries these alone, which the drain before of the same Dir had moved, and goes on with its account. Empty: all.
+	Again []Broken
 
 	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
@@ -84,6 +87,7 @@ type Drain struct {
 	lanes    map[carrier]bool
 	handled  map[version]bool     // moved by an earlier run of this drain, or changed since the scan began
 	givenUp  map[BlockID]bool     // lost because of its own files
+	unmoved  map[BlockID]bool     // broke at their peers before an earlier run of this drain ended
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
 	unread   map[string]string    // directories that no scan could read, and why
 	rateAt   time.Time
@@ -134,19 +138,20 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 		cfg.Log.Error("no directory for the plan and the manifest; draining without", "err", err)
 	}
 	earlier := d.recall()
-	l, err := openLedger(cfg.Dir)
+	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
 		cfg.Log.Error("the manifest will be kept in numbers only", "err", err)
 	}
 	d.ledger, d.plan = l, newPlan(cfg.Dir, cfg.Stores...)
 	d.fan, d.vacant = newFan(cfg.Zone, cfg.Pool, d.peers), make(chan struct{}, 1)
-	d.plan.where = d.where
+	d.plan.where, d.plan.worths.told = d.where, cfg.Told
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
-	l.summary.Moved = earlier
+	l.summary.Moved, l.voids = earlier, d.unmoved != nil
 	d.found = earlier
+	d.goOn()
 	return d, nil
 }
 
@@ -166,6 +171,11 @@ func (d *Drain) recall() (moved Count) {
 			d.cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 			break
 		}
+		if e.Outcome == voided {
+			moved = d.takeBack(e, moved)
+			continue
+		}
+		d.movedAgain(e)
 		var v version
 		if n, err := hex.Decode(v[:], []byte(e.Version)); n != len(v) || err != nil {
 			continue
@@ -189,7 +199,7 @@ const receiptGrace = 2 * time.Second
 func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
-	d.peerTook()
+	d.peerTook(time.Now())
 	var working sync.WaitGroup
 	d.look(time.Now())
 	working.Go(func() { d.oversee(work) })

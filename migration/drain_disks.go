@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// where returns the directories that a block lies in.
+// where returns the directories that a block lies in; nobody may change what it returns.
 func (d *Drain) where(b Block) (dirs []string) {
-	for _, m := range b.Members {
-		dir := m.path
-		if m.root != inVault {
-			dir = d.stores[b.ID.Store()].Paths[m.root]
-		}
-		if !slices.Contains(dirs, dir) {
+	if len(b.Members) == 1 && b.Members[0].root != inVault { // as nearly all are
+		return d.stores[b.ID.Store()].Paths[b.Members[0].root:][:1:1]
+	}
+	for i := range b.Members {
+		if dir := *d.dirOf(b, i); !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 	largeUpload = 1 << 20
 )
 
-func (d *Drain) peerTook() { d.tookAt.Store(time.Now().UnixNano()) }
+func (d *Drain) peerTook(now time.Time) { d.tookAt.Store(now.UnixNano()) }
 
 // peersTake reports whether a peer takes blocks, or soon may. One that never failed is given as long to prove it as any
 // lane is; peers in trouble are asked on, block by block, and take over again as soon as one takes something.

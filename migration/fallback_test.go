@@ -245,7 +245,7 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 					defer conn.Close()
 					fr := newFrameReader(conn, ChunkBytes)
 					fr.next()
-					conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+					conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
 					for {
 						f, err := fr.next()
 						if err != nil {

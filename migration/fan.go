@@ -255,6 +255,7 @@ func (f *fan) review(now time.Time, sent int64) {
 	}
 	rate := float64(sent-f.sent) / took.Seconds()
 	f.reviewed, f.sent = now, sent
+	f.rotate(now)
 	full, judged := !f.vacant(), f.before
 	f.before = 0
 	switch {
@@ -268,17 +269,35 @@ func (f *fan) review(now time.Time, sent int64) {
 	}
 }
 
+// rotate lets go of the slowest peer for another one, where those who leave together are in each other's way: a node that
+// keeps what it has would send there what is worth little while those who came later find no place for what is worth much.
+func (f *fan) rotate(now time.Time) {
+	shared := slices.ContainsFunc(f.order, func(p *peerState) bool { return p.lanes > 0 && p.shared })
+	if shared && f.spare(now) {
+		if p := f.slowest(); p != nil && p.speed > 0 {
+			p.surplus = true
+		}
+	}
+}
+
 // shed lets go of the slowest peers that are too many.
 func (f *fan) shed() {
 	for f.active() > f.width {
-		var slowest *peerState
-		for _, p := range f.order {
-			if p.lanes > 0 && !p.surplus && (slowest == nil || p.speed < slowest.speed) {
-				slowest = p
-			}
-		}
-		slowest.surplus = true
+		f.slowest().surplus = true
 	}
+}
+
+// slowest is the slowest of those that are sent to, of those that were measured if there are any.
+func (f *fan) slowest() (slowest *peerState) {
+	for _, p := range f.order {
+		if p.lanes == 0 || p.surplus {
+			continue
+		}
+		if slowest == nil || p.speed > 0 && (slowest.speed == 0 || p.speed < slowest.speed) {
+			slowest = p
+		}
+	}
+	return slowest
 }
 
 // typical is how fast a lane is in the mean; 0: none was measured.

@@ -3,6 +3,7 @@ package migration
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -112,6 +113,55 @@ func TestFanGrowsWhileItGains(t *testing.T) {
 	second(810)
 	if f.width != leastWidth+2*widthStep {
 		t.Errorf("width %d: want it held for %v", f.width, widthHold)
+	}
+}
+
+// Where several leave at once, peers are taken in turns: nobody keeps one for what is worth little while others find none.
+func TestPeersAreTakenInTurnsWhereOthersWantThemToo(t *testing.T) {
+	now := time.Now()
+	f := testFan("", "", somePeers(12, "", "")...)
+	draw(f, now)
+	for i, p := range f.order {
+		p.speed = float64(100 + i)
+	}
+	review := func() (letGo []string) {
+		now = now.Add(widthPace)
+		f.review(now, f.sent+1)
+		for _, p := range f.order {
+			if p.surplus {
+				letGo = append(letGo, p.Node)
+			}
+		}
+		return letGo
+	}
+	f.review(now, 1)
+	if got := review(); len(got) > 0 {
+		t.Errorf("%v were let go where nobody waits", got)
+	}
+	var slowest *peerState
+	for _, p := range f.order {
+		if p.lanes > 0 && slowest == nil {
+			slowest = p
+		} else if p.lanes > 0 {
+			p.shared = true
+		}
+	}
+	if got := review(); !slices.Equal(got, []string{slowest.Node}) {
+		t.Errorf("%v were let go, want the slowest, %s", got, slowest.Node)
+	}
+	slowest.lanes = 1
+	f.ended(slowest, now)
+	if draw(f, now); slowest.lanes > 0 || f.active() != f.width {
+		t.Errorf("%d lanes to %s, %d peers of %d: want another in its place", slowest.lanes, slowest.Node, f.active(), f.width)
+	}
+	f = testFan("", "", somePeers(leastWidth, "", "")...)
+	draw(f, now)
+	for _, p := range f.order {
+		p.speed, p.shared = 1, true
+	}
+	f.review(now, 1)
+	if got := review(); len(got) > 0 {
+		t.Errorf("%v were let go where there is no other", got)
 	}
 }
 

@@ -155,8 +155,13 @@ func blockURL(h Holder, id BlockID) string {
 	return u.String()
 }
 
-// From asks one holder. The header's Range and conditions are passed on. The caller closes the body.
+// From asks one holder, which answers for itself alone. The header's Range and conditions are passed on. The caller closes
+// the body.
 func (f *Fetcher) From(ctx context.Context, h Holder, method string, id BlockID, header http.Header) (*http.Response, error) {
+	return f.ask(ctx, h, method, id, header, hopLast)
+}
+
+func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, header http.Header, hop string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), method, blockURL(h, id), nil)
 	if err != nil {
 		return nil, err
@@ -166,7 +171,7 @@ func (f *Fetcher) From(ctx context.Context, h Holder, method string, id BlockID,
 			req.Header.Set(k, v)
 		}
 	}
-	req.Header.Set(hopHeader, "1")
+	req.Header.Set(hopHeader, hop)
 	resp, err := f.http().Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("read %s from %s: %w", id, h.Node, err)
@@ -182,7 +187,14 @@ func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header ht
 	}
 	var faults []error
 	for _, h := range holders {
-		resp, err := f.From(ctx, h, method, id, header)
+		resp, err := f.ask(ctx, h, method, id, header, hopFirst)
+		if err == nil {
+			if other, is := sentOn(resp); is {
+				resp.Body.Close()
+				h = other
+				resp, err = f.From(ctx, h, method, id, header)
+			}
+		}
 		if err != nil {
 			faults = append(faults, err)
 			continue

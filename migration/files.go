@@ -36,39 +36,35 @@ func (filesLayout) scan(ctx context.Context, s *Store, i int, yield func(Item, e
 	}
 	enter := func(dir string) bool { return path.Base(dir) != stagingDir }
 	var said values
-	visit := func(p string, e fs.DirEntry) bool {
-		if err := said.in(s.roots[i], path.Dir(p)); err != nil && !yield(Item{}, err) {
+	visit := func(f *seen) bool {
+		if err := said.in(s.roots[i], f.dir); err != nil && !yield(Item{}, err) {
 			return false
 		}
 		switch {
-		case path.Base(p) == ValuesFile:
+		case f.name == ValuesFile:
 			return true
-		case e.Type() != 0:
-			return yield(s.skip(i, noScope, p, "not a regular file", 0), nil)
-		case temporaryName(path.Base(p)):
-			return yield(s.skip(i, noScope, p, "temporary file", size(e)), nil)
+		case !f.regular:
+			return yield(s.skip(i, noScope, f.path, "not a regular file", 0), nil)
+		case temporaryName(f.name):
+			return yield(s.skip(i, noScope, f.path, "temporary file", f.bytes()), nil)
 		}
-		id, err := s.id(noScope, p)
+		id, err := s.id(noScope, f.path)
 		if err != nil {
-			return yield(s.skip(i, noScope, p, "its name cannot be carried: "+err.Error(), size(e)), nil)
+			return yield(s.skip(i, noScope, f.path, "its name cannot be carried: "+err.Error(), f.bytes()), nil)
 		}
-		info, err := e.Info()
+		m, err := f.member(i, id.Name())
 		if err != nil {
-			return errors.Is(err, fs.ErrNotExist) || yield(Item{Block: s.block(id, Member{Name: id.Name(), root: i})}, err)
+			return yield(Item{Block: s.block(id, Member{Name: id.Name(), root: i})}, err)
 		}
-		m, err := memberOf(i, p, id.Name(), info)
-		if err != nil {
-			return yield(s.skip(i, noScope, p, "not a regular file", 0), nil)
-		}
-		if first, ok := s.earlier(i, p); ok {
-			return yield(s.skip(i, noScope, p, "the same name is in "+first+", which comes first", m.Bytes), nil)
+		if first, ok := s.earlier(i, f.path); ok {
+			return yield(s.skip(i, noScope, f.path, "the same name is in "+first+", which comes first", m.Bytes), nil)
 		}
 		b := s.block(id, m)
-		b.value = said.of[path.Base(p)]
+		b.value = said.of[f.name]
 		return yield(Item{Block: b}, nil)
 	}
-	fault := func(err error) bool { return yield(Item{}, err) }
-	return walk(ctx, s.roots[i], ".", enter, visit, fault)
+	w := walk{root: s.roots[i], enter: enter, visit: visit, fault: func(err error) bool { return yield(Item{}, err) }}
+	return w.below(ctx, ".")
 }
 
 // earlier returns the directory before that one that has a file of that name. What lies on a disk that does not answer

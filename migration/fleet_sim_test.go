@@ -31,7 +31,8 @@ type simFleet struct {
 	worth []time.Duration // by number of the block
 	size  []int64
 	born  []*simNode
-	at    []*simNode // who has it; nil: nobody but who it was born on
+	since []time.Time // when it landed
+	at    []*simNode  // who has it; nil: nobody but who it was born on
 
 	sent, wasted float64 // bytes
 	again        float64 // bytes that landed for a second time, or were broken off
@@ -46,6 +47,7 @@ type simSetup struct {
 	tail       time.Duration
 	link       float64 // bytes per second
 	bytes      int64   // on each node
+	poor       int     // of ten nodes, how many have a quarter of the link; as many a slow disk, as many no room
 	sigma      float64 // of the logarithm of the blocks' values
 	oneIn      int     // one in so many of pool 1 goes in the second wave
 	waves      func(*simFleet)
@@ -53,8 +55,7 @@ type simSetup struct {
 	sparkPeers bool   // peers by chance from a list that is a minute old, and everybody takes all
 	alone      bool   // the coordinator is dead: the peers are the last 32 that it told
 	seed       uint64
-	mostAgain  float64 // of what is sent
-	quick      bool    // simulated with every run of the tests
+	quick      bool // simulated with every run of the tests
 }
 
 type simNode struct {
@@ -63,7 +64,7 @@ type simNode struct {
 	room             int64
 	budget           budget
 	blocks           []int // born here
-	held             []int // landed here
+	held             []int // landed here from others
 
 	noticed, until, gone time.Time // zero: it stays
 	plan                 simPlan
@@ -116,13 +117,13 @@ func (s simSetup) run(t *testing.T) (out simResult) {
 	return out
 }
 
-// build makes nodes of unequal sort: a tenth has a quarter of the link, a tenth a disk that is slow, a tenth no room.
+// build makes nodes of unequal sort: some have a quarter of the link, some a disk that is slow, some hardly any room.
 func (f *simFleet) build() {
 	for pool, n := range f.pools {
 		for range n {
 			i := len(f.nodes)
 			n := &simNode{name: fmt.Sprintf("node-%03d", i), pool: f.poolName(pool), zone: fmt.Sprintf("zone-%d", pool%3), link: f.link, disk: f.link, room: 500 << 30}
-			switch f.rng.IntN(10) {
+			switch f.rng.IntN(10) / f.poor {
 			case 0:
 				n.link /= 4
 			case 1:
@@ -163,7 +164,7 @@ func (f *simFleet) leave(n *simNode, after time.Duration) {
 		i := len(f.size)
 		f.size = append(f.size, max(size, 1))
 		f.worth = append(f.worth, time.Duration(float64(20*time.Second)*math.Exp(f.sigma*f.rng.NormFloat64())))
-		f.born, f.at = append(f.born, n), append(f.at, nil)
+		f.born, f.at, f.since = append(f.born, n), append(f.at, nil), append(f.since, time.Time{})
 		n.blocks = append(n.blocks, i)
 		left -= size
 	}
@@ -171,7 +172,11 @@ func (f *simFleet) leave(n *simNode, after time.Duration) {
 
 func (f *simFleet) block(i int, value time.Duration) Block {
 	name := fmt.Sprint(i)
-	return Block{ID: BlockID("cache/-/" + name), Kind: KindCache, Layout: LayoutFiles, Members: []Member{{Name: name, Bytes: f.size[i]}}, value: value}
+	m := Member{Name: name, Bytes: f.size[i]}
+	if f.at[i] != nil {
+		m.root, m.ctim = inVault, f.since[i].UnixNano()
+	}
+	return Block{ID: BlockID("cache/-/" + name), Kind: KindCache, Layout: LayoutFiles, Members: []Member{m}, value: value}
 }
 
 func simNumber(e entry) (i int) {
@@ -346,6 +351,7 @@ func (f *simFleet) open(n *simNode, p *peerState) {
 		n.fan.ended(p, f.now)
 		return
 	}
+	p.shared = to.budget.shared(n.name)
 	f.worst = max(f.worst, to.budget.serving)
 	f.lanes = append(f.lanes, &simLane{from: n, to: to, peer: p})
 }
@@ -459,7 +465,7 @@ func (f *simFleet) land(l *simLane) {
 	if f.at[i] != nil {
 		f.again += float64(f.size[i])
 	}
-	f.at[i] = l.to
+	f.at[i], f.since[i] = l.to, f.now
 	l.to.held = append(l.to.held, i)
 	l.peer.moved.Bytes += f.size[i]
 	l.peer.failures = 0
@@ -589,11 +595,4 @@ func recorded(t *testing.T, name string) func(*simFleet) {
 			there[pool] = count
 		}
 	}
-}
-
-func pools(n, of int) (all []int) {
-	for i := range n {
-		all = append(all, of*(i+1)/n-of*i/n)
-	}
-	return all
 }

@@ -110,8 +110,10 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	if got, err := parseHello(hello{"a", "i", true}.append(nil)); err != nil || got != (hello{"a", "i", true}) {
 		t.Errorf("hello: got %+v, %v", got, err)
 	}
-	if got, err := parseGrant(grant{-1}.append(nil)); err != nil || got != (grant{-1}) {
-		t.Errorf("grant: got %+v, %v", got, err)
+	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}} {
+		if got, err := parseGrant(g.append(nil)); err != nil || got != g {
+			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)
+		}
 	}
 	if got, err := parseRefuse(refuse{"no", 7}.append(nil)); err != nil || got != (refuse{"no", 7}) {
 		t.Errorf("refuse: got %+v, %v", got, err)
@@ -133,7 +135,7 @@ func TestPayloadsRoundTrip(t *testing.T) {
 		t.Errorf("record: got %+v, %v", got, err)
 	}
 	blk := Block{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []Member{{Name: "x", Bytes: 3, ModTime: time.Unix(0, 9), root: 1, path: "x", ctim: 8}}}
-	if got, err := parseBlock(appendBlock(nil, blk)); err != nil || got.version() != blk.version() || got.Members[0] != blk.Members[0] {
+	if got, err := parseBlock(appendBlock(nil, blk), Block{}); err != nil || got.version() != blk.version() || got.Members[0] != blk.Members[0] {
 		t.Errorf("block: got %+v, %v, want %+v", got, err, blk)
 	}
 }
@@ -189,8 +191,8 @@ func FuzzPayloads(f *testing.F) {
 				t.Errorf("record %+v: %v", r, err)
 			}
 		}
-		if blk, err := parseBlock(b); err == nil {
-			if again, err := parseBlock(appendBlock(nil, blk)); err != nil || again.version() != blk.version() {
+		if blk, err := parseBlock(b, Block{}); err == nil {
+			if again, err := parseBlock(appendBlock(nil, blk), Block{}); err != nil || again.version() != blk.version() {
 				t.Errorf("block %+v: %v", blk, err)
 			}
 		}

@@ -3,7 +3,6 @@ package migration
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,8 +19,19 @@ const maxIDBytes = 4096
 // maxComponentBytes is NAME_MAX of every file system that the agent serves.
 const maxComponentBytes = 255
 
-// StoreName is what a store may be called: it is the first part of every block's id, and a word in every table.
-var StoreName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
+// storeName reports whether a store may be called that: [a-z0-9][a-z0-9_.-]{0,62}. It is the first part of every block's
+// id, and a word in every table.
+func storeName(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case i > 0 && (c == '_' || c == '.' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return 1 <= len(s) && len(s) <= 63
+}
 
 // ErrBadID is wrapped by every error of ParseBlockID.
 var ErrBadID = errors.New("not a block id")
@@ -48,11 +58,10 @@ func ParseBlockID(s string) (BlockID, error) {
 			return bad("control character %U", r)
 		}
 	}
-	parts := strings.Split(s, "/")
-	if len(parts) < 3 {
+	if strings.Count(s, "/") < 2 {
 		return bad("want STORE/SCOPE/NAME")
 	}
-	for _, p := range parts {
+	for p := range strings.SplitSeq(s, "/") {
 		switch {
 		case p == "":
 			return bad("empty component")
@@ -62,8 +71,8 @@ func ParseBlockID(s string) (BlockID, error) {
 			return bad("a component of %d bytes, at most %d", len(p), maxComponentBytes)
 		}
 	}
-	if !StoreName.MatchString(parts[0]) {
-		return bad("store %q: want lower-case letters, digits, dots, dashes", parts[0])
+	if store, _, _ := strings.Cut(s, "/"); !storeName(store) {
+		return bad("store %q: want lower-case letters, digits, dots, dashes", store)
 	}
 	return BlockID(s), nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"slices"
 	"sync"
@@ -34,8 +33,10 @@ type inbound struct {
 	flushing []*landed
 
 	seg     *segment
-	broken  bool  // the segment failed to take bytes
-	bytes   int64 // of pending
+	ahead   *allotment // on its disk
+	broken  bool       // the segment failed to take bytes
+	again   bool       // what comes may be here already
+	bytes   int64      // of pending
 	owed    sync.WaitGroup
 	waiting atomic.Int64 // blocks without a receipt, of those in owed
 	kept    atomicCount  // receipted
@@ -44,7 +45,8 @@ type inbound struct {
 	transfer uint32
 	opening  opening
 	landing  landing // nil: none, or its frames are passed over because it was refused
-	release  func()  // of its room
+	room     *allotment
+	promised func() // gives back its part of the quota
 	dirs     []string
 	member   int
 	left     int64 // of the member
@@ -59,7 +61,7 @@ func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
 		more = func() bool { return br.Buffered() > 0 || c.buffered() > 0 }
 	}
 	return &inbound{r: r, node: node, frames: newFrameReader(br, ChunkBytes), more: more, out: newOutbox(), sum: newSummer(),
-		changed: r.disks.Changed(), lost: make(chan struct{})}
+		changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
 }
 
 // handshake answers a hello. After a grant the stream counts until leave is called.
@@ -84,7 +86,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 		_, err := w.Write(appendFrame(nil, frameRefuse, 0, no.append(nil)))
 		return false, err
 	}
-	if _, err := w.Write(appendFrame(nil, frameGrant, 0, grant{in.r.room(h.Alone)}.append(nil))); err != nil {
+	if _, err := w.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: in.r.room(h.Alone), Shared: in.r.budget.shared(in.node)}.append(nil))); err != nil {
 		in.r.leave(in.node)
 		return false, err
 	}
@@ -124,7 +126,7 @@ func (in *inbound) run() error {
 		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending || !in.more() {
 			in.flush()
 		}
-		if n := max(in.out.len(), int(in.waiting.Load())); n > maxUnread {
+		if n := max(in.out.len(), int(in.waiting.Load())); !in.open.Load() && n > maxUnread {
 			return fmt.Errorf("%d receipts wait, at most %d", n, maxUnread)
 		}
 	}
@@ -156,10 +158,8 @@ func (in *inbound) begin(f frame) error {
 	if err == nil {
 		if err = in.land(f, o); err != nil {
 			promised()
-		} else {
-			room := in.release
-			in.release = func() { room(); promised() }
 		}
+		in.promised = promised
 	}
 	if err != nil {
 		in.refuse(err)
@@ -234,70 +234,27 @@ func (in *inbound) end(f frame) error {
 	if in.opening.Origin == "" {
 		in.opening.Origin = in.node
 	}
-	l, err := in.finish(f, record{opening: in.opening, From: in.node, Landed: time.Now(), Sum: sum})
-	if errors.Is(err, errConflict) {
-		in.r.answered()
-		in.drop()
-		in.refuse(err)
-		return nil
-	}
+	var l *landed
+	err := in.on(&in.dirs[0], func() (err error) {
+		l, err = in.landing.finish(f, record{opening: in.opening, From: in.node, Landed: time.Now(), Sum: sum})
+		return err
+	})
 	if err != nil {
-		in.r.answered()
+		in.r.answered(1)
 		in.fail(err)
 		return nil
 	}
-	bytes, release := in.opening.bytes(), in.release
-	var once sync.Once
-	l.transfer = in.transfer
-	l.reply = func(v ...verdict) {
-		once.Do(func() {
-			release()
-			in.kept.add(bytes, v...)
-			in.out.put(v...)
-			in.r.answered()
-			in.waiting.Add(-1)
-			in.owed.Done()
-		})
+	l.in, l.transfer, l.room, l.promised = in, in.transfer, in.room, in.promised
+	if in.again {
+		in.recognise([]*landed{l})
 	}
 	in.waiting.Add(1)
 	in.owed.Add(1)
 	in.mu.Lock()
 	in.pending = append(in.pending, l)
 	in.mu.Unlock()
-	in.bytes, in.landing = in.bytes+bytes, nil
+	in.bytes, in.landing = in.bytes+in.opening.bytes(), nil
 	return nil
-}
-
-// finish keeps what came, unless the same bytes are here already: then only the receipt is owed.
-func (in *inbound) finish(f frame, r record) (*landed, error) {
-	old, err := in.r.cfg.Vault.catalog.get(BlockID(r.ID))
-	if err == nil {
-		err = in.on(in.dirs[0], func() error { return in.r.intact(old) })
-	}
-	switch {
-	case err == nil && old.Sum == r.Sum && old.bytes() == r.bytes():
-		_ = in.on(in.dirs[0], func() error { in.landing.abort(); return nil })
-		return &landed{record: old, already: true}, nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", r.ID, "err", err)
-	}
-	if old.ID != "" && errors.Is(err, fs.ErrNotExist) { // a ghost must not stand against a living block
-		if err := in.r.cfg.Vault.catalog.forget(BlockID(r.ID)); err != nil {
-			return nil, err
-		}
-	}
-	if s := in.r.stores[BlockID(r.ID).Store()]; s != nil && errors.Is(err, fs.ErrNotExist) {
-		// What is on a disk that does not answer stands against nothing.
-		if err := in.on(s.Paths[0], func() error { return s.contradicts(r) }); err != nil {
-			return nil, err
-		}
-	}
-	var l *landed
-	err = in.on(in.dirs[0], func() (err error) {
-		l, err = in.landing.finish(f, r)
-		return err
-	})
-	return l, err
 }
 
 // fail gives up the block under way because this node could not keep it.
@@ -338,9 +295,10 @@ func (in *inbound) abandon() {
 }
 
 func (in *inbound) drop() {
-	_ = in.on(in.dirs[0], func() error { in.landing.abort(); return nil })
+	_ = in.on(&in.dirs[0], func() error { in.landing.abort(); return nil })
 	in.landing = nil
-	in.release()
+	in.room.drop()
+	in.promised()
 }
 
 // flush hands the finished blocks to the committer once their bytes are with the kernel.
@@ -352,8 +310,9 @@ func (in *inbound) flush() {
 	ready := in.pending
 	in.flushing, in.pending, in.bytes = ready, nil, 0
 	in.mu.Unlock()
+	in.recognise(ready)
 	if in.seg != nil {
-		if err := in.on(in.seg.dir, in.seg.w.Flush); err != nil {
+		if err := in.on(&in.seg.dir, in.seg.w.Flush); err != nil {
 			in.r.fault(in.seg.dir, err)
 			in.broken = true
 			ready = in.lose(ready, err)
@@ -381,9 +340,37 @@ func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
 			rest = append(rest, l)
 			continue
 		}
-		l.reply(verdictOn(l.transfer, err))
+		l.fault = err
+		in.reply([]*landed{l})
 	}
 	return rest
+}
+
+// reply gives the sender its verdicts, but for those that it was given before.
+func (in *inbound) reply(blocks []*landed) {
+	in.answer(blocks, func(l *landed) error { return l.fault })
+}
+
+// answer gives the sender a verdict on each block that has none yet.
+func (in *inbound) answer(blocks []*landed, why func(*landed) error) {
+	said, told := make([]verdict, 0, len(blocks)), 0
+	for _, l := range blocks {
+		if l.told.Swap(true) {
+			continue
+		}
+		told++
+		v := verdictOn(l.transfer, why(l))
+		if v.Code == verdictDurable {
+			in.kept.add(l.bytes())
+		}
+		said = append(said, v)
+		l.room.drop()
+		l.promised()
+	}
+	in.out.put(said...)
+	in.r.answered(told)
+	in.waiting.Add(-int64(told))
+	in.owed.Add(-told)
 }
 
 func (in *inbound) close() {

@@ -330,7 +330,7 @@ func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &landed{record: r, already: true, reply: func(...verdict) {}}
+	l := &landed{record: r, already: true}
 	if _, err := n.vault.catalog.remove([]record{r}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -28,29 +29,48 @@ type landing interface {
 type landed struct {
 	record
 	segment *segment     // to sync, for a block in the vault
+	begin   int64        // of what was appended to it for the block
 	files   []stagedFile // to sync and to publish, for a block in place
 	store   *Store
 	dirs    []string // of its disks: it is committed with others that lie there
-	already bool     // the same content was here before: only the receipt is missing
+	looked  bool     // whether it is here already
+	already bool     // the same content was: only the receipt is missing
 	fault   error
 
-	compared int // which state of the catalog has nothing against it; 0: nobody has looked
+	packing packing // of a block that becomes files later
+
+	compared int // which state of the catalog was asked about it; 0: none
 
 	disowned error // why it was answered without its disk; guarded by committer.mu
 
+	in       *inbound // that it came by, which owes its verdict
 	transfer uint32
-	reply    func(...verdict)
+	room     *allotment // that it takes
+	promised func()     // gives back its part of the quota
+	told     atomic.Bool
 }
 
 // vaultLanding appends the frames of a block to a segment as they are.
 type vaultLanding struct {
 	seg    *segment
+	begin  int64 // of what was appended for it
 	offset int64
 	open   int64
+
+	packing packing
 }
 
-func landInVault(seg *segment, f frame) (*vaultLanding, error) {
-	l := &vaultLanding{seg: seg, offset: seg.end, open: int64(len(f.raw))}
+// landInVault says in the segment where blocks come from if that is another node than the last block's: frames do not, and
+// it must be known should the catalog be lost.
+func landInVault(seg *segment, from string, f frame) (*vaultLanding, error) {
+	l := &vaultLanding{seg: seg, begin: seg.end, open: int64(len(f.raw))}
+	if seg.from != from {
+		if err := seg.append(appendFrame(nil, frameHello, 0, hello{Node: from}.append(nil))); err != nil {
+			return nil, err
+		}
+		seg.from = from
+	}
+	l.offset = seg.end
 	if err := seg.append(f.raw); err != nil {
 		return nil, err
 	}
@@ -64,15 +84,10 @@ func (l *vaultLanding) finish(f frame, r record) (*landed, error) {
 		return nil, err
 	}
 	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
-	return &landed{record: r, segment: l.seg, dirs: l.seg.in}, nil
+	return &landed{record: r, segment: l.seg, begin: l.begin, dirs: l.seg.in, packing: l.packing}, nil
 }
 
-// abort gives the space back. When the segment takes no more bytes, its file is cut at least; the next append tells.
-func (l *vaultLanding) abort() {
-	if err := l.seg.cut(l.offset); err != nil {
-		_ = l.seg.f.Truncate(l.offset)
-	}
-}
+func (l *vaultLanding) abort() { l.seg.forget(l.begin) }
 
 // stagedFile is a member under a temporary name beside its place.
 type stagedFile struct {

@@ -24,8 +24,14 @@ type lane struct {
 	members []memberSize // of the block that is sent, and its opening: kept for the next one's
 	payload []byte
 
-	last uint32 // transfer number
-	work work   // on this node's disks
+	last    uint32    // transfer number
+	partly  bool      // the newest block is not complete
+	held    bool      // all of it that there is, is in the buffer
+	now     time.Time // as the goroutine that sends last saw it: a look at the clock for every step is felt with small blocks
+	fetched fetched   // since the last flush
+	batch   []entry   // what next is a part of
+	bulk    int       // how many blocks it may be
+	work    work      // on this node's disks
 
 	pace  pace      // of the goroutine that sends
 	until time.Time // the end of sending, as last known
@@ -38,9 +44,8 @@ type lane struct {
 	writing atomic.Bool
 
 	mu       sync.Mutex
-	inflight map[uint32]entry
-	bytes    int64  // of inflight
-	current  uint32 // 1 while the newest of inflight is not complete
+	next     []entry // of the batch that the plan handed out: not begun
+	inflight window
 	given    uint32 // the last transfer that the peer has all of: what the cap on the drain holds back is not the peer's fault
 	room     int64  // that the peer granted and that is not used up
 	changed  chan struct{}
@@ -50,8 +55,10 @@ type lane struct {
 }
 
 const (
-	// laneBuffer is written at once: two chunks with their headers.
-	laneBuffer = 2*(ChunkBytes+headerBytes) + 64<<10
+	// laneBuffer is written at once: a chunk with its headers, or as many small blocks as have room.
+	laneBuffer = ChunkBytes + headerBytes + 64<<10
+	// maxBatch is how many blocks, if they are small, a lane is handed out at once: some fill the buffer.
+	maxBatch = 128
 	// A lane waits for receipts when so much is on its way. It must cover what a link carries between two commits:
 	// 64 MiB are 50 ms at 10 Gbit/s.
 	maxInflightBytes  = 64 << 20
@@ -87,7 +94,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	})
 	defer undo()
 
-	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, 0, laneBuffer), sum: newSummer(), inflight: map[uint32]entry{}, changed: make(chan struct{}, 1), stuck: make(chan struct{})}
+	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, 0, laneBuffer), sum: newSummer(), now: time.Now(), bulk: 1, changed: make(chan struct{}, 1), stuck: make(chan struct{})}
 	frames := newFrameReader(conn, maxPayload[frameReceipts])
 	if err := l.handshake(frames); err != nil {
 		return err
@@ -171,12 +178,7 @@ func (d *Drain) surrender() {
 func (l *lane) owed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for t := range l.inflight {
-		if t <= l.given {
-			return true
-		}
-	}
-	return l.writing.Load()
+	return l.inflight.blocks > 0 && l.inflight.settled < l.given || l.writing.Load()
 }
 
 // finish says that no more comes, and takes the receipts for what is on its way; after a fault, those that are here.
@@ -208,6 +210,7 @@ func (l *lane) handshake(frames *frameReader) error {
 	case frameGrant:
 		g, err := parseGrant(f.payload)
 		l.room = g.RoomBytes
+		l.d.granted(l.peer, g)
 		return err
 	case frameRefuse:
 		r, err := parseRefuse(f.payload)
@@ -220,33 +223,36 @@ func (l *lane) handshake(frames *frameReader) error {
 	}
 }
 
-// wanted reports whether a transfer has not been answered.
-func (l *lane) wanted(transfer uint32) bool {
+// wanted reports whether the newest transfer has not been answered. None is before the peer has seen of it.
+func (l *lane) wanted() bool {
+	if l.held {
+		return true
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, ok := l.inflight[transfer]
-	return ok
+	return l.inflight.has(l.last)
 }
 
 // forget takes a transfer off the books; false when it was answered already.
 func (l *lane) forget(transfer uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e, ok := l.inflight[transfer]
-	if !ok {
-		return false
-	}
-	delete(l.inflight, transfer)
-	l.bytes -= e.Bytes()
+	_, ok := l.inflight.take(transfer)
+	l.tell()
+	return ok
+}
+
+// tell wakes the goroutine that sends, should it wait for receipts.
+func (l *lane) tell() {
 	select {
 	case l.changed <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // receive settles blocks as their verdicts come, until the peer closes the stream.
 func (l *lane) receive(frames *frameReader) error {
+	moved := make([]entry, 0, verdictsPerFrame)
 	for {
 		f, err := frames.next()
 		if err != nil {
@@ -260,34 +266,51 @@ func (l *lane) receive(frames *frameReader) error {
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
-		var moved []entry
+		var refused []answered
+		l.mu.Lock()
 		for _, v := range verdicts {
-			l.mu.Lock()
-			e, ok := l.inflight[v.Transfer]
-			l.mu.Unlock()
-			if !ok || !l.forget(v.Transfer) {
-				continue
-			}
-			switch v.Code {
-			case verdictDurable:
+			e, ok := l.inflight.take(v.Transfer)
+			switch {
+			case ok && v.Code == verdictDurable:
 				moved = append(moved, e)
-			case verdictFull:
-				l.mu.Lock()
-				l.room = min(l.room, e.Bytes()-1)
-				l.mu.Unlock()
-				l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error())
-			case verdictConflict:
-				l.d.carryOut(ruling{entry: e, outcome: Lost, why: describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()})
-			default:
-				e.attempts++
-				e.shun, e.shunned = l.peer.Node, time.Now().Add(2*backOff(e.attempts))
-				l.d.plan.giveBack(e, backOff(e.attempts), describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error())
+			case ok:
+				refused = append(refused, answered{e, v})
 			}
+		}
+		l.tell()
+		l.mu.Unlock()
+		for _, r := range refused {
+			l.refused(r.entry, r.verdict)
 		}
 		if len(moved) > 0 {
 			l.trust()
 			l.d.moved(l.peer, moved...)
+			clear(moved)
+			moved = moved[:0]
 		}
+	}
+}
+
+type answered struct {
+	entry
+	verdict
+}
+
+// refused does what follows from a verdict that is no receipt.
+func (l *lane) refused(e entry, v verdict) {
+	why := describe(e.ID, l.peer.Node, errors.New(v.Reason)).Error()
+	switch v.Code {
+	case verdictFull:
+		l.mu.Lock()
+		l.room = min(l.room, e.Bytes()-1)
+		l.mu.Unlock()
+		l.d.plan.giveBack(e, 0, why)
+	case verdictConflict:
+		l.d.carryOut(ruling{entry: e, outcome: Lost, why: why})
+	default:
+		e.attempts++
+		e.shun, e.shunned = l.peer.Node, time.Now().Add(2*backOff(e.attempts))
+		l.d.plan.giveBack(e, backOff(e.attempts), why)
 	}
 }
 
@@ -308,16 +331,19 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
 		why = err.Error()
 	}
-	shunned := time.Now().Add(2 * backOff(failures+1))       // others first
-	for i, t := range slices.Sorted(maps.Keys(l.inflight)) { // map order must not become send order
-		e, delay := l.inflight[t], time.Duration(0)
+	why = fmt.Sprintf("sent to %s: %s", l.peer.Node, why)
+	shunned := time.Now().Add(2 * backOff(failures+1)) // others first
+	first := true
+	for _, e := range l.inflight.all() {
+		delay := time.Duration(0)
 		e.shun, e.shunned = l.peer.Node, shunned
-		if i == 0 {
+		if first {
 			e.attempts++
-			delay = backOff(e.attempts)
+			delay, first = backOff(e.attempts), false
 		}
-		l.d.plan.giveBack(e, delay, fmt.Sprintf("sent to %s: %s", l.peer.Node, why))
+		l.d.plan.giveBack(e, delay, why)
 	}
-	clear(l.inflight)
-	l.bytes = 0
+	l.inflight = window{last: l.inflight.last, settled: l.inflight.last}
+	l.d.plan.putBack(l.next)
+	l.next = nil
 }

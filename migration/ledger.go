@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/json"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -69,9 +69,11 @@ type ledger struct {
 
 	mu      sync.Mutex
 	closed  bool
+	voids   bool // there are lines that others void
 	files   map[Outcome]*ledgerFile
 	summary Summary
 	err     error // the first write that failed: the account is then kept in numbers only
+	line    []byte
 }
 
 type ledgerFile struct {
@@ -79,10 +81,13 @@ type ledgerFile struct {
 	w *bufio.Writer
 }
 
-func openLedger(dir string) (*ledger, error) {
+func openLedger(dir string, goesOn bool) (*ledger, error) {
 	mendLedger(ledgerPath(dir, Moved))
 	l := &ledger{dir: dir, files: map[Outcome]*ledgerFile{}, summary: Summary{Started: time.Now()}}
 	for o, flag := range map[Outcome]int{Moved: os.O_APPEND, Skipped: os.O_TRUNC, Lost: os.O_TRUNC} {
+		if goesOn {
+			flag = os.O_APPEND
+		}
 		f, err := os.OpenFile(ledgerPath(dir, o), os.O_WRONLY|os.O_CREATE|flag, 0o600)
 		if err != nil {
 			l.fail(err)
@@ -134,11 +139,8 @@ func (l *ledger) add(entries ...Entry) {
 		if f == nil {
 			continue
 		}
-		line, err := json.Marshal(e)
-		if err == nil {
-			_, err = f.w.Write(append(line, '\n'))
-		}
-		if err != nil {
+		l.line = e.appendLine(l.line[:0])
+		if _, err := f.w.Write(l.line); err != nil {
 			l.fail(err)
 		}
 	}
@@ -150,7 +152,13 @@ func (l *ledger) add(entries ...Entry) {
 }
 
 func (l *ledger) count(e Entry) {
-	c := map[Outcome]*Count{Moved: &l.summary.Moved, Lost: &l.summary.Lost, Skipped: &l.summary.Skipped}[e.Outcome]
+	c := &l.summary.Moved
+	switch e.Outcome {
+	case Lost:
+		c = &l.summary.Lost
+	case Skipped:
+		c = &l.summary.Skipped
+	}
 	c.Blocks++
 	c.Bytes += e.Bytes
 }
@@ -180,6 +188,11 @@ func (l *ledger) close() (Summary, error) {
 			l.fail(err)
 		}
 	}
+	if l.voids {
+		if err := l.clear(); err != nil {
+			l.fail(err)
+		}
+	}
 	return l.summary, l.err
 }
 
@@ -188,6 +201,9 @@ func Entries(dir string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for _, o := range []Outcome{Lost, Skipped, Moved} {
 			for e, err := range readLedger(ledgerPath(dir, o)) {
+				if e.Outcome == voided {
+					continue // by a drain that has not ended
+				}
 				if !yield(e, err) || err != nil {
 					return
 				}
@@ -210,15 +226,15 @@ func readLedger(p string) iter.Seq2[Entry, error] {
 		defer f.Close()
 		r := bufio.NewReaderSize(f, 64<<10)
 		for {
-			line, err := r.ReadBytes('\n')
+			line, err := r.ReadSlice('\n')
 			if err != nil {
 				if !errors.Is(err, io.EOF) {
 					yield(Entry{}, fmt.Errorf("read the manifest: %w", err))
 				}
 				return
 			}
-			var e Entry
-			if err := json.Unmarshal(line, &e); err != nil {
+			e, err := parseLine(line)
+			if err != nil {
 				yield(Entry{}, fmt.Errorf("read the manifest %s: %w", p, err))
 				return
 			}
@@ -233,15 +249,19 @@ func readLedger(p string) iter.Seq2[Entry, error] {
 // share one would make the second look moved, so chance must not matter.
 type version [16]byte
 
+func (v version) String() string {
+	var digits [2 * len(v)]byte
+	hex.Encode(digits[:], v[:])
+	return string(digits[:])
+}
+
 func (b Block) version() (v version) {
-	h := sha256.New()
-	h.Write([]byte(b.ID))
+	said := append(make([]byte, 0, 512), b.ID...) // that much needs no allocation
 	for _, m := range b.Members {
-		var n [16]byte
-		binary.BigEndian.PutUint64(n[:8], uint64(m.Bytes))
-		binary.BigEndian.PutUint64(n[8:], uint64(m.ModTime.UnixNano()))
-		h.Write(n[:])
+		said = binary.BigEndian.AppendUint64(said, uint64(m.Bytes))
+		said = binary.BigEndian.AppendUint64(said, uint64(m.ModTime.UnixNano()))
 	}
-	copy(v[:], h.Sum(nil))
+	sum := sha256.Sum256(said)
+	copy(v[:], sum[:])
 	return v
 }

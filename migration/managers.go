@@ -88,7 +88,8 @@ func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *manage
 			}
 			return base != stagingDir && strings.Count(dir, "/") < maxManagerDepth
 		}
-		if !walk(ctx, root, ".", enter, func(string, fs.DirEntry) bool { return true }, fault) {
+		w := walk{root: root, enter: enter, visit: func(*seen) bool { return true }, fault: fault}
+		if !w.below(ctx, ".") {
 			return m, false
 		}
 	}

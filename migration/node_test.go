@@ -36,6 +36,7 @@ type node struct {
 	refuse   string
 	disks    Disks
 	more     []string                // directories of the vault
+	packs    bool                    // what is to become files stays in segments, unless its time comes
 	plain    bool                    // streams without TLS, so that only our own checksums guard them
 	mangle   func(net.Conn) net.Conn // on the receiver's side of a connection
 	tune     func(*ReceiverConfig)   // what its receiver has beside the usual
@@ -217,6 +218,11 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 	sum, err := d.Run(ctx)
 	if err != nil {
 		tr.t.Fatal(err)
+	}
+	for _, n := range tr.to {
+		if n.receiver != nil && !n.packs {
+			n.unpack()
+		}
 	}
 	return sum, entriesOf(tr.t, tr.cfg.Dir)
 }

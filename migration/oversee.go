@@ -29,6 +29,9 @@ func (r *Receiver) oversee(ctx context.Context) {
 // look answers for blocks that a disk holds up, and gives up the streams that wait for it.
 func (r *Receiver) look(now time.Time) {
 	stuck := r.commit.look(now)
+	for _, u := range r.unpackers.all {
+		u.look(now)
+	}
 	var given []*inbound
 	r.mu.Lock()
 	for in, lost := range r.live {
@@ -72,6 +75,7 @@ func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 		if still[dir] == nil {
 			delete(said, dir)
 			r.cfg.Log.Info("a directory of the vault is back", "dir", dir)
+			r.sayRemade()
 			r.tell(dir)
 		}
 	}

@@ -33,13 +33,25 @@ func parseHello(p []byte) (m hello, err error) {
 	return m, d.end("hello")
 }
 
-type grant struct{ RoomBytes int64 }
+type grant struct {
+	RoomBytes int64
+	Shared    bool // others are served too, and some may find no place
+}
 
-func (m grant) append(b []byte) []byte { return binary.AppendVarint(b, m.RoomBytes) }
+func (m grant) append(b []byte) []byte {
+	b = binary.AppendVarint(b, m.RoomBytes)
+	if m.Shared {
+		b = append(b, 1)
+	}
+	return b
+}
 
 func parseGrant(p []byte) (m grant, err error) {
 	d := decoder{p: p}
 	m.RoomBytes = d.varint()
+	if d.more() {
+		m.Shared = d.byte() == 1
+	}
 	return m, d.end("grant")
 }
 
@@ -95,12 +107,13 @@ func (m opening) append(b []byte) []byte {
 }
 
 func parseOpening(p []byte) (m opening, err error) {
-	d := decoder{p: p}
+	d := decoder{p: p, text: string(p)}
 	m.ID, m.Kind, m.Layout, m.Origin, m.ModTime = d.string(), d.string(), d.string(), d.string(), d.varint()
 	n := d.uvarint()
 	if d.err == nil && (n == 0 || n > maxMembers) {
 		return m, fmt.Errorf("block of %d members, want 1 to %d", n, maxMembers)
 	}
+	m.Members = make([]memberSize, 0, min(n, maxMembers))
 	for range n {
 		m.Members = append(m.Members, memberSize{d.string(), d.varint()})
 	}
@@ -125,6 +138,9 @@ func parseOpening(p []byte) (m opening, err error) {
 		}
 		if slices.ContainsFunc(m.Members[:i], func(other memberSize) bool { return other.Name == e.Name }) {
 			return m, fmt.Errorf("member %q comes twice", e.Name)
+		}
+		if e.Name == id.Name() {
+			continue // its id was looked at
 		}
 		if _, err := ParseBlockID(string(id.sibling(e.Name))); err != nil {
 			return m, fmt.Errorf("member: %w", err)
@@ -195,8 +211,9 @@ func appendString(b []byte, s string) []byte {
 
 // decoder takes fields off a payload; after the first fault every further field is zero and end tells.
 type decoder struct {
-	p   []byte
-	err error
+	p    []byte
+	text string // the whole payload, that strings are cut out of; "": each is made by itself
+	err  error
 }
 
 var errShort = errors.New("cut short")
@@ -233,7 +250,14 @@ func (d *decoder) byte() byte {
 	return v
 }
 
-func (d *decoder) string() string { return string(d.take()) }
+func (d *decoder) string() string {
+	v := d.take()
+	if d.text == "" {
+		return string(v)
+	}
+	end := len(d.text) - len(d.p)
+	return d.text[end-len(v) : end]
+}
 
 func (d *decoder) bytes() []byte { return bytes.Clone(d.take()) }
 

@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,7 +16,8 @@ type peerState struct {
 	failures int // in a row
 
 	lanes   int       // to it now
-	surplus bool      // its lanes are to end: others are faster
+	surplus bool      // its lanes are to end: others are faster, or are to be tried
+	shared  bool      // with others, when the last lane to it began
 	gone    bool      // no peer any more, by the newest list
 	rest    time.Time // it is not chosen before
 	speed   float64   // of a lane to it, bytes per second as last measured; 0: never
@@ -186,6 +186,12 @@ func (d *Drain) greeted(p *peerState) (failures int) {
 	return p.failures
 }
 
+func (d *Drain) granted(p *peerState, g grant) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.shared = g.Shared
+}
+
 func (d *Drain) failures(p *peerState) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,13 +201,12 @@ func (d *Drain) failures(p *peerState) int {
 // moved books blocks whose receipts came from a peer.
 func (d *Drain) moved(p *peerState, blocks ...entry) {
 	if d.fallback == nil || p != d.fallback.state {
-		d.peerTook()
+		d.peerTook(time.Now())
 	}
 	entries := make([]Entry, len(blocks))
 	var n Count
 	for i, e := range blocks {
-		v := e.version()
-		entries[i] = Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Moved, Peer: p.Node, Version: hex.EncodeToString(v[:])}
+		entries[i] = Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Moved, Peer: p.Node, Version: e.version().String()}
 		n.Blocks++
 		n.Bytes += e.Bytes()
 	}

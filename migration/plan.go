@@ -83,7 +83,6 @@ func (p *plan) watch() <-chan struct{} {
 // add appends a block. It waits, while ctx lasts, when the spool cannot be written and memory is used up.
 func (p *plan) add(ctx context.Context, b Block) error {
 	b.value = p.worths.said(b)
-	record := appendBlock(nil, b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.unspooled() >= maxUnspooled && !p.closed {
@@ -101,7 +100,7 @@ func (p *plan) add(ctx context.Context, b Block) error {
 	if p.closed {
 		return errSettled
 	}
-	if err := p.spool(b).push(record, b.Bytes()); err != nil && p.spoolErr == nil {
+	if err := p.spool(b).push(b); err != nil && p.spoolErr == nil {
 		p.spoolErr = err
 	}
 	p.wake()
@@ -140,7 +139,34 @@ func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Durati
 func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.one(time.Now(), peer, room, affordable)
+}
+
+// takeSome appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out
+// when those before it are on their way.
+func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, room, affordable int64) (_ []entry, wait time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
+	for range blocks {
+		e, ok, wait, err := p.one(now, peer, room, affordable)
+		switch {
+		case !ok && len(batch) == 0:
+			return nil, wait, err
+		case !ok:
+			return batch, 0, nil
+		}
+		batch = append(batch, e)
+		n := e.Bytes()
+		room, affordable, bytes = room-n, affordable-n, bytes-n
+		if bytes <= 0 {
+			break
+		}
+	}
+	return batch, 0, nil
+}
+
+func (p *plan) one(now time.Time, peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	most := min(room, affordable)
 	tooBig, tooLate := false, false
 	leave := func(bytes int64) (why string) {
@@ -241,19 +267,15 @@ func (p *plan) empty() bool {
 	return p.outstanding == 0 && !slices.ContainsFunc(p.returned, open)
 }
 
-// next waits for what take hands out.
-func (p *plan) next(ctx context.Context, peer string, room int64) (entry, error) {
-	return p.nextInTime(ctx, peer, room, func() int64 { return math.MaxInt64 })
-}
-
-func (p *plan) nextInTime(ctx context.Context, peer string, room int64, affordable func() int64) (entry, error) {
+// await tries, whenever the plan has changed or something has become due, until the try succeeds or fails.
+func (p *plan) await(ctx context.Context, try func() (ok bool, wait time.Duration, err error)) error {
 	for {
 		p.mu.Lock()
 		changed := p.watch()
 		p.mu.Unlock()
-		e, ok, wait, err := p.takeInTime(peer, room, affordable())
+		ok, wait, err := try()
 		if ok || err != nil {
-			return e, err
+			return err
 		}
 		var due *time.Timer
 		var isDue <-chan time.Time
@@ -271,7 +293,7 @@ func (p *plan) nextInTime(ctx context.Context, peer string, room int64, affordab
 			due.Stop()
 		}
 		if err != nil {
-			return entry{}, err
+			return err
 		}
 	}
 }
@@ -291,6 +313,15 @@ func (p *plan) giveBack(e entry, delay time.Duration, why string) {
 	e.due, e.why = time.Now().Add(delay), why
 	p.returned = append(p.returned, e)
 	p.outstanding--
+	p.wake()
+}
+
+// putBack returns blocks that were handed out and not begun.
+func (p *plan) putBack(batch []entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.returned = slices.Insert(p.returned, 0, batch...)
+	p.outstanding -= len(batch)
 	p.wake()
 }
 

@@ -19,6 +19,15 @@ import (
 const unlimited = 1 << 60
 
 // Each script in testdata/plan is a list of blocks ("id kind bytes"), then "-- order" and the order in which they leave.
+// next waits for what take hands out.
+func (p *plan) next(ctx context.Context, peer string, room int64) (e entry, err error) {
+	err = p.await(ctx, func() (ok bool, wait time.Duration, err error) {
+		e, ok, wait, err = p.take(peer, room)
+		return ok, wait, err
+	})
+	return e, err
+}
+
 func TestPlanOrder(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/plan/*.txt")
 	if err != nil || len(scripts) == 0 {

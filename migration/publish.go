@@ -59,11 +59,14 @@ func (s *Store) publish(blocks []*landed, c *catalog, disks Disks) {
 // name moves a staged file to its place. A file that appeared there since the landing began is not overwritten, unless it
 // came from a peer too.
 func (s *Store) name(f *stagedFile, l *landed, c *catalog) error {
-	if err := s.mkdir(f.root, path.Dir(f.to)); err != nil {
-		return err
-	}
 	root := s.roots[f.root]
 	err := root.Link(f.from, f.to)
+	if errors.Is(err, fs.ErrNotExist) { // the directory is, as a rule, there
+		if err := s.mkdir(f.root, path.Dir(f.to)); err != nil {
+			return err
+		}
+		err = root.Link(f.from, f.to)
+	}
 	switch {
 	case err == nil:
 		f.named = true

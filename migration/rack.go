@@ -63,7 +63,7 @@ func (p *plan) spool(b Block) *spool {
 		i = len(p.racks)
 		p.racks = append(p.racks, &rack{dirs: dirs})
 	}
-	rank, class := rank(b.Bytes(), p.worths.of(b)), sizeClass(b.Bytes())
+	rank, class := rank(b.Bytes(), inTurn(b, p.worths.of(b))), sizeClass(b.Bytes())
 	s := &p.racks[i].spools[rank][class]
 	if *s == nil {
 		*s = &spool{path: filepath.Join(p.dir, fmt.Sprintf("plan-%03d-%d-%d", rank, class, i))}

@@ -115,6 +115,7 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			unknown = ErrLost // it was known, and this was the last of it
 		}
 		rd.serveThrough(w, req, id, unknown)
+	case errors.Is(err, errCorrupt) && rd.sendOn(w, req, id):
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, string(id)+" is not here", http.StatusNotFound)
 	case silent(err):
@@ -185,9 +186,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 			elsewhere(err)
 			return
 		}
-		w.Header().Set("Location", blockURL(holders[0], id))
-		w.Header().Set("Lifeboat-Node", holders[0].Node)
-		w.WriteHeader(http.StatusTemporaryRedirect)
+		redirect(w, holders[0], id)
 		return
 	}
 	resp, holder, err := rd.Fetch.Open(req.Context(), req.Method, id, req.Header)
@@ -265,6 +264,9 @@ func (rd *Reader) find(id BlockID) (*content, error) {
 		}
 		c, err := rd.openLanded(store, id, r)
 		if errors.Is(err, fs.ErrNotExist) {
+			if now, err := rd.Vault.catalog.get(base); err == nil && now.Sum != r.Sum {
+				return rd.find(id) // another version has landed since
+			}
 			break // an engine removed it from its place, or put another there
 		}
 		return c, err
@@ -312,7 +314,17 @@ func landedIn(v *Vault, s *Store, r record, i int) string {
 func openLanded(v *Vault, s *Store, r record, i int) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:
-		return v.reader(r, i)
+		c, err := v.reader(r, i)
+		if errors.Is(err, fs.ErrNotExist) {
+			if now, is := v.unpacked(r); is { // it has become files meanwhile
+				return openLanded(v, s, now, i)
+			}
+			return nil, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
 	case s == nil || i >= len(r.Placed) || r.Placed[i].Root >= len(s.roots):
 		return nil, fs.ErrNotExist
 	}

@@ -29,6 +29,11 @@ type ReceiverConfig struct {
 	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is.
 	Landed func([]Held)
 	Gone   func([]BlockID)
+	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot
+	// be read, only the id is known. Nil: nobody is.
+	Broken func(Held)
+	// ScrubBytesPerSecond is how fast what landed is read back off the disks; 0: it is not.
+	ScrubBytesPerSecond int64
 	// MaxStreams bounds the streams served at once, and MaxBytes what rests here from others in all; 0: the disks do.
 	MaxStreams int
 	MaxBytes   int64
@@ -46,6 +51,9 @@ type Receiver struct {
 	stores map[string]*Store
 	commit *committer
 	budget budget
+	unpackers
+
+	scrubbed, broken atomic.Int64 // bytes that were read back, blocks that were found not to be whole
 
 	mu      sync.Mutex
 	live    map[*inbound]bool // streams, and whether one was given up because a disk hangs under it
@@ -65,7 +73,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 		well := newWellDisks(cfg.Room)
 		r.disks, r.cfg.Room = well, well.left
 	}
-	r.commit = newCommitter(cfg.Vault, r.disks, cfg.Landed)
+	r.commit = newCommitter(cfg.Vault, r.disks, r.landed)
 	cfg.Vault.watch(cfg.Disks)
 	for _, s := range cfg.Stores {
 		s.watch(cfg.Disks)
@@ -76,6 +84,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 		}
 		r.stores[s.Name] = s
 	}
+	r.unpackers.all = newUnpackers(r)
 	return r, nil
 }
 
@@ -85,11 +94,16 @@ const lastStand = overdue + 2*lookAfter + lastWords
 
 // Run makes landed blocks durable until ctx ends and every stream being served has ended.
 func (r *Receiver) Run(ctx context.Context) error {
+	r.sayRemade()
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var overseeing sync.WaitGroup
 	overseeing.Go(func() { r.oversee(looking) })
 	tidied := make(chan struct{})
 	go func() { defer close(tidied); r.tidy(ctx) }()
+	scrubbed := make(chan struct{})
+	go func() { defer close(scrubbed); r.scrub(ctx) }()
+	unpacked := make(chan struct{})
+	go func() { defer close(unpacked); r.unpack(ctx) }()
 	defer overseeing.Wait()
 	defer stop()
 	<-ctx.Done()
@@ -108,6 +122,14 @@ func (r *Receiver) Run(ctx context.Context) error {
 	select {
 	case <-tidied:
 	case <-late.Done(): // a removal hangs on a disk
+	}
+	select {
+	case <-scrubbed:
+	case <-late.Done(): // so does a reading back
+	}
+	select {
+	case <-unpacked:
+	case <-late.Done(): // or a file that is being made
 	}
 	r.Settle(late)
 	moment, cancel := context.WithTimeout(looking, suspect) // what is left was answered for
@@ -205,7 +227,7 @@ func (r *Receiver) accept(node string, bytes int64) error {
 	r.mu.Unlock()
 	err := r.turnAway(node, bytes)
 	if err != nil {
-		r.answered()
+		r.answered(1)
 	}
 	return err
 }
@@ -218,10 +240,10 @@ func (r *Receiver) turnAway(node string, bytes int64) error {
 	return nil
 }
 
-func (r *Receiver) answered() {
+func (r *Receiver) answered(blocks int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.owing--; r.owing == 0 {
+	if r.owing -= blocks; blocks > 0 && r.owing == 0 {
 		close(r.settled)
 		r.settled = make(chan struct{})
 	}
@@ -363,11 +385,7 @@ func VaultDir(dataDir string) string { return filepath.Join(dataDir, "vault") }
 // atomicCount counts the blocks of a stream that are durable here.
 type atomicCount struct{ blocks, bytes atomic.Int64 }
 
-func (c *atomicCount) add(bytes int64, verdicts ...verdict) {
-	for _, v := range verdicts {
-		if v.Code == verdictDurable {
-			c.blocks.Add(1)
-			c.bytes.Add(bytes)
-		}
-	}
+func (c *atomicCount) add(bytes int64) {
+	c.blocks.Add(1)
+	c.bytes.Add(bytes)
 }

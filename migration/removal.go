@@ -29,8 +29,8 @@ func (h Held) App() string {
 	return ""
 }
 
-// errRemoved says that a block was removed while it came again.
-var errRemoved = errors.New("what was here is being removed: send it again")
+// errRemoved says that a block was removed, or became files, while it came again.
+var errRemoved = errors.New("what was here is being moved or removed: send it again")
 
 // Remove removes what landed here and is asked for, and returns what that was. Blocks on disks that do not answer stay,
 // and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end.
@@ -38,7 +38,7 @@ func (r *Receiver) Remove(ctx context.Context, asked func(Held) bool) (removed C
 	var batch []record
 	var errs []error
 	flush := func() {
-		n, err := r.removeBatch(batch)
+		n, err := r.removeBatch(batch, r.removed)
 		removed, batch = removed.plus(n), nil
 		if err != nil {
 			errs = append(errs, err)
@@ -61,12 +61,15 @@ func (r *Receiver) Remove(ctx context.Context, asked func(Held) bool) (removed C
 }
 
 // removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
-// with 404 and go the next time. The other way round files would be left that nobody knows of.
-func (r *Receiver) removeBatch(batch []record) (Count, error) {
+// with 404 and go the next time. The other way round files would be left that nobody knows of. What went is told of while
+// nothing else is committed.
+func (r *Receiver) removeBatch(batch []record, tell func([]record)) (Count, error) {
 	var errs []error
 	var going []record
 	touched := map[*Store][]place{}
+	defer r.pauseUnpacking()()
 	for _, rec := range batch {
+		rec = r.cfg.Vault.now(rec)
 		err := r.answers(rec)
 		if err == nil && len(rec.Placed) > 0 {
 			if !r.cfg.Vault.claimRemoval(BlockID(rec.ID)) {
@@ -91,15 +94,25 @@ func (r *Receiver) removeBatch(batch []record) (Count, error) {
 	defer c.writing.Unlock()
 	gone, err := c.remove(going)
 	var sum Count
-	ids := make([]BlockID, 0, len(gone))
 	for _, rec := range gone {
 		sum = sum.plus(Count{1, rec.bytes()})
-		ids = append(ids, BlockID(rec.ID))
 	}
-	if len(ids) > 0 && r.cfg.Gone != nil {
-		r.cfg.Gone(ids)
+	if len(gone) > 0 {
+		tell(gone)
 	}
 	return sum, errors.Join(append(errs, err)...)
+}
+
+// removed tells of what was asked to go.
+func (r *Receiver) removed(gone []record) {
+	if r.cfg.Gone == nil {
+		return
+	}
+	ids := make([]BlockID, 0, len(gone))
+	for _, rec := range gone {
+		ids = append(ids, BlockID(rec.ID))
+	}
+	r.cfg.Gone(ids)
 }
 
 // unplace removes the files of a block in a store that are still the ones that landed: an index first, so that no engine

@@ -21,6 +21,10 @@ const (
 // scanUntilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
 // a pass finds nothing new.
 func (d *Drain) scanUntilQuiet(ctx context.Context) {
+	if len(d.cfg.Again) > 0 {
+		d.carryAgain(ctx)
+		return
+	}
 	pause := leastPause
 	for pass := range maxScans {
 		found := d.scan(ctx, pass)

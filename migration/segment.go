@@ -27,11 +27,13 @@ type segment struct {
 	w   *bufio.Writer
 	end int64 // of what was appended, flushed or not
 
+	from string // where what is appended next comes from, as was said last; "": nobody said
+
 	behind writeBehind
 	synced atomic.Int64 // how far a sync has told of it
 
 	// Guarded by Vault.mu:
-	users  int   // its writer and each commit under way
+	users  int   // its writer, and each block whose commit is under way
 	kept   int64 // how far the catalog knows of it
 	closed bool  // takes no further block
 	fault  error // of a commit. The kernel tells that a sync failed once, and forgets the bytes: nothing more is promised here
@@ -75,23 +77,23 @@ func (v *Vault) release(s *segment, failed bool) {
 		d := v.placeOf(s.dir)
 		d.free = append(d.free, s)
 	}
-	last := v.leave(s)
+	last := v.leave(s, 1)
 	v.mu.Unlock()
 	if last {
 		s.close()
 	}
 }
 
-// use and done bracket a commit that will sync the segment.
-func (v *Vault) use(s *segment) {
+// use and done bracket the commits of some blocks that will sync the segment.
+func (v *Vault) use(s *segment, blocks int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s.users++
+	s.users += blocks
 }
 
-func (v *Vault) done(s *segment) {
+func (v *Vault) done(s *segment, blocks int) {
 	v.mu.Lock()
-	last := v.leave(s)
+	last := v.leave(s, blocks)
 	v.mu.Unlock()
 	if last {
 		s.close()
@@ -99,8 +101,8 @@ func (v *Vault) done(s *segment) {
 }
 
 // leave reports whether nobody uses the segment any more, nor will.
-func (v *Vault) leave(s *segment) bool {
-	s.users--
+func (v *Vault) leave(s *segment, users int) bool {
+	s.users -= users
 	if s.users > 0 || !s.closed {
 		return false
 	}
@@ -145,9 +147,17 @@ func (s *segment) cut(offset int64) error {
 	if _, err := s.f.Seek(offset, io.SeekStart); err != nil {
 		return err
 	}
-	s.end = offset
+	s.end, s.from = offset, "" // that may be cut off, too
 	s.behind.cut(offset)
 	return nil
+}
+
+// forget gives the space back of what was appended from offset on. When the segment takes no more bytes, its file is cut at
+// least; the next append tells.
+func (s *segment) forget(offset int64) {
+	if err := s.cut(offset); err != nil {
+		_ = s.f.Truncate(offset)
+	}
 }
 
 func (s *segment) append(raw []byte) error {
@@ -157,6 +167,11 @@ func (s *segment) append(raw []byte) error {
 		return err
 	}
 	return s.behind.wrote(s.f, s.end-int64(s.w.Buffered()))
+}
+
+// void marks a block that is not kept, so that it does not come back should the catalog be lost.
+func (s *segment) void(offset int64) {
+	_, _ = s.f.WriteAt([]byte{voidMark}, offset) // what cannot be marked is whole: no reader gets wrong bytes of it
 }
 
 // sync makes everything that was flushed durable. What the disk had begun on before is not told as its speed: how long

@@ -2,9 +2,6 @@ package migration
 
 import (
 	"context"
-	"errors"
-	"hash/crc32"
-	"io"
 	"math"
 	"time"
 
@@ -20,15 +17,7 @@ func (l *lane) send(ctx context.Context) error {
 		if l.d.unwanted(l.peer) {
 			return errSurplus
 		}
-		affordable := func() int64 { return l.affordable(ctx) }
-		e, ok, _, err := l.d.plan.takeInTime(l.peer.Node, l.roomLeft(), affordable())
-		if err == nil && !ok {
-			if err := l.flush(ctx); err != nil {
-				return err
-			}
-			l.pace.rest()
-			e, err = l.d.plan.nextInTime(ctx, l.peer.Node, l.roomLeft(), affordable)
-		}
+		err := l.take(ctx)
 		if err == errNoTime {
 			if err := l.lookAgain(ctx); err != nil {
 				return err
@@ -37,7 +26,7 @@ func (l *lane) send(ctx context.Context) error {
 		}
 		if err == errNoRoom {
 			// What is on its way may take a slow disk longer than a connection's farewell lasts.
-			if err := l.wait(ctx, func() bool { return len(l.inflight) == 0 }); err != nil {
+			if err := l.wait(ctx, l.idle); err != nil {
 				return err
 			}
 			return errPeerFull
@@ -45,19 +34,77 @@ func (l *lane) send(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := l.sendBlock(ctx, e); err != nil {
+		if err := l.sendBatch(ctx); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
+// take has the plan hand out the blocks to send next, and waits when there is none: as much as is written at once, since
+// asking for a block can cost as much as sending it, but not more than is sent in a moment.
+func (l *lane) take(ctx context.Context) error {
+	blocks := l.bulk
+	if l.onTrial() {
+		blocks = 1
+	}
+	try := func() (ok bool, wait time.Duration, err error) {
+		affordable := l.affordable(ctx)
+		l.batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, laneBuffer, l.peer.Node, l.roomLeft(), affordable)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.next = l.batch
+		return len(l.next) > 0, wait, err
+	}
+	ok, _, err := try()
+	if ok || err != nil {
+		return err
+	}
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	l.pace.rest()
+	return l.d.plan.await(ctx, try)
+}
+
+// sendBatch sends what the plan handed out. When that takes long, the plan has the rest back: what is best to send next may
+// be something else by now, or nothing.
+func (l *lane) sendBatch(ctx context.Context) error {
+	l.now = time.Now()
+	sent := 0
+	for stale := l.now.Add(paceStep); ctx.Err() == nil && l.now.Before(stale); sent++ {
+		e, ok := l.begin()
+		if !ok {
+			l.bulk = min(2*l.bulk, maxBatch)
+			return nil
+		}
+		if err := l.sendBlock(ctx, e); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	rest := l.next
+	l.next = nil
+	l.mu.Unlock()
+	l.d.plan.putBack(rest)
+	l.bulk = max(sent, 1)
+	return nil
+}
+
 // open reports whether another block may be on its way.
 func (l *lane) open() bool {
 	if l.onProbation {
-		return len(l.inflight) == 0
+		return l.idle()
 	}
-	return l.bytes < maxInflightBytes && len(l.inflight) < maxInflightBlocks
+	return l.inflight.bytes < maxInflightBytes && l.inflight.span()+maxBatch <= maxInflightBlocks
+}
+
+func (l *lane) idle() bool { return l.inflight.blocks == 0 }
+
+func (l *lane) onTrial() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.onProbation
 }
 
 func (l *lane) roomLeft() int64 {
@@ -106,16 +153,21 @@ func (l *lane) flush(ctx context.Context) error {
 		sent = ready
 	}
 	l.mu.Lock()
-	l.given = l.last - l.current
+	l.given = l.last
+	if l.partly {
+		l.given--
+	}
 	l.mu.Unlock()
-	l.buf = l.buf[:0]
+	l.buf, l.held = l.buf[:0], false
+	l.fetched.tell(l.d.disks)
 	return nil
 }
 
 // measure notes that the connection has taken so many bytes.
 func (l *lane) measure(ctx context.Context, n int) {
 	before := l.pace.rate
-	l.pace.carried(time.Now(), int64(n))
+	l.now = time.Now()
+	l.pace.carried(l.now, int64(n))
 	if l.pace.rate != before {
 		l.until = l.d.until(ctx)
 		l.d.mu.Lock()
@@ -131,7 +183,7 @@ func (l *lane) affordable(ctx context.Context) int64 {
 		return math.MaxInt64
 	}
 	l.mu.Lock()
-	ahead := l.bytes
+	ahead := l.inflight.bytes
 	l.mu.Unlock()
 	assumed := 0.
 	if l.pace.rate == 0 {
@@ -144,10 +196,10 @@ func (l *lane) affordable(ctx context.Context) int64 {
 // a smaller block.
 func (l *lane) lookAgain(ctx context.Context) error {
 	l.mu.Lock()
-	idle := len(l.inflight) == 0
+	idle := l.idle()
 	l.mu.Unlock()
 	if !idle {
-		return l.wait(ctx, func() bool { return len(l.inflight) == 0 })
+		return l.wait(ctx, l.idle)
 	}
 	if err := l.flush(ctx); err != nil {
 		return err
@@ -211,149 +263,4 @@ func (l *lane) space(ctx context.Context, n int) error {
 		return nil
 	}
 	return l.flush(ctx)
-}
-
-// errWithdrawn says that the peer answered for the block before all of it was sent.
-var errWithdrawn = errors.New("refused while it was being sent")
-
-// sendBlock returns an error only when the lane is of no more use.
-func (l *lane) sendBlock(ctx context.Context, e entry) error {
-	l.last++
-	l.begin(e)
-	err := l.writeBlock(ctx, e)
-	local, isLocal := errors.AsType[*localError](err)
-	switch {
-	case isLocal:
-		l.buf = appendFrame(l.buf, frameAbort, l.last, nil) // space for it is always kept
-		l.work.begin(&l.d.where(e.Block)[0])
-		ruling := l.d.judge(e, local.err)
-		l.work.end()
-		if l.forget(l.last) {
-			l.d.carryOut(ruling)
-		}
-	case errors.Is(err, errWithdrawn):
-		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
-	case errors.Is(err, errNoTime):
-		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
-		if l.forget(l.last) {
-			l.mu.Lock()
-			l.room += e.Bytes()
-			l.mu.Unlock()
-			l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errNoTime).Error())
-		}
-	case err != nil:
-		return err
-	}
-	l.complete()
-	return nil
-}
-
-func (l *lane) begin(e entry) {
-	l.pace.start(time.Now())
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.inflight[l.last] = e
-	l.bytes += e.Bytes()
-	l.room -= e.Bytes()
-	l.current = 1
-}
-
-func (l *lane) complete() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.current = 0
-}
-
-func (l *lane) writeBlock(ctx context.Context, e entry) error {
-	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(e.Block), ModTime: e.modified().UnixNano(), Value: e.value.Milliseconds(), Members: l.members[:0]}
-	for _, m := range e.Members {
-		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
-	}
-	payload := o.append(l.payload[:0])
-	l.members, l.payload = o.Members, payload
-	if err := l.space(ctx, headerBytes+len(payload)+headerBytes); err != nil {
-		return err
-	}
-	l.buf = appendFrame(l.buf, frameOpen, l.last, payload)
-	l.sum.reset()
-	for i, m := range e.Members {
-		l.sum.member(m.Bytes)
-		if err := l.writeMember(ctx, e, i); err != nil {
-			return err
-		}
-	}
-	sum := l.sum.sum()
-	if err := l.space(ctx, headerBytes+len(sum)+headerBytes); err != nil {
-		return err
-	}
-	l.buf = appendFrame(l.buf, frameClose, l.last, sum[:])
-	return nil
-}
-
-func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
-	m := e.Members[i]
-	dir := l.d.dirOf(e.Block, i)
-	began := time.Now()
-	l.work.begin(&dir)
-	r, err := l.d.openMember(e.Block, i)
-	l.work.end()
-	if err != nil {
-		return l.d.local(dir, err)
-	}
-	defer r.Close()
-	took := time.Since(began)
-	var behind int64 // of the block, with this member
-	for _, m := range e.Members[i:] {
-		behind += m.Bytes
-	}
-	for left := m.Bytes; left > 0; {
-		n := int(min(left, ChunkBytes))
-		if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
-			return err
-		}
-		at := len(l.buf)
-		l.buf = l.buf[:at+headerBytes+n]
-		payload := l.buf[at+headerBytes:]
-		began := time.Now()
-		l.work.begin(&dir)
-		_, err := io.ReadFull(r, payload)
-		l.work.end()
-		took += time.Since(began)
-		if err != nil {
-			l.buf = l.buf[:at]
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				err = errChanged
-			}
-			return l.d.local(dir, err)
-		}
-		sum := crc32.Checksum(payload, castagnoli)
-		putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
-		l.sum.chunk(sum)
-		left -= int64(n)
-		l.d.sent.Add(int64(n))
-		if e.attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
-			l.d.peerTook()
-		}
-		if !l.wanted(l.last) {
-			return errWithdrawn
-		}
-		if behind -= int64(n); l.pace.hopeless(time.Now(), l.until, behind) {
-			return errNoTime
-		}
-	}
-	if err := stillSame(r, m); err != nil {
-		return &localError{err}
-	}
-	if m.Bytes > 0 {
-		l.d.disks.Fetched(dir, m.Bytes, took)
-	}
-	return nil
-}
-
-// local is trouble with a block's own files; the disk's share in it is told.
-func (d *Drain) local(dir string, err error) error {
-	if diskFault(err) {
-		d.disks.Fault(dir, err)
-	}
-	return &localError{err}
 }

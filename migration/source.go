@@ -37,12 +37,12 @@ func stillSame(r io.Reader, m Member) error {
 }
 
 // dirOf is the directory that a member lies in, of those that where returns.
-func (d *Drain) dirOf(b Block, i int) string {
-	m := b.Members[i]
+func (d *Drain) dirOf(b Block, i int) *string {
+	m := &b.Members[i]
 	if m.root == inVault {
-		return m.path
+		return &m.path
 	}
-	return d.stores[b.ID.Store()].Paths[m.root]
+	return &d.stores[b.ID.Store()].Paths[m.root]
 }
 
 // openMember opens a member where it lies now: in its store, or in this node's vault.
@@ -57,7 +57,7 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, err
 		}
-		return d.cfg.Vault.reader(r, i)
+		return openLanded(d.cfg.Vault, s, r, i)
 	}
 	if s.Land == LandPlace {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
@@ -77,6 +77,28 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// readWhole reads a member that is no longer than p. Only afterwards does it look whether that is what was planned.
+func (d *Drain) readWhole(b Block, i int, p []byte) error {
+	r, err := d.openMember(b, i)
+	if err != nil {
+		return err
+	}
+	defer r.Close() // it was only read
+	if err := readFull(r, p); err != nil {
+		return err
+	}
+	return stillSame(r, b.Members[i])
+}
+
+// readFull reads what a file must have, going by its size when it was planned.
+func readFull(r io.Reader, p []byte) error {
+	_, err := io.ReadFull(r, p)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errChanged
+	}
+	return err
 }
 
 // Local trouble with one block's files is tried again so often; trouble with peers as long as time remains.
@@ -109,6 +131,7 @@ func (d *Drain) judge(e entry, err error) ruling {
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
 			return ruling{entry: e, later: true}
 		case found == nil:
+			now.value = e.value
 			e.Block = now // or what is left of it: engines remove a map output's checksums first
 			d.remember(now)
 		}
@@ -122,7 +145,11 @@ func (d *Drain) judge(e entry, err error) ruling {
 // find looks up a planned block anew, where it was found.
 func (d *Drain) find(b Block) (Block, error) {
 	if b.Members[0].root == inVault {
-		return d.cfg.Vault.find(b.ID)
+		now, err := d.cfg.Vault.find(b.ID)
+		if s := d.stores[b.ID.Store()]; errors.Is(err, fs.ErrNotExist) && s != nil && s.Land == LandPlace {
+			return s.Find(b.ID) // it may have become files
+		}
+		return now, err
 	}
 	return d.stores[b.ID.Store()].Find(b.ID)
 }

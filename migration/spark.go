@@ -143,21 +143,23 @@ func (sparkLayout) scan(ctx context.Context, s *Store, _ int, yield func(Item, e
 			return yield(it, err)
 		}
 		enter := func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
-		visit := func(p string, e fs.DirEntry) bool {
-			if path.Base(p) == ValuesFile {
+		visit := func(f *seen) bool {
+			if f.name == ValuesFile {
 				return true
 			}
-			item, err := s.sparkItem(all, mgr, p, e)
+			item, err := s.sparkItem(all, mgr, f)
 			if errors.Is(err, errAmbiguous) && len(later) < maxLater {
+				f := *f
 				later = append(later, func() bool {
-					item, err := s.sparkItem(all, mgr, p, e)
-					return s.show(mgr, e, item, err, yield)
+					item, err := s.sparkItem(all, mgr, &f)
+					return s.show(mgr, &f, item, err, yield)
 				})
 				return true
 			}
-			return s.show(mgr, e, item, err, yield)
+			return s.show(mgr, f, item, err, yield)
 		}
-		if !walk(ctx, s.roots[mgr.root], mgr.path, enter, visit, fault) {
+		w := walk{root: s.roots[mgr.root], enter: enter, visit: visit, fault: fault}
+		if !w.below(ctx, mgr.path) {
 			return false
 		}
 	}
@@ -178,14 +180,14 @@ type leave string
 func (why leave) Error() string { return string(why) }
 
 // show yields what sparkItem said of a file. One that the disk does not give is not one that we leave alone.
-func (s *Store) show(mgr blockManager, e fs.DirEntry, item Item, err error, yield func(Item, error) bool) bool {
+func (s *Store) show(mgr blockManager, f *seen, item Item, err error, yield func(Item, error) bool) bool {
 	switch {
 	case errors.Is(err, errNotShown), errors.Is(err, fs.ErrNotExist): // or cleaned up while we looked
 		return true
 	case err == nil:
 		return yield(item, nil)
 	}
-	left := s.skip(mgr.root, mgr.scope, e.Name(), err.Error(), size(e))
+	left := s.skip(mgr.root, mgr.scope, f.name, err.Error(), f.bytes())
 	if _, unread := errors.AsType[*fs.PathError](err); unread || silent(err) {
 		left.ID = sparkLayout{}.base(left.ID)
 		return yield(Item{Block: left.Block}, err)
@@ -197,20 +199,16 @@ func (s *Store) show(mgr blockManager, e fs.DirEntry, item Item, err error, yiel
 var errNotShown = errors.New("part of another item")
 
 // sparkItem says what one file below a blockmgr directory is, or as an error why it is left alone.
-func (s *Store) sparkItem(all *managers, mgr blockManager, p string, e fs.DirEntry) (Item, error) {
-	name := path.Base(p)
+func (s *Store) sparkItem(all *managers, mgr blockManager, f *seen) (Item, error) {
+	name := f.name
 	match := mapOutputFile.FindStringSubmatch(name)
 	switch {
-	case e.Type() != 0:
+	case !f.regular:
 		return Item{}, leave("not a regular file")
 	case sparkTemporary.MatchString(name):
 		return Item{}, leave("temporary file")
 	case match != nil && match[2] == "index":
-		info, err := e.Info()
-		if err != nil {
-			return Item{}, err
-		}
-		m, err := memberOf(mgr.root, p, name, info)
+		m, err := f.member(mgr.root, name)
 		if err != nil {
 			return Item{}, err
 		}
@@ -226,7 +224,7 @@ func (s *Store) sparkItem(all *managers, mgr blockManager, p string, e fs.DirEnt
 		if err != nil {
 			return Item{}, err
 		}
-		m, err := s.member(mgr.root, p, name)
+		m, err := f.member(mgr.root, name)
 		return Item{Block: s.block(id, m)}, err
 	case mergedShuffle.MatchString(name):
 		return Item{}, leave("push-merged shuffle: its map outputs are carried instead")

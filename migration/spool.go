@@ -1,11 +1,13 @@
 package migration
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -14,18 +16,21 @@ type spool struct {
 	path    string
 	left    Count // pushed and not popped
 	f       *os.File
-	written int64 // bytes in the file
-	read    int64 // bytes of the file already in head
-	head    []byte
+	written int64  // bytes in the file
+	read    int64  // bytes of the file already in head
+	head    []byte // of buf
+	buf     []byte
 	tail    []byte
+	last    Block // that was popped: the next shares its words
 }
 
-// push never loses the record: an error says that it stays in memory.
-func (s *spool) push(record []byte, bytes int64) error {
+// push never loses the block: an error says that it stays in memory.
+func (s *spool) push(b Block) error {
 	s.left.Blocks++
-	s.left.Bytes += bytes
-	s.tail = binary.BigEndian.AppendUint32(s.tail, uint32(len(record)))
-	s.tail = append(s.tail, record...)
+	s.left.Bytes += b.Bytes()
+	at := len(s.tail)
+	s.tail = appendBlock(append(s.tail, 0, 0, 0, 0), b)
+	binary.BigEndian.PutUint32(s.tail[at:], uint32(len(s.tail)-at-4))
 	if len(s.tail) < spoolBuffer {
 		return nil
 	}
@@ -52,11 +57,11 @@ func (s *spool) pop() (Block, error) {
 		}
 	}
 	n := 4 + int(binary.BigEndian.Uint32(s.head))
-	b, err := parseBlock(s.head[4:n])
+	b, err := parseBlock(s.head[4:n], s.last)
 	if err != nil {
 		return Block{}, fmt.Errorf("read the plan back: %w", err)
 	}
-	s.head = s.head[n:]
+	s.head, s.last = s.head[n:], b
 	s.left.Blocks--
 	s.left.Bytes -= b.Bytes()
 	return b, nil
@@ -69,17 +74,18 @@ func (s *spool) refill() error {
 		if len(s.tail) == 0 {
 			return io.ErrUnexpectedEOF
 		}
-		s.head, s.tail = append(s.head, s.tail...), nil
+		s.buf, s.tail = append(append(s.buf[:0], s.head...), s.tail...), s.tail[:0]
+		s.head = s.buf
 		return nil
 	}
 	part := len(s.head)
-	buf := make([]byte, part+int(min(left, spoolBuffer)))
-	copy(buf, s.head)
-	if _, err := s.f.ReadAt(buf[part:], s.read); err != nil {
+	s.buf = append(s.buf[:0], s.head...)
+	s.buf = slices.Grow(s.buf, int(min(left, spoolBuffer)))[:part+int(min(left, spoolBuffer))]
+	if _, err := s.f.ReadAt(s.buf[part:], s.read); err != nil {
 		return err
 	}
-	s.read += int64(len(buf) - part)
-	s.head = buf
+	s.read += int64(len(s.buf) - part)
+	s.head = s.buf
 	return nil
 }
 
@@ -90,27 +96,48 @@ func (s *spool) close() error {
 	return errors.Join(s.f.Close(), os.Remove(s.path))
 }
 
-// appendBlock and parseBlock are the spool's record of a block.
+// appendBlock and parseBlock are the spool's record of a block. Where a member's name is the block's, and its path is its
+// name, neither is written: so it is with every block of one file.
 func appendBlock(b []byte, blk Block) []byte {
 	b = appendString(appendString(appendString(b, string(blk.ID)), blk.Kind), blk.Layout)
 	b = binary.AppendVarint(b, int64(blk.value))
 	b = binary.AppendUvarint(b, uint64(len(blk.Members)))
+	name := blk.ID.Name()
 	for _, m := range blk.Members {
-		b = binary.AppendVarint(appendString(b, m.Name), m.Bytes)
+		b = binary.AppendVarint(appendString(b, unless(m.Name, name)), m.Bytes)
 		b = binary.AppendVarint(b, m.ModTime.UnixNano())
 		b = binary.AppendVarint(b, m.ctim)
-		b = appendString(binary.AppendVarint(b, int64(m.root)), m.path)
+		b = appendString(binary.AppendVarint(b, int64(m.root)), unless(m.path, m.Name))
 	}
 	return b
 }
 
-func parseBlock(record []byte) (blk Block, err error) {
+// parseBlock takes from a block that came before what is the same.
+func parseBlock(record []byte, before Block) (blk Block, err error) {
 	d := decoder{p: record}
-	blk.ID, blk.Kind, blk.Layout, blk.value = BlockID(d.string()), d.string(), d.string(), time.Duration(d.varint())
-	for range min(d.uvarint(), maxMembers) {
-		m := Member{Name: d.string(), Bytes: d.varint(), ModTime: time.Unix(0, d.varint()), ctim: d.varint()}
-		m.root, m.path = int(d.varint()), d.string()
-		blk.Members = append(blk.Members, m)
+	blk.ID, blk.Kind, blk.Layout, blk.value = BlockID(d.string()), d.like(before.Kind), d.like(before.Layout), time.Duration(d.varint())
+	n, name := min(d.uvarint(), maxMembers), blk.ID.Name()
+	blk.Members = make([]Member, n)
+	for i := range blk.Members {
+		m := &blk.Members[i]
+		*m = Member{Name: cmp.Or(d.string(), name), Bytes: d.varint(), ModTime: time.Unix(0, d.varint()), ctim: d.varint()}
+		m.root, m.path = int(d.varint()), cmp.Or(d.string(), m.Name)
 	}
 	return blk, d.end("plan")
+}
+
+// unless is s, if it is not known.
+func unless(s, known string) string {
+	if s == known {
+		return ""
+	}
+	return s
+}
+
+// like is the next string, which is often the same one as before.
+func (d *decoder) like(before string) string {
+	if s := d.take(); string(s) != before {
+		return string(s)
+	}
+	return before
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
-	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unicode"
@@ -47,7 +46,8 @@ type Store struct {
 	watched
 
 	roots  []*os.Root
-	dirs   []*os.File // the same, for openBeneath
+	dirs   []*os.File  // the same, for openBeneath
+	traced atomic.Bool // some files cannot be read without a trace
 	layout layout
 
 	mu     sync.Mutex
@@ -225,9 +225,11 @@ func (s *Store) member(root int, p, name string) (Member, error) {
 	return memberOf(root, p, name, info)
 }
 
+func notRegular(p string) error { return &fs.PathError{Op: "carry", Path: p, Err: fs.ErrInvalid} }
+
 func memberOf(root int, p, name string, info fs.FileInfo) (Member, error) {
 	if !info.Mode().IsRegular() {
-		return Member{}, &fs.PathError{Op: "carry", Path: p, Err: fs.ErrInvalid}
+		return Member{}, notRegular(p)
 	}
 	m := Member{Name: name, Bytes: info.Size(), ModTime: info.ModTime(), root: root, path: p}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -239,50 +241,6 @@ func memberOf(root int, p, name string, info fs.FileInfo) (Member, error) {
 // stagingDir holds files on their way to their place, in each directory of a store that blocks land in. Scans pass it by.
 const stagingDir = ".lifeboat-staging"
 
-// walkBatch is how many names are read from a directory at once: a flat directory of a million files costs no more
-// memory than this.
-const walkBatch = 256
-
-// walk calls visit for every entry below dir that is not a directory, and enter for every directory, which it leaves out
-// when enter says false. It reads directories piecemeal, in the file system's own order, and keeps one open at a time.
-// Entries that vanish while it looks are passed by. It returns false when visit did.
-func walk(ctx context.Context, root *os.Root, dir string, enter func(dir string) bool, visit func(p string, e fs.DirEntry) bool, fault func(error) bool) bool {
-	dirs, ok := walkOne(ctx, root, dir, enter, visit, fault)
-	for _, d := range dirs {
-		ok = ok && walk(ctx, root, path.Join(dir, d), enter, visit, fault)
-	}
-	return ok
-}
-
-func walkOne(ctx context.Context, root *os.Root, dir string, enter func(dir string) bool, visit func(p string, e fs.DirEntry) bool, fault func(error) bool) (dirs []string, ok bool) {
-	f, err := root.Open(dir)
-	if err != nil {
-		return nil, errors.Is(err, fs.ErrNotExist) || fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err))
-	}
-	defer f.Close()
-	for ctx.Err() == nil {
-		entries, err := f.ReadDir(walkBatch)
-		for _, e := range entries {
-			p := path.Join(dir, e.Name())
-			switch {
-			case !e.IsDir():
-				if !visit(p, e) {
-					return nil, false
-				}
-			case enter(p):
-				dirs = append(dirs, e.Name())
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return dirs, true
-		case err != nil:
-			return dirs, fault(fmt.Errorf("scan %s: %w", path.Join(root.Name(), dir), err))
-		}
-	}
-	return nil, false
-}
-
 // skip makes the item for a file that is left alone. The id is made of what can be shown of its name.
 func (s *Store) skip(root int, scope, p, why string, bytes int64) Item {
 	name := strings.Map(func(r rune) rune {
@@ -292,15 +250,6 @@ func (s *Store) skip(root int, scope, p, why string, bytes int64) Item {
 		return r
 	}, strings.ToValidUTF8(p, "?"))
 	return Item{Block: Block{ID: BlockID(s.Name + "/" + scope + "/" + name), Kind: s.Kind, Layout: s.Layout, Members: []Member{{Name: name, Bytes: bytes, root: root}}}, Skip: why}
-}
-
-// size is for the account of what was skipped; a file that vanished meanwhile weighs nothing.
-func size(e fs.DirEntry) int64 {
-	info, err := e.Info()
-	if err != nil || !info.Mode().IsRegular() {
-		return 0
-	}
-	return info.Size()
 }
 
 // Inventory yields what a node has to carry: the blocks of its stores, and those that landed in its vault from others.

@@ -28,11 +28,14 @@ type Vault struct {
 	dir     string
 	catalog *catalog
 	flush   func(*os.File) error // makes a segment's bytes durable
+	unread  unread               // what landed and is to be read back
 
 	mu    sync.Mutex
 	dirs  []*vaultDir
 	homes map[uint32]home // of every segment
 	last  uint32          // highest segment number in use
+
+	remade []remade // what nobody has told of yet
 
 	writing map[uint32]*segment // open for appending
 	reading map[uint32]int      // readers of a segment
@@ -50,13 +53,14 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
 		return nil, fmt.Errorf("open vault: %w", err)
 	}
-	c, err := openCatalog(dir)
+	all := slices.Compact(cleaned(append([]string{dir}, more...)))
+	c, made, err := openOrRemake(dir, all)
 	if err != nil {
 		return nil, err
 	}
-	v := &Vault{dir: filepath.Clean(dir), catalog: c, flush: fdatasync, homes: map[uint32]home{},
+	v := &Vault{dir: filepath.Clean(dir), catalog: c, remade: made, flush: fdatasync, homes: map[uint32]home{},
 		writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[BlockID]int{}}
-	for _, p := range cleaned(append([]string{dir}, more...)) {
+	for _, p := range all {
 		if !slices.ContainsFunc(v.dirs, func(d *vaultDir) bool { return d.path == p }) {
 			v.dirs = append(v.dirs, &vaultDir{path: p, away: &silentError{p}})
 		}
@@ -65,6 +69,9 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 	for no, end := range ends {
 		v.last = max(v.last, no) // even if its file is gone: its number must not come to mean other bytes
 		v.homes[no] = home{dir: cmp.Or(end.dir, v.dir)}
+	}
+	if yet, err := c.yetToSalvage(); err == nil && yet {
+		v.last += numbersAside
 	}
 	if err = cmp.Or(err, v.open(v.dirs[0])); err != nil {
 		return nil, errors.Join(fmt.Errorf("open vault %s: %w", dir, err), c.close())
@@ -142,9 +149,11 @@ type Held struct {
 	Bytes  int64
 	From   string
 	Landed time.Time
+
+	packed bool // it is in a segment
 }
 
-func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From, r.Landed} }
+func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From, r.Landed, r.Segment != 0} }
 
 // Count is what rests here from other nodes, in segments and in place.
 func (v *Vault) Count() Count { return v.catalog.count() }
@@ -231,10 +240,14 @@ func (v *Vault) reader(r record, member int) (_ *chunkReader, err error) {
 			done()
 		}
 	}()
-	if now, gone := v.catalog.get(BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
-		return nil, cmp.Or(gone, fs.ErrNotExist) // removed before we said that we read
-	}
 	f, err := os.Open(segmentFile(dir, r.Segment))
+	if now, gone := v.catalog.get(BlockID(r.ID)); gone != nil || now.Segment != r.Segment || now.Offset != r.Offset {
+		if err == nil {
+			f.Close()
+		}
+		err = cmp.Or(gone, fs.ErrNotExist) // removed or moved before we said that we read
+		return nil, err
+	}
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("block %s: its segment is gone: %w", r.ID, errCorrupt)

@@ -51,6 +51,9 @@ func landAll(t testing.TB, n *node, frames ...[]byte) (said []verdict) {
 	ours.Close()
 	cancel()
 	running.Wait()
+	if !n.packs {
+		n.unpack()
+	}
 	return said
 }
 
@@ -210,7 +213,7 @@ func TestCatalogListsInBatches(t *testing.T) {
 	for i := range 3*listBatch + 7 {
 		records = append(records, record{opening: opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []memberSize{{"x", 1}}}, Segment: 1})
 	}
-	if err := n.vault.catalog.commit(records, nil); err != nil {
+	if _, err := n.vault.catalog.commit(records, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	i := 0

@@ -125,6 +125,13 @@ func (v *Vault) open(d *vaultDir) error {
 
 // recover learns which segments lie in a directory, and brings them to where the catalog knows of them.
 func (v *Vault) recover(dir string) error {
+	if unread, err := v.catalog.toSalvage(dir); err != nil {
+		return err
+	} else if unread {
+		if err := v.salvage(dir); err != nil {
+			return err
+		}
+	}
 	ends, err := v.catalog.segmentEnds()
 	if err != nil {
 		return err
@@ -134,8 +141,8 @@ func (v *Vault) recover(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		var no uint32
-		if n, err := fmt.Sscanf(e.Name(), "seg-%08d", &no); n != 1 || err != nil {
+		no, ok := segmentNumber(e.Name())
+		if !ok {
 			continue
 		}
 		end := ends[no]

@@ -59,12 +59,16 @@ func rangeKey(no uint32, offset int64) []byte {
 func rangeValue(length int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(length)) }
 
 // put writes a record. Where another lay under its id is free, unless this one lies there too.
-func (w weights) put(tx *bbolt.Tx, r record) error {
-	if err := w.lift(tx, []byte(r.ID), r); err != nil {
+func (w weights) put(tx *bbolt.Tx, r record) error { return w.putAs(tx, r, appendRecord(nil, r)) }
+
+// putAs is put for who has made the value, which must not change until the transaction ends.
+func (w weights) putAs(tx *bbolt.Tx, r record, value []byte) error {
+	id := []byte(r.ID)
+	if err := w.lift(tx, id, r); err != nil {
 		return err
 	}
 	w[r.Segment] = w[r.Segment].plus(Count{1, r.bytes()})
-	return tx.Bucket(bucketBlocks).Put([]byte(r.ID), appendRecord(nil, r))
+	return tx.Bucket(bucketBlocks).Put(id, value)
 }
 
 // drop removes a record.

@@ -218,7 +218,7 @@ func TestSilentReceiverDoesNotHoldItsBlocks(t *testing.T) {
 		silent := func(conn net.Conn) {
 			fr := newFrameReader(conn, ChunkBytes)
 			fr.next()
-			conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
 			for {
 				if _, err := fr.next(); err != nil {
 					return
@@ -249,7 +249,7 @@ func TestPeerThatHangsUpDoesNotEndTheDrain(t *testing.T) {
 		polite := func(conn net.Conn) {
 			calls++
 			newFrameReader(conn, ChunkBytes).next()
-			conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
 			conn.Close()
 		}
 		tr.cfg.Connections = 1
@@ -274,7 +274,7 @@ func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
 			defer conn.Close()
 			fr := newFrameReader(conn, ChunkBytes)
 			fr.next()
-			conn.Write(appendFrame(nil, frameGrant, 0, grant{1 << 40}.append(nil)))
+			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
 			for {
 				f, err := fr.next()
 				if err != nil {
@@ -391,6 +391,47 @@ func TestReceiverRefusesStreams(t *testing.T) {
 			}
 			ours.Close()
 		})
+	}
+}
+
+// Who is granted a stream is told whether others have one too.
+func TestReceiverSaysThatItServesOthers(t *testing.T) {
+	b := newNode(t, "b")
+	b.receive(t)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for _, c := range []struct {
+		node   string
+		shared bool
+	}{{"a", false}, {"a", false}, {"c", true}, {"a", true}} {
+		ours, theirs := net.Pipe()
+		defer ours.Close()
+		serving.Go(func() { b.receiver.Serve(t.Context(), theirs, c.node) })
+		ours.Write(appendFrame(nil, frameHello, 0, hello{Node: c.node}.append(nil)))
+		f, err := newFrameReader(ours, maxPayload[frameGrant]).next()
+		if err != nil || f.typ != frameGrant {
+			t.Fatalf("got frame %d, %v, want a grant", f.typ, err)
+		}
+		if g, err := parseGrant(f.payload); err != nil || g.Shared != c.shared {
+			t.Errorf("%s: got %+v, %v, want shared %t", c.node, g, err, c.shared)
+		}
+	}
+}
+
+// And a drain remembers it, of the newest of its streams.
+func TestDrainHearsWhoServesOthers(t *testing.T) {
+	p := &peerState{Peer: Peer{Node: "b"}}
+	for _, shared := range []bool{true, false} {
+		ours, theirs := net.Pipe()
+		l := &lane{d: &Drain{cfg: DrainConfig{Node: "a"}}, peer: p, conn: ours}
+		go func() {
+			newFrameReader(theirs, maxPayload[frameHello]).next()
+			theirs.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1, Shared: shared}.append(nil)))
+		}()
+		if err := l.handshake(newFrameReader(ours, maxPayload[frameReceipts])); err != nil || p.shared != shared || l.room != 1 {
+			t.Errorf("got shared %t, room for %d, %v, want shared %t", p.shared, l.room, err, shared)
+		}
+		ours.Close()
 	}
 }
 

@@ -52,6 +52,7 @@ func rank(bytes int64, value time.Duration) int {
 // worths says what blocks are worth. It learns from those that it is asked about which shuffle of an application is the
 // newest: maps are written in no order that a scan would meet them in.
 type worths struct {
+	told   *Appraisals            // nil: no program was asked
 	hints  map[string]StoreConfig // by name of the store
 	newest map[string]int         // shuffle, by store and scope
 }
@@ -67,9 +68,12 @@ func newWorths(stores []*Store) *worths {
 	return w
 }
 
-// said is what the engine or the node that it came from said of a block, else the first hint of its store that matches,
-// else what the store's blocks are worth; 0: nobody said anything.
+// said is what a program said of a block on the socket, else what its engine or the node that it came from did, else the
+// first hint of its store that matches, else what the store's blocks are worth; 0: nobody said anything.
 func (w *worths) said(b Block) time.Duration {
+	if value := w.told.of(b.ID); value > 0 {
+		return value
+	}
 	if b.value > 0 {
 		return b.value
 	}

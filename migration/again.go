@@ -1,0 +1,151 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// Broken is a block that a drain of this node carried to a peer, and that is no longer whole there.
+type Broken struct {
+	ID   BlockID
+	Peer string
+}
+
+func (b Broken) words() string { return "what " + b.Peer + " had of it is broken" }
+
+// shunBroken is how long a block is offered to others before the peer that it broke at may have it again: as long as it
+// takes to connect to one.
+const shunBroken = time.Second
+
+// CarryAgain has a drain that runs carry blocks again, if what it moved is what broke. It returns those that it cannot take
+// any more: they are for a drain that follows (DrainConfig.Again), and an error that says what of the account could not be
+// read for it.
+func (d *Drain) CarryAgain(broken []Broken) (rest []Broken, err error) {
+	if d.plan.isSealed() {
+		return broken, nil
+	}
+	lines, err := d.ledger.newest(broken)
+	for _, b := range broken {
+		e, known := lines[b.ID]
+		switch {
+		case err != nil: // better twice than not at all
+			e = Entry{Outcome: voided}
+		case !known || e.Peer != b.Peer:
+			continue // not moved by this drain, or moved elsewhere since
+		}
+		if !d.again(b, e) {
+			rest = append(rest, b)
+		}
+	}
+	return rest, err
+}
+
+// again puts a block back into the plan. It reports false when there is none any more.
+func (d *Drain) again(b Broken, e Entry) bool {
+	blk, found := d.findAgain(b.ID)
+	if e.Outcome == voided && found == nil && d.unmoved[b.ID] && len(d.cfg.Again) == 0 {
+		return true // from before a restart: the scan meets it
+	}
+	if found != nil && d.cfg.Once {
+		return false // the last pass names it
+	}
+	if d.plan.isSealed() {
+		return false
+	}
+	if e.Outcome == Moved {
+		d.ledger.void(e)
+	}
+	if found != nil {
+		if errors.Is(found, fs.ErrNotExist) {
+			found = errors.New("it is not here any more")
+		}
+		d.ledger.add(Entry{ID: string(b.ID), Bytes: e.Bytes, Outcome: Lost, Reason: fmt.Sprintf("%s, and here: %v", b.words(), found)})
+		return true
+	}
+	d.cfg.Log.Warn("a block is carried again", "block", b.ID, "bytes", blk.Bytes(), "peer", b.Peer, "err", b.words())
+	return d.plan.again(entry{Block: blk, shun: b.Peer, shunned: time.Now().Add(shunBroken), why: b.words()})
+}
+
+// findAgain looks a block up by its id: in its store, else in the vault.
+func (d *Drain) findAgain(id BlockID) (Block, error) {
+	if s := d.stores[id.Store()]; s != nil {
+		if b, err := s.Find(id); !errors.Is(err, fs.ErrNotExist) {
+			return b, err
+		}
+	}
+	return d.cfg.Vault.find(id)
+}
+
+// carryAgain is what a drain does instead of scanning that is there for broken blocks alone.
+func (d *Drain) carryAgain(ctx context.Context) {
+	rest, err := d.CarryAgain(d.cfg.Again)
+	if err != nil {
+		d.cfg.Log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
+	}
+	for _, b := range rest {
+		d.cfg.Log.Error("a broken block is not carried again", "block", b.ID, "peer", b.Peer)
+	}
+	d.setPhase(PhaseSending)
+	_ = d.plan.idle(ctx)
+}
+
+// again puts back what a peer had. It comes before all else: nobody has it now.
+func (p *plan) again(e entry) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sealed || p.closed {
+		return false
+	}
+	e.value = p.worths.said(e.Block)
+	p.returned = append(p.returned, e)
+	p.wake()
+	return true
+}
+
+func (p *plan) isSealed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sealed || p.closed
+}
+
+// takeBack notes what a line says of which the account before was void, when the account of an earlier run is read.
+func (d *Drain) takeBack(e Entry, moved Count) Count {
+	var v version
+	if n, err := hex.Decode(v[:], []byte(e.Version)); n == len(v) && err == nil {
+		delete(d.handled, v)
+	}
+	if d.unmoved == nil {
+		d.unmoved = map[BlockID]bool{}
+	}
+	d.unmoved[BlockID(e.ID)] = true
+	return moved.plus(Count{-1, -e.Bytes})
+}
+
+// movedAgain ends that for a block that was then moved all the same.
+func (d *Drain) movedAgain(e Entry) {
+	if len(d.unmoved) > 0 {
+		delete(d.unmoved, BlockID(e.ID))
+	}
+}
+
+// goOn begins the account of a drain for broken blocks with what the drain before came to.
+func (d *Drain) goOn() {
+	if len(d.cfg.Again) == 0 {
+		return
+	}
+	for _, o := range []Outcome{Lost, Skipped} {
+		for e, err := range readLedger(ledgerPath(d.cfg.Dir, o)) {
+			if err != nil {
+				d.cfg.Log.Warn("cannot read the account of the drain: its figures are too low", "err", err)
+				break
+			}
+			d.ledger.count(e)
+		}
+	}
+	d.found = cmp.Or(d.ledger.summary.Moved.plus(d.ledger.summary.Lost), d.found)
+}

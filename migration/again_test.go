@@ -1,0 +1,178 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// drained is a drain that is over, of blocks f-0 to f-3 and of one that was skipped.
+func drained(t *testing.T) (tr *trip, a, b *node) {
+	t.Helper()
+	a, b = newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	for i := range 4 {
+		name := fmt.Sprint("f-", i)
+		write(t, filepath.Join(a.dir, "cache", name), contentOf(name, 1000))
+	}
+	write(t, filepath.Join(a.dir, "cache", "unfinished.tmp"), []byte("half"))
+	tr = newTrip(t, a, b)
+	sum, _ := tr.run(t.Context())
+	if sum.Moved.Blocks != 4 || sum.Skipped.Blocks != 1 {
+		t.Fatalf("got %+v, want 4 moved, 1 skipped", sum)
+	}
+	return tr, a, b
+}
+
+// wantAccount checks that figures and entries of a drain agree, that every block is named once, and how many fared how.
+func wantAccount(t *testing.T, sum Summary, entries []Entry, moved, lost int64) {
+	t.Helper()
+	for o, n := range map[Outcome]int64{Moved: sum.Moved.Blocks, Lost: sum.Lost.Blocks, Skipped: sum.Skipped.Blocks} {
+		if got := outcome(t, entries, o); int64(len(got)) != n {
+			t.Errorf("%d entries of what is %s, want %d", len(got), o, n)
+		}
+	}
+	if sum.Moved.Blocks != moved || sum.Lost.Blocks != lost || sum.Skipped.Blocks != 1 || sum.Moved.Bytes != moved*1000 {
+		t.Errorf("got %+v, want %d moved, %d lost, 1 skipped", sum, moved, lost)
+	}
+}
+
+// What broke at its peer is carried again by another pass of the drain that had ended, whose account goes on. What did not
+// break there, as the account has it, is not.
+func TestAnotherPassCarriesWhatBroke(t *testing.T) {
+	tr, _, b := drained(t)
+	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" || h.ID == "cache/-/f-2" })
+	tr.cfg.Again = []Broken{{"cache/-/f-1", "b"}, {"cache/-/f-2", "c"}, {"cache/-/unheard-of", "b"}}
+	sum, entries := tr.run(t.Context())
+	wantAccount(t, sum, entries, 4, 0)
+	if got := b.content(t, "cache/-/f-1"); !bytes.Equal(got, contentOf("f-1", 1000)) {
+		t.Error("what broke was not carried again")
+	}
+	if status, _, _ := b.get(t, "cache/-/f-2", ""); status != 404 {
+		t.Errorf("what is elsewhere by the account was carried again: status %d", status)
+	}
+}
+
+// Nobody takes it, or it is not here any more: it is named as lost, and nothing else of the account changes.
+func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil  func(t *testing.T, tr *trip, a *node) context.Context
+		reason string
+	}{
+		"no time": {func(t *testing.T, _ *trip, _ *node) context.Context {
+			ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+			t.Cleanup(cancel)
+			return ctx
+		}, "the deadline came first: what b had of it is broken"},
+		"deleted meanwhile": {func(t *testing.T, _ *trip, a *node) context.Context {
+			if err := a.stores[0].roots[0].Remove("f-1"); err != nil {
+				t.Fatal(err)
+			}
+			return t.Context()
+		}, "what b had of it is broken, and here: it is not here any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, a, _ := drained(t)
+			tr.cfg.Again = []Broken{{"cache/-/f-1", "b"}}
+			ctx := c.spoil(t, tr, a)
+			sum, entries := tr.run(ctx)
+			wantAccount(t, sum, entries, 3, 1)
+			if e := outcome(t, entries, Lost)["cache/-/f-1"]; e.Reason != c.reason || e.Bytes != 1000 {
+				t.Errorf("got %+v, want %q", e, c.reason)
+			}
+		})
+	}
+}
+
+// The agent is killed after the account was voided and before the block is elsewhere: the drain that goes on carries it.
+func TestVoidedLineOutlivesAKill(t *testing.T) {
+	tr, _, b := drained(t)
+	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
+	l, err := openLedger(tr.cfg.Dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := l.newest([]Broken{{"cache/-/f-1", "b"}})
+	if err != nil || lines["cache/-/f-1"].Peer != "b" {
+		t.Fatalf("got %v, %v", lines, err)
+	}
+	l.void(lines["cache/-/f-1"])
+	l.files[Moved].w.Flush() // and dies
+	if got := entriesOf(t, tr.cfg.Dir); len(got) != 5 {
+		t.Errorf("%d entries meanwhile, want what a manifest may have: %v", len(got), got)
+	}
+	sum, entries := tr.run(t.Context())
+	wantAccount(t, sum, entries, 4, 0)
+	if got := b.content(t, "cache/-/f-1"); !bytes.Equal(got, contentOf("f-1", 1000)) {
+		t.Error("it was not carried again")
+	}
+}
+
+// A drain takes what broke for as long as it looks for blocks, and says so when it does not any more.
+func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		write(t, filepath.Join(a.dir, "cache", "x"), []byte("x"))
+		d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.ledger.add(Entry{ID: "cache/-/x", Bytes: 1, Outcome: Moved, Peer: "b"})
+		ask := []Broken{{"cache/-/x", "b"}}
+		if rest, err := d.CarryAgain(ask); len(rest) > 0 || err != nil {
+			t.Fatalf("left over: %v, %v", rest, err)
+		}
+		if e, ok, _, err := d.plan.take("b", 1<<30); ok {
+			t.Errorf("%s is sent to where it broke at once (%v)", e.ID, err)
+		}
+		e, ok, _, _ := d.plan.take("c", 1<<30)
+		if !ok || e.ID != "cache/-/x" || d.ledger.counts().Moved.Blocks != 0 {
+			t.Errorf("got %v, %v, want it back in the plan, and %+v without it", e.ID, ok, d.ledger.counts())
+		}
+		d.plan.settle(1)
+		d.plan.seal()
+		if rest, _ := d.CarryAgain(ask); len(rest) != 1 {
+			t.Error("a drain that ends has taken a block")
+		}
+		d.ledger.close()
+		d.plan.close()
+	})
+}
+
+// A holder that finds a block broken sends the reader's agent on, once, to whom it hears of.
+func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
+	x := contentOf("x", 1000)
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	write(t, filepath.Join(a.dir, "cache/x"), x)
+	a.drain(t, within(t, 20*time.Second), b)
+	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
+	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
+	fetcher := func(loc Location) *Fetcher {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) { return loc, nil }}
+		t.Cleanup(fetch.Close)
+		return fetch
+	}
+	atB := b.reader()
+	atB.Fetch = fetcher(Location{State: LocationUnknown, Candidates: holders("a")})
+	f.nodes["b"] = atB
+	rd := &Reader{Vault: newNode(t, "c").vault, Fetch: fetcher(Location{State: LocationHeld, Holders: holders("b")}), Log: slog.New(slog.DiscardHandler)}
+	status, body, h := get(t, rd, "cache/-/x", "")
+	if status != 200 || !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "a" {
+		t.Errorf("status %d, %d bytes from %q, want them from a", status, len(body), h.Get("Lifeboat-Node"))
+	}
+	if got := strings.Join(f.asked, " "); got != "b a a" && got != "b a" { // who has it, and it
+		t.Errorf("asked %s", got)
+	}
+	f.nodes["a"] = http.NotFoundHandler()
+	rd.Fetch.Close()
+	atB.Fetch.Close()
+	if status, _, _ := get(t, rd, "cache/-/x", ""); status != 503 {
+		t.Errorf("nobody has it whole: status %d, want 503", status)
+	}
+}

@@ -1,0 +1,134 @@
+package migration
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A batch is what would be handed out one by one, as the blocks before use up the room and the time.
+func TestBatchKeepsTheRules(t *testing.T) {
+	p := newPlan(t.TempDir())
+	defer p.close()
+	for i, size := range []int{100, 100, 100, 100, 1000} {
+		if err := p.add(t.Context(), block(i, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.seal()
+	for _, c := range []struct {
+		what                    string
+		blocks                  int
+		bytes, room, affordable int64
+		want                    int
+	}{
+		{"so many", 3, unlimited, unlimited, unlimited, 3},
+		{"until it has enough", 9, 150, unlimited, unlimited, 2},
+		{"what has room", 9, unlimited, 399, unlimited, 3},
+		{"what is there in time", 9, unlimited, unlimited, 250, 2},
+		{"all", 9, unlimited, unlimited, unlimited, 5},
+	} {
+		batch, _, err := p.takeSome(nil, c.blocks, c.bytes, "b", c.room, c.affordable)
+		if err != nil || len(batch) != c.want {
+			t.Fatalf("%s: got %d blocks and %v, want %d", c.what, len(batch), err, c.want)
+		}
+		for i, e := range batch {
+			if e.ID != block(i, 0).ID {
+				t.Errorf("%s: got %s as number %d", c.what, e.ID, i)
+			}
+		}
+		if p.settled() {
+			t.Errorf("%s: the plan is settled while a lane has blocks of it", c.what)
+		}
+		p.putBack(batch)
+	}
+}
+
+// Windows are kept whatever the order in which a peer answers.
+func TestWindow(t *testing.T) {
+	var w window
+	begun := func() (all []uint32) {
+		for transfer := range w.all() {
+			all = append(all, transfer)
+		}
+		return all
+	}
+	for i := range 10 * leastWindow {
+		if got := w.add(entry{Block: block(i, 10)}); got != uint32(i+1) {
+			t.Fatalf("block %d is transfer %d", i, got)
+		}
+		if i%2 == 1 { // the first of each two is answered at once, the other later
+			if e, ok := w.take(uint32(i)); !ok || e.ID != block(i-1, 0).ID {
+				t.Fatalf("transfer %d: got %s, %v", i, e.ID, ok)
+			}
+		}
+	}
+	if w.blocks != 5*leastWindow || w.bytes != 50*leastWindow || w.span() != 10*leastWindow-1 {
+		t.Errorf("got %d blocks, %d bytes, a span of %d", w.blocks, w.bytes, w.span())
+	}
+	for _, transfer := range []uint32{0, 1, 10*leastWindow + 1, 1 << 31} {
+		if _, ok := w.take(transfer); ok || w.has(transfer) {
+			t.Errorf("transfer %d was answered or never begun, and is there", transfer)
+		}
+	}
+	left := begun()
+	if len(left) != w.blocks || !slices.IsSorted(left) || left[0] != 2 {
+		t.Errorf("%d transfers are left of %d, from %d", len(left), w.blocks, left[0])
+	}
+	for _, transfer := range slices.Backward(left) {
+		if _, ok := w.take(transfer); !ok {
+			t.Errorf("transfer %d is not there", transfer)
+		}
+	}
+	if w.blocks != 0 || w.bytes != 0 || w.span() != 0 || len(begun()) != 0 {
+		t.Errorf("all is answered, and there are %d blocks, %d bytes, a span of %d", w.blocks, w.bytes, w.span())
+	}
+}
+
+// tiringDisks take their time over every file once they have given some.
+type tiringDisks struct {
+	*wellDisks
+	fresh atomic.Int64
+}
+
+func (d *tiringDisks) Readable(string) bool {
+	if d.fresh.Add(-1) < 0 {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return true
+}
+
+// A lane whose disk has become slow sets no more blocks aside than it sends in a moment: the others are there for the
+// rest.
+func TestLanesShareTheBlocksOfASlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		disks := &tiringDisks{wellDisks: newWellDisks(func(string) (int64, error) { return 1 << 40, nil })}
+		disks.fresh.Store(130) // 1, 2, 4 ... 64 were had, and the next batch is all that is left
+		a.disks = disks
+		const count = 250
+		for i := range count {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 1000))
+		}
+		b, c := newNode(t, "b"), newNode(t, "c")
+		tr := newTrip(t, a, b, c)
+		began, both := time.Now(), tr.cfg.Peers()
+		tr.cfg.Connections, tr.cfg.Peers = 1, func() []Peer {
+			if time.Since(began) < time.Second {
+				return both[:1]
+			}
+			return both
+		}
+		sum, _ := tr.run(within(t, time.Minute))
+		if sum.Moved.Blocks != count {
+			t.Fatalf("got %+v, want all %d moved", sum, count)
+		}
+		if got := len(c.landedBlocks()); got < 20 {
+			t.Errorf("the peer that came later got %d of %d blocks", got, count)
+		}
+	})
+}

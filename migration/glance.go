@@ -1,0 +1,71 @@
+package migration
+
+import (
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// glance sees that a store of plain files has nothing under a name, which is what is found for nearly every block that
+// lands: one call for a name, and none where the directory that it would be in is not there. It keeps the last directory
+// open, since blocks come as a sender met them, a directory at a time.
+type glance struct {
+	store *Store
+	dir   string
+	fds   []int // of that directory in each of the store's; -1: it is not there
+}
+
+func newGlance() *glance { return &glance{} }
+
+func (g *glance) close() {
+	for _, fd := range g.fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+	g.store, g.fds = nil, nil
+}
+
+// lacks reports true if there is nothing. It may report false whatever there is.
+func (g *glance) lacks(s *Store, id BlockID) bool {
+	if _, plain := s.layout.(filesLayout); !plain {
+		return false
+	}
+	dir, name := path.Split(id.Name())
+	if g.store != s || g.dir != dir {
+		g.close()
+		if !g.open(s, dir) {
+			return false
+		}
+	}
+	for _, fd := range g.fds {
+		var st unix.Stat_t
+		if fd < 0 {
+			continue
+		}
+		if _, err := again(func() (int, error) { return 0, unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != unix.ENOENT {
+			return false
+		}
+	}
+	return true
+}
+
+// open reports false unless it is known of each of the store's directories whether it has that one.
+func (g *glance) open(s *Store, dir string) bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	for i := range s.dirs {
+		if s.readable(s.Paths[i]) != nil {
+			continue
+		}
+		fd, err := again(func() (int, error) { return unix.Openat2(int(s.dirs[i].Fd()), "./"+dir, &how) })
+		if err == unix.ENOENT {
+			fd = -1
+		} else if err != nil {
+			g.close()
+			return false
+		}
+		g.fds = append(g.fds, fd)
+	}
+	g.store, g.dir = s, dir
+	return true
+}

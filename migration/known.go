@@ -1,0 +1,140 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"go.etcd.io/bbolt"
+)
+
+// recognise finds out what is known here of blocks that came whole, all in one look: one for each of them cost more than to
+// receive it. What is here already, with the same bytes, is only owed its receipt. Where one is, more are likely: a sender
+// that lost its receipts sends again, on a new stream. Then each is looked for as it comes, and takes no space.
+func (in *inbound) recognise(batch []*landed) {
+	batch = slices.DeleteFunc(slices.Clone(batch), func(l *landed) bool { return l.looked })
+	if len(batch) == 0 {
+		return
+	}
+	in.again = false
+	found, err := in.r.cfg.Vault.catalog.known(batch)
+	if err != nil {
+		failAll(batch, err)
+		return
+	}
+	own := newGlance()
+	defer own.close()
+	for _, l := range batch {
+		err := error(fs.ErrNotExist)
+		if old, ok := found[l]; ok {
+			err = in.meet(l, old)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = in.compare(l, own)
+		}
+		l.fault, l.looked = err, true
+		in.again = in.again || l.already
+	}
+	in.trim(batch)
+}
+
+// trim takes what was here already off the end of the segment. Where other blocks have come behind it, its space is free
+// once they are recorded.
+func (in *inbound) trim(batch []*landed) {
+	if in.seg == nil || in.open.Load() {
+		return
+	}
+	end := in.seg.end
+	for _, l := range slices.Backward(batch) {
+		if !l.already || l.segment != in.seg || l.Offset+l.Length != end {
+			break
+		}
+		end, l.segment = l.begin, nil
+	}
+	if end < in.seg.end {
+		_ = in.on(&in.seg.dir, func() error { in.seg.forget(end); return nil })
+	}
+}
+
+// earlier is what the catalog has under an id, or why that cannot be read.
+type earlier struct {
+	record
+	err error
+}
+
+// known looks up the ids of a batch.
+func (c *catalog) known(batch []*landed) (found map[*landed]earlier, err error) {
+	err = c.view(func(tx *bbolt.Tx) error {
+		look := newLookup(tx)
+		defer c.pages.looked(tx, len(batch))
+		for _, l := range batch {
+			v := look.get(l.ID)
+			if v == nil {
+				continue
+			}
+			r, err := parseRecord(v)
+			if err != nil {
+				r.ID, err = l.ID, fmt.Errorf("catalog: block %s: %w", l.ID, err)
+			}
+			if found == nil {
+				found = map[*landed]earlier{}
+			}
+			found[l] = earlier{r, err}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// lookup gets records one after the other, with less garbage than Bucket.Get makes.
+type lookup struct {
+	cur *bbolt.Cursor
+	key []byte
+}
+
+func newLookup(tx *bbolt.Tx) *lookup { return &lookup{cur: tx.Bucket(bucketBlocks).Cursor()} }
+
+func (l *lookup) get(id string) []byte {
+	l.key = append(l.key[:0], id...)
+	if k, v := l.cur.Seek(l.key); string(k) == id {
+		return v
+	}
+	return nil
+}
+
+// meet reads back what landed before under a block's id. It returns fs.ErrNotExist if there is nothing of it any more.
+func (in *inbound) meet(l *landed, old earlier) error {
+	err := old.err
+	if err == nil {
+		err = in.on(&l.dirs[0], func() error { return in.r.intact(old.record) })
+	}
+	switch {
+	case err == nil:
+		l.already = old.Sum == l.Sum && old.bytes() == l.bytes()
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", l.ID, "err", err)
+		return nil
+	}
+	// A ghost must not stand against a living block.
+	if gone := in.r.cfg.Vault.catalog.forget(BlockID(l.ID)); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// compare returns errConflict if the node's own store has other bytes under the id of a block. What is on a disk that does
+// not answer stands against nothing.
+func (in *inbound) compare(l *landed, own *glance) error {
+	s := in.r.stores[BlockID(l.ID).Store()]
+	if s == nil {
+		return nil
+	}
+	return in.on(&s.Paths[0], func() error {
+		if own.lacks(s, BlockID(l.ID)) {
+			return nil
+		}
+		return s.contradicts(l.record)
+	})
+}

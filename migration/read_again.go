@@ -1,0 +1,45 @@
+package migration
+
+import (
+	"net/http"
+	"net/url"
+)
+
+// What an agent may answer another that asks for a reader, in the value of hopHeader.
+const (
+	hopFirst = "1" // the bytes, or who has them when they are broken here
+	hopLast  = "2" // the bytes, or that they are not here: a reader is sent on once
+)
+
+// sendOn answers another agent with who else has a block that is broken here: the node that it came from, as long as that
+// is there, or another holder. It reports false when nobody is known to have it, or when the asker was sent here already.
+func (rd *Reader) sendOn(w http.ResponseWriter, req *http.Request, id BlockID) bool {
+	if rd.Fetch == nil || req.Header.Get(hopHeader) != hopFirst {
+		return false
+	}
+	holders, err := rd.Fetch.Resolve(req.Context(), id)
+	if err != nil {
+		return false
+	}
+	redirect(w, holders[0], id)
+	return true
+}
+
+func redirect(w http.ResponseWriter, to Holder, id BlockID) {
+	w.Header().Set("Location", blockURL(to, id))
+	w.Header().Set("Lifeboat-Node", to.Node)
+	w.WriteHeader(http.StatusTemporaryRedirect)
+}
+
+// sentOn is whom a holder named that has a block no more.
+func sentOn(resp *http.Response) (h Holder, ok bool) {
+	if resp.StatusCode != http.StatusTemporaryRedirect {
+		return Holder{}, false
+	}
+	to, err := url.Parse(resp.Header.Get("Location"))
+	if err != nil {
+		return Holder{}, false
+	}
+	h = Holder{Node: resp.Header.Get("Lifeboat-Node"), Address: to.Host}
+	return h, h.Node != "" && h.Address != ""
+}

@@ -1,0 +1,277 @@
+package migration
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rich is a vault with blocks of every fate: whole, replaced, refused, removed.
+func rich(t *testing.T) (n *node, want map[string][]byte, not []string) {
+	n, want = newNode(t, "b"), map[string][]byte{}
+	var frames [][]byte
+	for i := range 40 {
+		id, size := fmt.Sprintf("cache/app-%d/x%d", i%2, i), 1000*i
+		want[id] = contentOf(id, size)
+		frames = append(frames, blockFrames(uint32(i+1), id, want[id]))
+	}
+	want["cache/-/large"] = contentOf("large", 2*ChunkBytes+5)
+	frames = append(frames, blockFrames(90, "cache/-/large", want["cache/-/large"]), blockFrames(91, "cache/gone/y", []byte("y")), blockFrames(92, "cache/gone/z", contentOf("z", 40<<10)))
+	wantDurable(t, landAll(t, n, frames...))
+	newer := opening{ID: "cache/app-0/x4", Kind: KindCache, Layout: LayoutFiles, ModTime: 7, Members: []memberSize{{"x4", 5}}}
+	want[newer.ID] = []byte("newer")
+	wantDurable(t, landAll(t, n, openingFrames(1, newer, want[newer.ID])))
+	n.remove(t, ofApp("gone")) // which punches out what is free: what is refused hereafter is still there
+	other := opening{ID: "cache/app-0/x6", Kind: KindCache, Layout: LayoutFiles, Origin: "z", ModTime: 9, Members: []memberSize{{"x6", 7}}}
+	if said := landAll(t, n, openingFrames(1, other, []byte("another"))); said[0].Code != verdictConflict {
+		t.Fatalf("got %+v, want a conflict", said)
+	}
+	return n, want, []string{"cache/gone/y", "cache/gone/z"}
+}
+
+// A catalog whose bytes are no longer what they were does not keep an agent from starting: it is set aside, and what the
+// segments have is served. What was removed or refused does not come back.
+func TestCatalogIsMadeAnewFromTheSegments(t *testing.T) {
+	flip := func(t *testing.T, p string, at ...int64) {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range at {
+			b[i] ^= 4
+		}
+		if err := os.WriteFile(p, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page := int64(os.Getpagesize())
+	// leaves spoils a field of every page that has records.
+	leaves := func(t *testing.T, p string, at int, value byte) {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for one := range slices.Chunk(b, int(page)) {
+			if bytes.Contains(one, []byte("cache/app-1/")) && one[8] == 2 {
+				one[at] = value
+			}
+		}
+		if err := os.WriteFile(p, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, damage := range map[string]func(t *testing.T, p string){
+		"fewer records in a leaf": func(t *testing.T, p string) { leaves(t, p, 10, 3) },
+		"another type of page":    func(t *testing.T, p string) { leaves(t, p, 8, 1) },
+		"a key somewhere else":    func(t *testing.T, p string) { leaves(t, p, 16+3*16+5, 40) },
+		"bits in both meta pages": func(t *testing.T, p string) { flip(t, p, 40, page+40) },
+		"its type":                func(t *testing.T, p string) { flip(t, p, 16, page+16) },
+		"cut in half":             func(t *testing.T, p string) { os.Truncate(p, 3*page) },
+		"cut to a few bytes":      func(t *testing.T, p string) { os.Truncate(p, 100) },
+		"empty":                   func(t *testing.T, p string) { os.Truncate(p, 0) },
+		"gone":                    func(t *testing.T, p string) { os.Remove(p) },
+		"a directory":             func(t *testing.T, p string) { os.Remove(p); os.Mkdir(p, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, want, not := rich(t)
+			p := filepath.Join(n.vault.dir, catalogName)
+			n.vault.Close()
+			damage(t, p)
+			n.open(t)
+			n.wantRich(t, want, not)
+			if aside, _ := filepath.Glob(p + ".damaged-*"); len(aside) != 1 && name != "gone" {
+				t.Errorf("set aside is %q", aside)
+			}
+			n.reopen(t)
+			n.wantRich(t, want, not)
+			if made := n.vault.takeRemade(); len(made) != 0 {
+				t.Errorf("made anew a second time: %+v", made)
+			}
+		})
+	}
+}
+
+func (n *node) wantRich(t *testing.T, want map[string][]byte, not []string) {
+	t.Helper()
+	var bytesWanted int64
+	for id, b := range want {
+		bytesWanted += int64(len(b))
+		if got := n.content(t, id); !bytes.Equal(got, b) {
+			t.Errorf("%s: %d bytes, want %d", id, len(got), len(b))
+		}
+	}
+	for _, id := range not {
+		if status, _, _ := n.get(t, id, ""); status != 404 {
+			t.Errorf("%s: status %d, want that it stays removed", id, status)
+		}
+	}
+	if got := n.vault.Count(); got != (Count{int64(len(want)), bytesWanted}) {
+		t.Errorf("counted %+v, want %d blocks, %d bytes", got, len(want), bytesWanted)
+	}
+	for h, err := range n.vault.Held() {
+		if err != nil || h.From != "a" {
+			t.Errorf("%s is from %q (%v)", h.ID, h.From, err)
+		}
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/large", want["cache/-/large"])))
+}
+
+// Whatever bit of the catalog turns: the vault opens, no block is served with other bytes than its own, none is lost but one
+// whose own record it was, and new ones land.
+func TestAnyBitOfTheCatalog(t *testing.T) {
+	n, want, _ := rich(t)
+	p := filepath.Join(n.vault.dir, catalogName)
+	n.vault.Close()
+	good, err := os.ReadFile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rnd, page := rand.New(rand.NewPCG(1, 2)), os.Getpagesize()
+	for range 60 {
+		bad := bytes.Clone(good)
+		// Mostly where a page says what it is and where its keys are, and where it says anything.
+		at := rnd.IntN(len(bad)/page)*page + rnd.IntN(page>>(6*rnd.IntN(2)))
+		for bad[at] == 0 && rnd.IntN(8) != 0 {
+			at = rnd.IntN(len(bad)/page)*page + rnd.IntN(page>>(6*rnd.IntN(2)))
+		}
+		bad[at] ^= 1 << rnd.IntN(8)
+		if err := os.WriteFile(p, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.open(t)
+		lost := 0
+		for id, b := range want {
+			var got []byte
+			c, err := n.reader().open(BlockID(id))
+			if err == nil {
+				got, err = io.ReadAll(c)
+				c.Close()
+			}
+			switch {
+			case err != nil:
+				lost++
+			case !bytes.Equal(got, b):
+				t.Errorf("byte %d: %s is served with other bytes", at, id)
+			}
+		}
+		if lost > 1 {
+			t.Errorf("byte %d: %d blocks are not served", at, lost)
+		}
+		wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/new", []byte("new"))))
+		n.vault.Close()
+		for _, left := range [...]string{p, p + ".damaged-*"} {
+			all, _ := filepath.Glob(left)
+			for _, f := range all {
+				os.RemoveAll(f)
+			}
+		}
+	}
+}
+
+// What no longer is whole is named, and the blocks around it are found.
+func TestBrokenBlocksAreNamedWhenTheCatalogIsMadeAnew(t *testing.T) {
+	n, want, _ := rich(t)
+	r, err := n.vault.catalog.get("cache/app-1/x21")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := n.vault.catalog.get("cache/app-1/x33")
+	if err != nil {
+		t.Fatal(err)
+	}
+	segment := n.vault.segmentPath(r.Segment)
+	n.vault.Close()
+	b, err := os.ReadFile(segment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[r.Offset+r.Length-100] ^= 1 // in its data
+	b[o.Offset+20] ^= 1           // in its opening: nobody knows which it was
+	if err := os.WriteFile(segment, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	os.Truncate(filepath.Join(n.dir, "vault", catalogName), 0)
+	n.open(t)
+	delete(want, "cache/app-1/x21")
+	delete(want, "cache/app-1/x33")
+	made := n.vault.takeRemade()
+	if len(made) != 2 || made[0].why == nil || len(made[1].broken) != 1 || made[1].broken[0].ID != "cache/app-1/x21" {
+		t.Errorf("told %+v", made)
+	}
+	n.wantRich(t, want, []string{"cache/app-1/x21", "cache/app-1/x33"})
+}
+
+// A disk that is away while the catalog is made anew is read when it is back. Until then nothing is taken for its own.
+func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
+	n := newNode(t, "b")
+	n.vault.Close()
+	second := filepath.Join(t.TempDir(), "second")
+	n.more = []string{second}
+	n.open(t)
+	n.room = func(p string) int64 {
+		if p == second {
+			return 2 << 40
+		}
+		return 1 << 40
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
+	if _, err := os.Stat(segmentFile(second, 1)); err != nil {
+		t.Fatal(err)
+	}
+	n.vault.Close()
+	if err := os.Rename(second, second+".away"); err != nil {
+		t.Fatal(err)
+	}
+	p := filepath.Join(n.dir, "vault", catalogName)
+	if err := os.Truncate(p, 100); err != nil {
+		t.Fatal(err)
+	}
+	n.open(t)
+	if why := n.vault.Away()[second]; why == nil || !strings.Contains(why.Error(), "mkdir") {
+		t.Fatalf("away because %v", why)
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", []byte("y"))))
+	if err := os.Rename(second+".away", second); err != nil {
+		t.Fatal(err)
+	}
+	if back := n.vault.Revive(t.Context()); len(back) != 1 {
+		t.Fatalf("%q is back", back)
+	}
+	for range 2 {
+		for id, want := range map[string]string{"cache/-/x": "x", "cache/-/y": "y"} {
+			if got := n.content(t, id); string(got) != want {
+				t.Errorf("%s: got %q", id, got)
+			}
+		}
+		n.reopen(t)
+	}
+}
+
+// Segments are bytes on a disk: whatever they are, reading them ends, and finds no block whose bytes are not its own.
+func FuzzSalvage(f *testing.F) {
+	x := blockFrames(1, "cache/-/x", contentOf("x", 300))
+	h := appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil))
+	f.Add(append(bytes.Clone(h), x...))
+	f.Add(append(append(bytes.Clone(x), make([]byte, 50)...), x...))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p := filepath.Join(t.TempDir(), "seg")
+		if err := os.WriteFile(p, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := salvage(p, 1, func(r record) error {
+			if r.Offset < 0 || r.Offset+r.Length > int64(len(b)) || !bytes.Contains(b[r.Offset:r.Offset+r.OpenLen], []byte(r.ID)) {
+				t.Errorf("found %+v", r)
+			}
+			return nil
+		}, func(Held) {})
+		if err != nil || s.end > int64(len(b)) {
+			t.Errorf("ends at %d of %d: %v", s.end, len(b), err)
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package migration
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Segments describe themselves: what landed is found again in them when the catalog is lost. Every frame is verified on the
+// way, and a block counts if all of it is there. What was removed is not: its bytes were punched out, or its opening frame
+// was voided.
+
+// salvaged is what is found in one segment.
+type salvaged struct {
+	whole  func(record) error
+	broken func(Held) // its opening can be read, and not the rest
+
+	gaps []stretch // what belongs to no block that is whole
+	end  int64     // of the last block that is
+	from string    // the node that the blocks which follow were carried from
+
+	f    *os.File
+	no   uint32
+	when time.Time
+	size int64
+	buf  *bufio.Reader
+	in   *frameReader
+	try  *frameReader // of what may be a frame
+	at   int64        // of the next frame
+	gap  int64        // where what is of no use began; -1: nowhere
+}
+
+// salvage reads a segment from one end to the other.
+func salvage(path string, no uint32, whole func(record) error, broken func(Held)) (_ *salvaged, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	s := &salvaged{whole: whole, broken: broken, f: f, no: no, when: info.ModTime(), size: info.Size(), buf: bufio.NewReaderSize(nil, gatherConnBytes), gap: -1}
+	s.in, s.try = newFrameReader(s.buf, ChunkBytes), newFrameReader(nil, ChunkBytes)
+	s.seek(0)
+	for s.at < s.size {
+		if err := s.next(); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *salvaged) seek(at int64) {
+	s.at = at
+	s.buf.Reset(io.NewSectionReader(s.f, at, max(0, s.size-at)))
+}
+
+// frame reads a frame. It returns errCorrupt for anything that is none, and the disk's own errors as they are.
+func (s *salvaged) frame() (frame, error) {
+	f, err := s.in.next()
+	if err != nil {
+		if diskFault(err) {
+			return f, err
+		}
+		return f, errCorrupt
+	}
+	s.at += int64(len(f.raw))
+	return f, nil
+}
+
+// next takes what comes next in the segment.
+func (s *salvaged) next() error {
+	at := s.at
+	f, err := s.frame()
+	switch {
+	case errors.Is(err, errCorrupt):
+		s.lose(at)
+		return s.skip(at)
+	case err != nil:
+		return err
+	case f.typ == frameHello:
+		s.keep(at)
+		if h, err := parseHello(f.payload); err == nil {
+			s.from = h.Node
+		}
+		return nil
+	case f.typ != frameOpen: // of a block whose opening is not there
+		s.lose(at)
+		return nil
+	}
+	o, err := parseOpening(f.payload)
+	if err != nil {
+		s.lose(at)
+		return nil
+	}
+	r := record{opening: o, From: s.from, Landed: s.when, Segment: s.no, Offset: at, OpenLen: int64(len(f.raw)), Length: o.length(int64(len(f.raw)))}
+	if r.Origin == "" {
+		r.Origin = s.from
+	}
+	r.Sum, err = s.body(f.transfer, o)
+	switch {
+	case errors.Is(err, errCorrupt):
+		s.lose(at)
+		if at+r.Length <= s.size { // else it was never whole
+			s.broken(r.held())
+		}
+		s.seek(min(at+r.Length, s.size))
+		return nil
+	case err != nil:
+		return err
+	}
+	s.keep(at)
+	s.end = s.at
+	return s.whole(r)
+}
+
+// length is that of the whole block in a segment.
+func (o opening) length(open int64) int64 {
+	n := open + headerBytes + int64(len(Sum{}))
+	for _, m := range o.Members {
+		n += m.Bytes + chunks(m.Bytes)*headerBytes
+	}
+	return n
+}
+
+// body reads a block's frames behind the first.
+func (s *salvaged) body(transfer uint32, o opening) (sum Sum, err error) {
+	sums := newSummer()
+	for _, m := range o.Members {
+		sums.member(m.Bytes)
+		for left := m.Bytes; left > 0; left -= ChunkBytes {
+			f, err := s.frame()
+			if err == nil && (f.typ != frameData || f.transfer != transfer || int64(len(f.payload)) != min(left, ChunkBytes)) {
+				err = errCorrupt
+			}
+			if err != nil {
+				return sum, err
+			}
+			sums.chunk(f.sum)
+		}
+	}
+	f, err := s.frame()
+	sum = sums.sum()
+	if err == nil && (f.typ != frameClose || f.transfer != transfer || !bytes.Equal(f.payload, sum[:])) {
+		err = errCorrupt
+	}
+	return sum, err
+}
+
+// lose and keep note where something of no use begins and ends.
+func (s *salvaged) lose(at int64) {
+	if s.gap < 0 {
+		s.gap = at
+	}
+}
+
+func (s *salvaged) keep(at int64) {
+	if s.gap >= 0 && s.gap < at {
+		s.gaps = append(s.gaps, stretch{s.gap, at - s.gap})
+	}
+	s.gap = -1
+}
+
+// skip goes on behind a frame that is none: past a hole, past what its header says, or to the next opening.
+func (s *salvaged) skip(at int64) error {
+	var h [headerBytes]byte
+	if _, err := s.f.ReadAt(h[:], at); err != nil {
+		s.seek(s.size)
+		return passEOF(err)
+	}
+	t, n := frameType(h[0]), binary.BigEndian.Uint32(h[4:])
+	if t >= frameOpen && t <= frameReceipts && h[1]|h[2]|h[3] == 0 && n <= uint32(maxPayload[t]) { // voidMark, too
+		if to := at + headerBytes + int64(n); to < s.size && s.begins(to) {
+			s.seek(to)
+			return nil
+		}
+	}
+	to, err := s.search(at + 1)
+	s.seek(to)
+	return err
+}
+
+// begins reports whether a frame begins there.
+func (s *salvaged) begins(at int64) bool {
+	s.try.r = io.NewSectionReader(s.f, at, s.size-at)
+	_, err := s.try.next()
+	return err == nil
+}
+
+// search returns where the next opening or hello is, past what was punched out.
+func (s *salvaged) search(from int64) (int64, error) {
+	buf := make([]byte, 64<<10)
+	for from < s.size {
+		if data, err := unix.Seek(int(s.f.Fd()), from, unix.SEEK_DATA); err == nil {
+			from = max(from, data)
+		} else if err == unix.ENXIO {
+			return s.size, nil
+		}
+		n, err := s.f.ReadAt(buf, from)
+		if n < headerBytes {
+			return s.size, passEOF(err)
+		}
+		for i := range n - headerBytes + 1 {
+			h := buf[i:]
+			if t := frameType(h[0]); (t == frameOpen || t == frameHello) && h[1]|h[2]|h[3] == 0 && s.begins(from+int64(i)) {
+				return from + int64(i), nil
+			}
+		}
+		from += int64(n - headerBytes + 1)
+	}
+	return s.size, nil
+}
+
+func passEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// voidMark takes the place of an opening frame's type when its block is not kept. Nothing in a segment is read by it.
+const voidMark = byte(frameReceipts)

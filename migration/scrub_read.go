@@ -1,0 +1,286 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+)
+
+// scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
+// Only where one does not match is it asked which block lies there.
+func (r *Receiver) scrubSegment(ctx context.Context, no uint32, s unreadStretch) {
+	dir, err := r.cfg.Vault.home(no)
+	if err != nil || r.hangs(dir) != nil {
+		return // what is there is not held now; readers are told so
+	}
+	done := r.cfg.Vault.read(no)
+	defer done()
+	walk := segmentWalk{r: r, no: no, path: segmentFile(dir, no), at: s.from, to: s.to, urgent: s.urgent}
+	if err := walk.run(ctx); err != nil && ctx.Err() == nil {
+		if _, empty, unread := r.cfg.Vault.catalog.free(no); unread == nil && empty {
+			return // all of it was removed meanwhile, or became files
+		}
+		r.fault(dir, err)
+		r.sift(ctx, no, walk.at, s)
+	}
+}
+
+// segmentWalk is one reading of a stretch of a segment.
+type segmentWalk struct {
+	r      *Receiver
+	no     uint32
+	path   string
+	at, to int64
+	urgent bool
+
+	ids []BlockID // met since the last pause
+}
+
+// run returns the first fault, of what begins at w.at.
+func (w *segmentWalk) run(ctx context.Context) error {
+	f, err := os.Open(w.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	dropCached(f, w.at, w.to-w.at)
+	frames := newFrameReader(io.NewSectionReader(f, w.at, w.to-w.at), ChunkBytes)
+	paused := w.at
+	for w.at < w.to && ctx.Err() == nil {
+		fr, err := frames.next()
+		if err != nil {
+			end := w.r.cfg.Vault.catalog.hole(w.no, w.at)
+			if end <= w.at {
+				return err
+			}
+			w.at = end // what was removed is not there any more
+			frames = newFrameReader(io.NewSectionReader(f, w.at, max(0, w.to-w.at)), ChunkBytes)
+			continue
+		}
+		if fr.typ == frameOpen {
+			d := decoder{p: fr.payload}
+			w.ids = append(w.ids, BlockID(d.string()))
+		}
+		w.at += int64(len(fr.raw))
+		if n := w.at - paused; n >= scrubStep {
+			w.pause(ctx, n)
+			paused = w.at
+		}
+	}
+	w.pause(ctx, w.at-paused)
+	return nil
+}
+
+// pause lets others have the disk, and has the records of the blocks that were met looked at.
+func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
+	w.r.scrubbed.Add(bytes)
+	for _, id := range w.r.cfg.Vault.catalog.unsound(w.ids) {
+		w.r.forgetUnsound(id)
+	}
+	w.ids = w.ids[:0]
+	w.r.paces(ctx, bytes, w.urgent)
+}
+
+// sift looks at each block that lies in a segment from an offset on, because something there is not as it came.
+func (r *Receiver) sift(ctx context.Context, no uint32, from int64, s unreadStretch) {
+	for rec, err := range r.cfg.Vault.catalog.all() {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && rec.ID != "":
+			r.forgetUnsound(BlockID(rec.ID))
+		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.to:
+			r.check(rec)
+			r.paces(ctx, rec.bytes(), s.urgent)
+		}
+	}
+}
+
+// scrubPlaced reads back what lies in place, and the catalog on the way.
+func (r *Receiver) scrubPlaced(ctx context.Context, p unreadPlaced) {
+	var read int64
+	for rec, err := range r.cfg.Vault.catalog.all() {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && rec.ID != "":
+			r.forgetUnsound(BlockID(rec.ID))
+		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.landed):
+			r.check(rec)
+			r.scrubbed.Add(rec.bytes())
+			read += rec.bytes()
+		}
+		if read += recordCost; read >= scrubStep {
+			r.paces(ctx, read, p.urgent)
+			read = 0
+		}
+	}
+}
+
+// recordCost is what looking at a record counts for, beside the bytes of its block.
+const recordCost = 256
+
+// lookAt looks at a block that a reader found to be broken. If it is not, the coordinator is told so: it has heard
+// otherwise.
+func (r *Receiver) lookAt(ctx context.Context, id BlockID) {
+	rec, err := r.cfg.Vault.catalog.get(id)
+	switch {
+	case errors.Is(err, errCorrupt):
+		r.forgetUnsound(id)
+	case err != nil:
+	case r.check(rec) == nil && r.cfg.Landed != nil:
+		r.cfg.Landed([]Held{rec.held()})
+	}
+	r.paces(ctx, rec.bytes(), true)
+}
+
+// check reads a block back off its disk, and once more if it is not whole: what is then not whole either is condemned.
+func (r *Receiver) check(rec record) error {
+	err := r.offDisk(rec)
+	if rotten(err) {
+		err = r.offDisk(rec)
+	}
+	if rotten(err) {
+		r.condemn(rec, err)
+		return err
+	}
+	return nil // it is whole, it is an engine's now, or its disk does not answer, which is another matter
+}
+
+// offDisk is intact for what a disk holds, whatever the page cache has of it.
+func (r *Receiver) offDisk(rec record) error {
+	if err := r.answers(rec); err != nil {
+		return err
+	}
+	if rec.Segment != 0 {
+		if f, err := os.Open(r.cfg.Vault.segmentPath(rec.Segment)); err == nil {
+			dropCached(f, rec.Offset, rec.Length)
+			f.Close()
+		}
+	}
+	if s := r.stores[BlockID(rec.ID).Store()]; s != nil {
+		for i, p := range rec.Placed {
+			if p.Root >= len(s.roots) || i >= len(rec.Members) {
+				continue
+			}
+			if f, err := s.open(Member{root: p.Root, path: p.Path}); err == nil {
+				dropCached(f, 0, rec.Members[i].Bytes)
+				f.Close()
+			}
+		}
+	}
+	return r.intact(rec)
+}
+
+// dropCached has the next read of a part of a file ask the disk. What was not synced stays, and what cannot be dropped is
+// read as it is in memory, which is no worse than not to look.
+func dropCached(f *os.File, from, bytes int64) {
+	if bytes > 0 {
+		_ = unix.Fadvise(int(f.Fd()), from, bytes, unix.FADV_DONTNEED)
+	}
+}
+
+// rotten tells bytes that are not what came, or that a disk does not give back, from what may come right by itself. File
+// systems with checksums of their own say EIO, EBADMSG or EUCLEAN for what theirs do not match.
+func rotten(err error) bool {
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return errors.Is(err, errCorrupt) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EBADMSG) || errors.Is(err, syscall.EUCLEAN)
+}
+
+// condemn removes a block whose bytes here are not what came, and says which it was.
+func (r *Receiver) condemn(rec record, why error) {
+	gone, err := r.removeBatch([]record{rec}, func(gone []record) {
+		for _, g := range gone {
+			r.broke(g.held(), why)
+		}
+	})
+	if err != nil {
+		r.cfg.Log.Error("a block from another node is broken and cannot be removed: it is refused to readers", "block", rec.ID, "err", errors.Join(why, err))
+	} else if gone.Blocks == 0 {
+		r.cfg.Log.Debug("a block that was broken has been replaced meanwhile", "block", rec.ID)
+	}
+}
+
+// forgetUnsound removes the record of a block if it cannot be read: where the block lies, and what it should be, nobody
+// knows any more.
+func (r *Receiver) forgetUnsound(id BlockID) {
+	c := r.cfg.Vault.catalog
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if len(c.unsound([]BlockID{id})) == 0 {
+		return
+	}
+	why := fmt.Errorf("its record in %s: %w", c.db.Path(), errCorrupt)
+	if err := c.forget(id); err != nil {
+		r.cfg.Log.Error("the record of a block from another node is broken and cannot be removed", "block", id, "err", err)
+		return
+	}
+	r.broke(Held{ID: id}, why)
+}
+
+// broke tells of a block that rested here and does not any more.
+func (r *Receiver) broke(h Held, why error) {
+	r.broken.Add(1)
+	r.cfg.Log.Error("a block from another node is broken here: it is removed", "block", h.ID, "node", h.From, "bytes", h.Bytes, "err", why)
+	if r.cfg.Broken != nil {
+		r.cfg.Broken(h)
+	}
+}
+
+// Scrubbed is how many bytes were read back since the start, and how many blocks were found to be broken.
+func (r *Receiver) Scrubbed() (bytes, broken int64) { return r.scrubbed.Load(), r.broken.Load() }
+
+// Suspect has a block looked at that a reader found to be broken. It reports false when too many wait for that.
+func (r *Receiver) Suspect(id BlockID) bool { return r.cfg.Vault.unread.suspect(id) }
+
+// unsound returns those of the ids whose records cannot be read, or are another block's.
+func (c *catalog) unsound(ids []BlockID) (bad []BlockID) {
+	err := c.view(func(tx *bbolt.Tx) error {
+		for _, id := range ids {
+			v := tx.Bucket(bucketBlocks).Get([]byte(id))
+			if v == nil {
+				continue
+			}
+			if r, err := parseRecord(v); err != nil || r.ID != string(id) {
+				bad = append(bad, id)
+			}
+		}
+		return nil
+	})
+	if err != nil { // the catalog itself: that is no single block's matter
+		return nil
+	}
+	return bad
+}
+
+// hole returns the end of what is of no use in a segment, if that is what a byte of it belongs to; else 0.
+func (c *catalog) hole(no uint32, at int64) (end int64) {
+	_ = c.view(func(tx *bbolt.Tx) error {
+		for _, name := range [][]byte{bucketFree, bucketHoles} {
+			cur := tx.Bucket(name).Cursor()
+			k, v := cur.Seek(rangeKey(no, at))
+			if !bytes.Equal(k, rangeKey(no, at)) {
+				if k == nil {
+					k, v = cur.Last()
+				} else {
+					k, v = cur.Prev()
+				}
+			}
+			if s := parseStretch(k, v); bytes.HasPrefix(k, segmentKey(no)) && s.at <= at {
+				end = max(end, s.at+s.length)
+			}
+		}
+		return nil
+	})
+	return end
+}

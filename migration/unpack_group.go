@@ -1,0 +1,327 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// The files of some blocks are made together, so that they share their syncs and their transactions:
+//
+//	staged, each under a name of the staging directory; a crash leaves what the next start sweeps away
+//	announced: their records, still of segments, say what the files in place will be; from here on they are known as ours
+//	published, as blocks that land in place are: bytes synced, named, directories synced, an index after the rest
+//	settled: their records say that they lie in place, and what they took of segments is free
+//
+// A crash between the last three leaves announced records. The files that are found in their place, byte for byte, are
+// settled; others are made again, over them.
+const (
+	groupBlocks = 512
+	groupBytes  = 32 << 20
+)
+
+// move is a block on its way out of its segment.
+type move struct {
+	was     record
+	into    *landed
+	there   bool     // a crash came behind its publishing
+	earlier []placed // announced by a try before: some may be there
+	room    func()
+}
+
+// errBusy says that the files of a block are being named or removed already.
+var errBusy = errors.New("its files are being named or removed")
+
+// group makes files of some blocks. An error is about none of them: nothing can be unpacked now.
+func (u *unpacker) group(ctx context.Context, records []record) (made Count, err error) {
+	leave, err := u.enter(ctx)
+	if err != nil {
+		return made, err
+	}
+	defer leave()
+	var moves []*move
+	defer func() {
+		for _, m := range moves {
+			m.room()
+			u.r.cfg.Vault.moved(BlockID(m.was.ID))
+		}
+	}()
+	from := newReplay(u.r.cfg.Vault)
+	defer from.close()
+	for _, r := range records {
+		if err = ctx.Err(); err == nil && u.r.leaving() {
+			err = errLeaving
+		}
+		if err != nil {
+			for _, m := range moves {
+				u.store.takeBack(m.into)
+			}
+			return made, err
+		}
+		m, fault := u.stage(from, r)
+		if fault == nil {
+			moves = append(moves, m)
+		} else if err = u.leave(r, fault); err != nil {
+			break // those before still have room
+		}
+	}
+	made, fault := u.put(moves)
+	return made, cmp.Or(err, fault)
+}
+
+// enter makes the caller the only one who changes the files of blocks that wait. A drain that begins finds it counted, as
+// it does blocks on their way in, and waits for it.
+func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case u.gate <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if err := u.r.accept("", 0); err != nil {
+		<-u.gate
+		return nil, errLeaving
+	}
+	answered := sync.OnceFunc(func() { u.r.answered(1) })
+	u.mu.Lock()
+	u.release = answered
+	u.mu.Unlock()
+	return func() { answered(); <-u.gate }, nil
+}
+
+// look lets nobody wait for an unpacker that does not come back from a disk.
+func (u *unpacker) look(now time.Time) {
+	dir, took, ok := u.work.on(now)
+	if !ok || took < suspect || took < overdue && u.r.disks.Writable(dir) {
+		return
+	}
+	u.mu.Lock()
+	release := u.release
+	u.mu.Unlock()
+	if release != nil {
+		release()
+	}
+}
+
+// pauseUnpacking waits until no files are being made of a store's blocks, but not for a disk that hangs.
+func (r *Receiver) pauseUnpacking() (resume func()) {
+	var held []*unpacker
+	late := time.NewTimer(suspect)
+	defer late.Stop()
+	for _, u := range r.unpackers.all {
+		select {
+		case u.gate <- struct{}{}:
+			held = append(held, u)
+			continue
+		default:
+		}
+		select {
+		case u.gate <- struct{}{}:
+			held = append(held, u)
+		case <-late.C:
+			late.Reset(0)
+		}
+	}
+	return func() {
+		for _, u := range held {
+			<-u.gate
+		}
+	}
+}
+
+// stage writes the files of a block beside their places.
+func (u *unpacker) stage(from *replay, r record) (_ *move, err error) {
+	v, s := u.r.cfg.Vault, u.store
+	if err := u.r.sound(s); err != nil {
+		return nil, err
+	}
+	if !v.claimRemoval(BlockID(r.ID)) { // for both it must be that nobody else touches the files
+		return nil, errBusy
+	}
+	m := &move{was: r, earlier: r.Placed, room: func() {}}
+	defer func() {
+		if err != nil {
+			m.room()
+			v.moved(BlockID(r.ID))
+		}
+	}()
+	into := r
+	into.Segment, into.Offset, into.OpenLen, into.Length = 0, 0, 0, 0
+	if len(r.Placed) > 0 && u.there(into) {
+		m.there, m.into = true, &landed{record: into, store: s}
+		return m, nil
+	}
+	roots, room, err := u.r.homes(s, r.opening)
+	if err != nil {
+		return nil, err
+	}
+	m.room = room
+	u.work.begin(&s.Paths[roots[0]])
+	defer u.work.end()
+	l, err := landInPlace(s, r.opening, roots, v.catalog)
+	if err != nil {
+		u.r.fault(s.Paths[roots[0]], err)
+		return nil, err
+	}
+	var refused error // by the store's disk, not by the segment's
+	err = from.block(r, func(member int, f frame) error {
+		u.work.begin(&s.Paths[roots[member]])
+		refused = l.data(member, f)
+		return refused
+	})
+	if err == nil {
+		m.into, refused = l.finish(frame{}, into)
+		err = refused
+	}
+	if err != nil {
+		l.abort()
+	}
+	if refused != nil {
+		u.r.fault(s.Paths[roots[0]], refused)
+		return m, refused
+	}
+	if err != nil {
+		return m, &packedError{err}
+	}
+	return m, nil
+}
+
+// packedError is trouble with what is in a segment, and not with a place for it.
+type packedError struct{ err error }
+
+func (e *packedError) Error() string { return e.err.Error() }
+func (e *packedError) Unwrap() error { return e.err }
+
+// there reports whether all files of a block are in place already, with the bytes that they should have.
+func (u *unpacker) there(r record) bool {
+	if len(r.Placed) != len(r.Members) {
+		return false
+	}
+	return u.r.intact(r) == nil
+}
+
+// put gives staged files their names, and their records their places.
+func (u *unpacker) put(moves []*move) (made Count, err error) {
+	if len(moves) == 0 {
+		return made, nil
+	}
+	u.work.begin(&u.store.Paths[0])
+	defer u.work.end()
+	if moves, err = u.announce(moves); err != nil {
+		return made, err
+	}
+	var blocks []*landed
+	var dirs []place // of what is there: a crash may have come before they were synced
+	for _, m := range moves {
+		blocks = append(blocks, m.into)
+		for _, p := range m.into.Placed {
+			if m.there {
+				dirs = append(dirs, parents(place{p.Root, p.Path})...)
+			}
+		}
+	}
+	if err := u.store.syncAll(dirs, func(int, time.Duration, error) {}); err != nil {
+		return made, err
+	}
+	u.store.publish(blocks, u.r.cfg.Vault.catalog, u.r.disks)
+	return u.settle(moves)
+}
+
+// announce writes down what the files will be, and returns the blocks that still are what they were.
+func (u *unpacker) announce(moves []*move) (still []*move, err error) {
+	c := u.r.cfg.Vault.catalog
+	var was, into []record
+	for _, m := range moves {
+		r := m.was
+		r.Placed = m.into.Placed
+		was, into = append(was, m.was), append(into, r)
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	u.moves.Add(1)
+	turned, err := c.turn(was, into)
+	for i, m := range moves {
+		if turned[i] {
+			m.was = into[i]
+			still = append(still, m)
+			continue
+		}
+		u.store.takeBack(m.into)
+		if err == nil {
+			u.again(m.was)
+		}
+	}
+	return still, err
+}
+
+// settle has the records of what was published say so. What could not be published rests where it was.
+func (u *unpacker) settle(moves []*move) (made Count, err error) {
+	c := u.r.cfg.Vault.catalog
+	var was, into []record
+	for _, m := range moves {
+		r := m.into.record
+		if m.into.fault != nil {
+			r = m.was
+			r.Placed = m.earlier
+		}
+		was, into = append(was, m.was), append(into, r)
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	turned, err := c.turn(was, into)
+	if err != nil {
+		return made, err // they are announced still, and found in their place
+	}
+	var files []record
+	defer func() { u.r.cfg.Vault.unread.note(files) }()
+	for i, m := range moves {
+		n := Count{1, m.was.bytes()}
+		switch {
+		case m.into.fault != nil:
+			err = cmp.Or(err, u.leave(m.was, m.into.fault))
+		case turned[i]:
+			made, files = made.plus(n), append(files, into[i])
+			u.done(n)
+			u.r.cfg.Vault.unread.note(into[i : i+1])
+		default:
+			u.again(m.was)
+		}
+	}
+	return made, err
+}
+
+// again looks at a block once more that has changed meanwhile.
+func (u *unpacker) again(r record) {
+	u.done(Count{1, r.bytes()})
+	now, err := u.r.cfg.Vault.catalog.get(BlockID(r.ID))
+	if err == nil && u.store.wants(now) {
+		u.note(time.Now(), now.held())
+	}
+}
+
+// leave notes why a block stays in its segment. It returns an error if there is no use in trying the next one.
+func (u *unpacker) leave(r record, why error) error {
+	_, packed := errors.AsType[*packedError](why)
+	if _, full := errors.AsType[*FullError](why); !packed && (full || silent(why) || diskFault(why)) {
+		return why
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := Count{1, r.bytes()}
+	u.taken, u.left = u.taken.less(n), u.left.plus(n)
+	if errors.Is(why, errOccupied) {
+		u.occupied = u.occupied.plus(n)
+		if !u.said {
+			u.said = true
+			u.r.cfg.Log.Warn("a file is in the way of a block, which stays in its segment and is read from there; others are not named", "block", r.ID, "err", why)
+		}
+		return nil
+	}
+	if _, away := errors.AsType[*awayError](why); away || errors.Is(why, errBusy) { // told of by who looks after the vault
+		u.retry = time.Now().Add(unpackAgain)
+		return nil
+	}
+	u.r.cfg.Log.Warn("no file can be made of a block: it stays in its segment", "block", r.ID, "err", why)
+	return nil
+}

@@ -1,0 +1,236 @@
+package migration
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hungDisks do not come back from a sync of a directory until they thaw.
+type hungDisks struct {
+	*fakeDisks
+	dir  string
+	thaw chan struct{}
+}
+
+func (h *hungDisks) Flushed(p string, bytes int64, took time.Duration) {
+	if p == h.dir {
+		<-h.thaw
+	}
+	h.fakeDisks.Flushed(p, bytes, took)
+}
+
+func TestStoreOnADiskThatTakesNoFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []StoreConfig{with(placedFiles, "cache")}, "v")
+		want := n.pack(t, 20, 500)
+		store := n.stores[0].Paths[0]
+		f.set(f.full, store, true)
+		var log notes
+		n.tune = func(cfg *ReceiverConfig) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) }
+		_, stop := n.receiving(t)
+		defer stop()
+		time.Sleep(10*unpackAgain + unpackAgain/2)
+		n.wantPacked(t, want)
+		wantWaiting(t, n, 20, 0)
+		if got := log.count("no files can be made"); got != 1 {
+			t.Errorf("said %d times that no files can be made", got)
+		}
+		f.set(f.full, store, false)
+		time.Sleep(time.Second)
+		n.wantFiles(t, want)
+		wantWaiting(t, n, 0, 0)
+		f.wantNothingReserved(t)
+	})
+}
+
+// A disk that hangs under the files holds up no reader, no stream and no drain.
+func TestStoreOnADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []StoreConfig{with(placedFiles, "cache")}, "v")
+		want := n.pack(t, 20, 500)
+		hung := &hungDisks{f, n.stores[0].Paths[0], make(chan struct{})}
+		n.disks = hung
+		noticed := n.underNotice()
+		ctx, stop := n.receiving(t)
+		time.Sleep(time.Second)
+		n.wantPacked(t, want)
+		s := n.stream(t, ctx)
+		s.send(blockFrames(1, "cache/-/more", []byte("more")))
+		s.wantReceipt()
+		s.conn.Close()
+		f.set(f.bad, hung.dir, true)
+		noticed.Store(true)
+		began := time.Now()
+		n.receiver.Settle(within(t, time.Minute))
+		if took := time.Since(began); took > suspect+2*lookAfter {
+			t.Errorf("a drain waited %v for it", took)
+		}
+		n.wantPacked(t, want)
+		if took := stop(); took > lastStand+suspect {
+			t.Errorf("stopped after %v", took)
+		}
+		close(hung.thaw)
+		synctest.Wait()
+		noticed.Store(false)
+		f.set(f.bad, hung.dir, false)
+		want["cache/-/more"] = []byte("more")
+		n.receive(t)
+		n.unpack()
+		n.wantFiles(t, want)
+	})
+}
+
+// A node that is to leave makes no more files: what waits is carried from its segments.
+func TestNodeThatLeavesStopsUnpacking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, want := packed(t, 50, 500)
+		noticed := n.underNotice()
+		noticed.Store(true)
+		_, stop := n.receiving(t)
+		time.Sleep(time.Minute)
+		n.wantPacked(t, want)
+		wantWaiting(t, n, 50, 0)
+		c := newNode(t, "c")
+		_, entries := n.drain(t, within(t, time.Minute), c)
+		wantThere(t, want, entries, c)
+		noticed.Store(false) // it was withdrawn
+		time.Sleep(2 * lookAfter)
+		n.wantFiles(t, want)
+		stop()
+	})
+}
+
+// Whoever carries all that is here looks when the files that are being made have their names, and no more are made.
+func TestDrainWaitsForTheFilesOfAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := packed(t, 5, 500)
+		noticed := n.underNotice()
+		n.receive(t)
+		u := n.receiver.unpackers.all[0]
+		leave, err := u.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		noticed.Store(true)
+		time.AfterFunc(time.Second, leave)
+		began := time.Now()
+		n.receiver.Settle(t.Context())
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("waited %v for a group of a second", took)
+		}
+		if _, err := u.enter(t.Context()); !errors.Is(err, errLeaving) {
+			t.Errorf("another group begins: %v", err)
+		}
+	})
+}
+
+// Drains begin at any moment of the unpacking. Each block is carried, and once.
+func TestDrainMeetsTheUnpacking(t *testing.T) {
+	for round := range 12 {
+		n, want := packed(t, 300, 400)
+		n.packs = false
+		noticed := n.underNotice()
+		n.receive(t)
+		u := n.receiver.unpackers.all[0]
+		u.missed = true
+		var unpacking sync.WaitGroup
+		unpacking.Go(func() { u.pass(t.Context()) })
+		for range round * 30 { // some of it happens first
+			n.reader().Has("cache/-/d0/f-0000")
+		}
+		noticed.Store(true)
+		c := newNode(t, "c")
+		tr := newTrip(t, n, c)
+		tr.cfg.Settle = n.receiver.Settle
+		_, entries := tr.run(within(t, 30*time.Second))
+		unpacking.Wait()
+		wantThere(t, want, entries, c)
+		if got := len(c.landedBlocks()); got != 300 {
+			t.Errorf("round %d: %d blocks landed, want each of 300 once", round, got)
+		}
+	}
+}
+
+// A disk is evacuated while the node stays, and goes on unpacking: what was planned in a segment is carried as the file that
+// it has become.
+func TestPlannedBlockThatBecameAFile(t *testing.T) {
+	n, want := packed(t, 3, 500)
+	const id = "cache/-/d1/f-0001"
+	planned, err := n.vault.find(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDrain(newTrip(t, n).cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.unpack()
+	f, err := d.openMember(planned, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got, err := io.ReadAll(f); err != nil || !bytes.Equal(got, want[id]) {
+		t.Errorf("carries %d bytes, %v", len(got), err)
+	}
+	if now, err := d.find(planned); err != nil || now.Bytes() != planned.Bytes() || now.version() != planned.version() {
+		t.Errorf("found %+v, %v, want it as it was planned", now, err)
+	}
+}
+
+// Whoever reads while blocks become files gets the right bytes, under one ETag.
+func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
+	n, want := packed(t, 400, 600)
+	h := n.reader()
+	const id = "cache/-/d1/f-0001"
+	etag := etagOf(t, h, id)
+	before, err := n.vault.catalog.get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	var reading sync.WaitGroup
+	for range 3 {
+		reading.Go(func() {
+			for over := false; !over; {
+				select {
+				case <-ended:
+					over = true
+				default:
+				}
+				for id, content := range want {
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/"+id, nil))
+					if w.Code != http.StatusOK || !bytes.Equal(w.Body.Bytes(), content) || strings.HasPrefix(w.Header().Get("ETag"), `"file-`) {
+						t.Errorf("%s: %d, %d bytes, ETag %s", id, w.Code, w.Body.Len(), w.Header().Get("ETag"))
+						return
+					}
+				}
+			}
+		})
+	}
+	n.unpack()
+	close(ended)
+	reading.Wait()
+	n.wantFiles(t, want)
+	if got := etagOf(t, h, id); got != etag {
+		t.Errorf("the ETag was %s and is %s", etag, got)
+	}
+	late, err := openLanded(n.vault, n.stores[0], before, 0) // who looked it up before
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if got, err := io.ReadAll(late); err != nil || !bytes.Equal(got, want[id]) {
+		t.Errorf("who looked it up before reads %d bytes, %v", len(got), err)
+	}
+}

@@ -1,0 +1,191 @@
+package migration
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"go.etcd.io/bbolt"
+)
+
+// packed returns some of a store's blocks whose bytes are in segments, behind the id after, and the last id that it looked
+// at: nil when that was the store's last. It reads little at a time: a long transaction would make the catalog's file grow.
+func (c *catalog) packed(s *Store, after []byte) (found []record, last []byte, err error) {
+	const mostRead = 8 * listBatch
+	prefix := []byte(s.Name + "/")
+	err = c.view(func(tx *bbolt.Tx) error {
+		cur := tx.Bucket(bucketBlocks).Cursor()
+		k, v := cur.Seek([]byte(cmp.Or(string(after), string(prefix))))
+		if after != nil && bytes.Equal(k, after) {
+			k, v = cur.Next()
+		}
+		var bytesFound int64
+		for read := 0; bytes.HasPrefix(k, prefix); k, v = cur.Next() {
+			if read == mostRead || len(found) == groupBlocks || bytesFound >= groupBytes {
+				return nil
+			}
+			read++
+			last = append(last[:0], k...)
+			r, err := parseRecord(v)
+			if err == nil && s.wants(r) { // what cannot be read is named when it is asked for
+				found = append(found, r)
+				bytesFound += r.bytes()
+			}
+		}
+		last = nil
+		return nil
+	})
+	if err != nil {
+		err = fmt.Errorf("read catalog: %w", err)
+	}
+	return found, last, err
+}
+
+// wants reports whether a block rests in a segment and belongs in the store's directories.
+func (s *Store) wants(r record) bool {
+	return r.Segment != 0 && s.Land == LandPlace && s.Layout == r.Layout && BlockID(r.ID).Store() == s.Name
+}
+
+// placed reports whether files of a block are in place, or about to be.
+func (c *catalog) placed(id BlockID) (is bool) {
+	err := c.view(func(tx *bbolt.Tx) error {
+		v := tx.Bucket(bucketBlocks).Get([]byte(id))
+		if v == nil {
+			return nil
+		}
+		r, err := parseRecord(v)
+		is = len(r.Placed) > 0
+		return err
+	})
+	return is || err != nil
+}
+
+// turn writes records anew, those that are still as they were read.
+func (c *catalog) turn(was, into []record) (turned []bool, err error) {
+	turned = make([]bool, len(was))
+	err = c.update(func(tx *bbolt.Tx, w weights) error {
+		for i, r := range was {
+			if !bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r)) {
+				continue
+			}
+			if err := w.put(tx, into[i]); err != nil {
+				return err
+			}
+			turned[i] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return make([]bool, len(was)), fmt.Errorf("write catalog: %w", err)
+	}
+	return turned, nil
+}
+
+// awayError says that the directory of a segment is not used now.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+func (e *awayError) Unwrap() error { return e.err }
+
+// replay reads blocks out of segments, frame by frame as they came.
+type replay struct {
+	vault  *Vault
+	no     uint32 // of the segment that is open; 0: none is
+	f      *os.File
+	done   func()
+	buf    *bufio.Reader
+	frames *frameReader
+}
+
+func newReplay(v *Vault) *replay {
+	p := &replay{vault: v, buf: bufio.NewReaderSize(nil, 64<<10)}
+	p.frames = newFrameReader(p.buf, ChunkBytes)
+	return p
+}
+
+func (p *replay) close() {
+	if p.no != 0 {
+		p.f.Close()
+		p.done()
+		p.no = 0
+	}
+}
+
+func (p *replay) open(no uint32, dir string) error {
+	if p.no == no {
+		return nil
+	}
+	p.close()
+	done := p.vault.read(no)
+	f, err := os.Open(segmentFile(dir, no))
+	if err != nil {
+		done()
+		return err
+	}
+	p.no, p.f, p.done = no, f, done
+	return nil
+}
+
+// block hands out the data frames of a block, each with the number of its member, and returns an error unless they are all
+// that its record says.
+func (p *replay) block(r record, data func(member int, f frame) error) error {
+	dir, err := p.vault.home(r.Segment)
+	if err = cmp.Or(err, p.vault.readable(dir)); err != nil {
+		return &awayError{err}
+	}
+	if err := p.open(r.Segment, dir); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("its segment is gone: %w", errCorrupt)
+		}
+		return err
+	}
+	p.buf.Reset(io.NewSectionReader(p.f, r.Offset, r.Length))
+	next := func(t frameType) (frame, error) {
+		f, err := p.frames.next()
+		if err == nil && f.typ != t || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = fmt.Errorf("segment %d does not have it at byte %d: %w", r.Segment, r.Offset, errCorrupt)
+		}
+		return f, err
+	}
+	f, err := next(frameOpen)
+	if err == nil && !bytes.HasPrefix(f.payload, appendString(nil, r.ID)) {
+		err = fmt.Errorf("another block is at byte %d of segment %d: %w", r.Offset, r.Segment, errCorrupt)
+	}
+	for i, m := range r.Members {
+		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
+			if f, err = next(frameData); err == nil && int64(len(f.payload)) != min(left, ChunkBytes) {
+				err = fmt.Errorf("a chunk has %d bytes: %w", len(f.payload), errCorrupt)
+			}
+			if err == nil {
+				err = data(i, f)
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if f, err = next(frameClose); err == nil && string(f.payload) != string(r.Sum[:]) {
+		err = errCorrupt
+	}
+	return err
+}
+
+// unpacked returns the record of a block that has become files since r was read.
+func (v *Vault) unpacked(r record) (now record, is bool) {
+	now, err := v.catalog.get(BlockID(r.ID))
+	return now, err == nil && now.Sum == r.Sum && now.Segment != r.Segment
+}
+
+// now returns the record of a block as it is, r if what landed is no longer the same.
+func (v *Vault) now(r record) record {
+	now, err := v.catalog.get(BlockID(r.ID))
+	if err != nil || now.Sum != r.Sum || !now.Landed.Equal(r.Landed) {
+		return r
+	}
+	return now
+}

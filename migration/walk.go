@@ -1,0 +1,152 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// seen is an entry of a directory, as a walk met it, that is not a directory.
+type seen struct {
+	dir, name string // below the store's directory: path is dir/name
+	path      string
+	regular   bool
+	stat      unix.Stat_t // of a regular file
+	err       error       // it could not be looked at
+}
+
+// member describes the file.
+func (f *seen) member(root int, name string) (Member, error) {
+	switch {
+	case f.err != nil:
+		return Member{}, f.err
+	case !f.regular:
+		return Member{}, notRegular(f.path)
+	}
+	return Member{Name: name, Bytes: f.stat.Size, ModTime: time.Unix(f.stat.Mtim.Unix()), root: root, path: f.path, ctim: f.stat.Ctim.Nano()}, nil
+}
+
+// bytes is for the account of what was skipped: what could not be looked at weighs nothing.
+func (f *seen) bytes() int64 { return f.stat.Size }
+
+// walk looks through the directories below one of a store's. It reads them piecemeal, in the file system's own order, and
+// keeps one open at a time: a flat directory of a million files costs no more memory than its buffer. What it meets it
+// looks at through the directory that it has open, by one name that is not followed, so no link leads out of the store. A
+// block of a few KiB is mostly system calls, and this makes one where an os.File makes two and five allocations.
+type walk struct {
+	root  *os.Root
+	enter func(dir string) bool   // false leaves a directory out
+	visit func(*seen) (more bool) // what is there until the next
+	fault func(error) (more bool)
+
+	buf  []byte
+	seen seen
+}
+
+// walkBuffer holds a few hundred entries; os.File reads a quarter of that at once.
+const walkBuffer = 32 << 10
+
+// below looks through a directory. Entries that vanish while it looks are passed by. It returns false when it was told to
+// stop or ctx has ended.
+func (w *walk) below(ctx context.Context, dir string) bool {
+	dirs, ok := w.one(ctx, dir)
+	for _, d := range dirs {
+		ok = ok && w.below(ctx, d)
+	}
+	return ok
+}
+
+// one looks through a directory but not through those in it, which it returns.
+func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
+	failed := func(err error) bool { return w.fault(fmt.Errorf("scan %s: %w", path.Join(w.root.Name(), dir), err)) }
+	f, err := w.root.Open(dir)
+	if err != nil {
+		return nil, errors.Is(err, fs.ErrNotExist) || failed(err)
+	}
+	defer f.Close()
+	if w.buf == nil {
+		w.buf = make([]byte, walkBuffer)
+	}
+	fd := int(f.Fd())
+	for ctx.Err() == nil {
+		n, err := again(func() (int, error) { return unix.ReadDirent(fd, w.buf) })
+		if err != nil {
+			return dirs, failed(err)
+		}
+		if n == 0 {
+			return dirs, true
+		}
+		for entries := w.buf[:n]; len(entries) > 0; {
+			var e dirent
+			e, entries = nextDirent(entries)
+			if string(e.name) == "." || string(e.name) == ".." {
+				continue
+			}
+			switch kind := w.look(fd, dir, e); {
+			case kind == unix.S_IFDIR:
+				if w.enter(w.seen.path) {
+					dirs = append(dirs, w.seen.path)
+				}
+			case kind != 0 && !w.visit(&w.seen):
+				return nil, false
+			}
+		}
+	}
+	return nil, false
+}
+
+// look finds out what an entry is, and all about it if it is a regular file. 0: it has vanished.
+func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
+	p, name := inDir(dir, e.name)
+	w.seen = seen{dir: dir, name: name, path: p}
+	kind = uint32(e.kind) << 12 // as in IFTODT of <dirent.h>
+	if kind != 0 && kind != unix.S_IFREG {
+		return kind
+	}
+	st := &w.seen.stat
+	_, err := again(func() (int, error) { return 0, unix.Fstatat(fd, name, st, unix.AT_SYMLINK_NOFOLLOW) })
+	switch {
+	case err == unix.ENOENT:
+		return 0
+	case err != nil:
+		w.seen.regular, w.seen.err = true, &fs.PathError{Op: "stat", Path: p, Err: err}
+		return unix.S_IFREG
+	}
+	kind = st.Mode & unix.S_IFMT
+	w.seen.regular = kind == unix.S_IFREG
+	return kind
+}
+
+// inDir is the path of an entry, and its name as a part of that.
+func inDir(dir string, entry []byte) (p, name string) {
+	if dir == "." {
+		name = string(entry)
+		return name, name
+	}
+	p = dir + "/" + string(entry)
+	return p, p[len(dir)+1:]
+}
+
+// dirent is an entry as the kernel puts it: linux_dirent64 of getdents(2).
+type dirent struct {
+	kind byte // DT_REG and the like; 0: the file system does not say
+	name []byte
+}
+
+func nextDirent(p []byte) (e dirent, rest []byte) {
+	const length, kind, name = 16, 18, 19 // where these begin: after the inode's number and an offset of 8 bytes each
+	n := int(binary.NativeEndian.Uint16(p[length:]))
+	e = dirent{p[kind], p[name:n]}
+	if end := bytes.IndexByte(e.name, 0); end >= 0 {
+		e.name = e.name[:end]
+	}
+	return e, p[n:]
+}

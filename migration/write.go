@@ -1,0 +1,177 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"hash/crc32"
+	"io"
+	"time"
+)
+
+// errWithdrawn says that the peer answered for the block before all of it was sent.
+var errWithdrawn = errors.New("refused while it was being sent")
+
+// begin counts the next block of the batch as on its way.
+func (l *lane) begin() (e entry, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.next) == 0 {
+		return entry{}, false
+	}
+	e, l.next = l.next[0], l.next[1:]
+	l.last = l.inflight.add(e)
+	l.room -= e.Bytes()
+	return e, true
+}
+
+// sendBlock returns an error only when the lane is of no more use.
+func (l *lane) sendBlock(ctx context.Context, e entry) error {
+	l.pace.start(l.now)
+	l.partly = true
+	err := l.writeBlock(ctx, e)
+	local, isLocal := errors.AsType[*localError](err)
+	switch {
+	case isLocal:
+		l.buf = appendFrame(l.buf, frameAbort, l.last, nil) // space for it is always kept
+		l.work.begin(&l.d.where(e.Block)[0])
+		ruling := l.d.judge(e, local.err)
+		l.work.end()
+		if l.forget(l.last) {
+			l.d.carryOut(ruling)
+		}
+	case errors.Is(err, errWithdrawn):
+		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
+	case errors.Is(err, errNoTime):
+		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
+		if l.forget(l.last) {
+			l.mu.Lock()
+			l.room += e.Bytes()
+			l.mu.Unlock()
+			l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errNoTime).Error())
+		}
+	case err != nil:
+		return err
+	}
+	l.partly = false
+	return nil
+}
+
+func (l *lane) writeBlock(ctx context.Context, e entry) error {
+	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(e.Block), ModTime: e.modified().UnixNano(), Value: e.value.Milliseconds(), Members: l.members[:0]}
+	for _, m := range e.Members {
+		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
+	}
+	payload := o.append(l.payload[:0])
+	l.members, l.payload = o.Members, payload
+	if err := l.space(ctx, headerBytes+len(payload)+headerBytes); err != nil {
+		return err
+	}
+	l.buf, l.held = appendFrame(l.buf, frameOpen, l.last, payload), true
+	l.sum.reset()
+	for i, m := range e.Members {
+		l.sum.member(m.Bytes)
+		if err := l.writeMember(ctx, e, i); err != nil {
+			return err
+		}
+	}
+	sum := l.sum.sum()
+	if err := l.space(ctx, headerBytes+len(sum)+headerBytes); err != nil {
+		return err
+	}
+	l.buf = appendFrame(l.buf, frameClose, l.last, sum[:])
+	return nil
+}
+
+func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
+	m, dir := e.Members[i], l.d.dirOf(e.Block, i)
+	var behind int64 // of the block, with this member
+	for _, m := range e.Members[i:] {
+		behind += m.Bytes
+	}
+	if m.Bytes <= ChunkBytes {
+		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p) })
+	}
+	var r io.ReadCloser
+	err := l.onDisk(dir, func() (err error) { r, err = l.d.openMember(e.Block, i); return err })
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for left := m.Bytes; left > 0; {
+		n := min(left, ChunkBytes)
+		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return readFull(r, p) }); err != nil {
+			return err
+		}
+		left, behind = left-n, behind-n
+	}
+	return l.onDisk(dir, func() error { return stillSame(r, m) })
+}
+
+// writeChunk has n bytes of a block read, of which so many are behind with them.
+func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir *string, read func(p []byte) error) error {
+	if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
+		return err
+	}
+	at := len(l.buf)
+	l.buf = l.buf[:at+headerBytes+n]
+	payload := l.buf[at+headerBytes:]
+	if err := l.onDisk(dir, func() error { return read(payload) }); err != nil || n == 0 {
+		l.buf = l.buf[:at]
+		return err
+	}
+	l.fetched.bytes += int64(n)
+	sum := crc32.Checksum(payload, castagnoli)
+	putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
+	l.sum.chunk(sum)
+	l.d.sent.Add(int64(n))
+	if e.attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
+		l.d.peerTook(l.now)
+	}
+	if !l.wanted() {
+		return errWithdrawn
+	}
+	if l.pace.hopeless(l.now, l.until, behind-int64(n)) {
+		return errNoTime
+	}
+	return nil
+}
+
+// onDisk works on the disk under a directory, where others see when that does not come back.
+func (l *lane) onDisk(dir *string, work func() error) error {
+	if *dir != l.fetched.dir {
+		l.fetched.tell(l.d.disks)
+		l.fetched.dir = *dir
+	}
+	began := time.Now()
+	l.work.beginAt(dir, began)
+	err := work()
+	l.work.end()
+	l.now = time.Now()
+	l.fetched.took += l.now.Sub(began)
+	if err != nil {
+		return l.d.local(*dir, err)
+	}
+	return nil
+}
+
+// fetched is what was read from a disk, and how long that took.
+type fetched struct {
+	dir   string
+	bytes int64
+	took  time.Duration
+}
+
+func (f *fetched) tell(disks Disks) {
+	if f.bytes > 0 {
+		disks.Fetched(f.dir, f.bytes, f.took)
+	}
+	f.bytes, f.took = 0, 0
+}
+
+// local is trouble with a block's own files; the disk's share in it is told.
+func (d *Drain) local(dir string, err error) error {
+	if diskFault(err) {
+		d.disks.Fault(dir, err)
+	}
+	return &localError{err}
+}
