@@ -22,11 +22,18 @@ func (a *Agent) gone(ids []migration.BlockID) {
 	a.beat.Gone(words...)
 }
 
-// broken tells the coordinator that a copy here is not to be had, so that readers are sent to another or to the source.
+// broken has a block looked at that a reader found not to be whole. One that is not whole is removed, and the coordinator
+// told (broke), so that readers are sent to another or to the source.
 func (a *Agent) broken(id migration.BlockID) {
 	a.counts.broken.Inc()
-	a.beat.Gone(string(id))
+	if !a.receiver.Suspect(id) {
+		a.beat.Gone(string(id))
+	}
 }
+
+// broke tells the coordinator of a block that was removed because it was not whole: the node that it came from may still
+// be there to carry it again.
+func (a *Agent) broke(h migration.Held) { a.beat.Broken(apiHeld(h)) }
 
 // inUse says whether an app runs on this machine, as far as its workloads tell: what landed of it stays for as long.
 func (a *Agent) inUse(app string) bool {
@@ -41,10 +48,10 @@ func (a *Agent) inUse(app string) bool {
 	return false
 }
 
-// alone says whether the coordinator does not answer, so that nobody knows of a drain of this node.
+// alone says whether the coordinator does not answer, or has not yet, so that nobody knows of a drain of this node.
 func (a *Agent) alone() bool {
-	_, _, trouble := a.beat.Health()
-	return trouble != ""
+	_, answered, trouble := a.beat.Health()
+	return trouble != "" || answered.IsZero()
 }
 
 // RemoveBlocks removes what landed here of an app, or from a node.

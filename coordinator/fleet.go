@@ -54,6 +54,7 @@ type fleet struct {
 	audience   *audience
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
 	moves      *moves
+	broken     *broken
 	started    time.Time
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
 	ahead      atomic.Int64              // how far this clock is off the others', as compareClocks found; nanoseconds
@@ -85,7 +86,7 @@ func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
-	f.audience, f.moves = newAudience(), newMoves()
+	f.audience, f.moves, f.broken = newAudience(), newMoves(), newBroken()
 	f.tookOver.Store(&now)
 	f.brakes.brake = newBrake(cfg.Loss, cfg.Lease)
 	f.metrics = newMetrics(f)
@@ -224,17 +225,17 @@ func (f *fleet) locate(id string) (*api.LocateReply, error) {
 	case len(reply.Holders) > 0:
 		reply.State = "held"
 		return reply, nil
-	case len(said) > 0 || f.lost(asked):
+	case len(said) > 0 || f.lost(asked) || f.brokenForGood(asked):
 		reply.State = "lost"
 	}
-	reply.Candidates = f.candidates(id)
+	reply.Candidates, reply.Fallbacks = f.candidates(id), f.doors()
 	return reply, nil
 }
 
 // toldOf says whether anybody told of a block under that very id.
 func (f *fleet) toldOf(id string) bool {
 	said, _ := f.blocks.holders(keyOf(id))
-	return len(said) > 0 || f.lost(id)
+	return len(said) > 0 || f.lost(id) || f.brokenForGood(id)
 }
 
 // lost says whether a manifest names the block as lost and its node has not come back with it.

@@ -78,6 +78,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	f.leases.begin(names, now)
 	f.brakes.begin()
 	f.blocks.clear()
+	f.broken.clear()
 	f.apps.clear()
 	f.roster.clear()
 	if f.ledger.alone() {

@@ -96,7 +96,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if err := s.tellLate(n, r.Status); err != nil {
 		return nil, asStatus(err)
 	}
-	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now())})
+	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.again(n)})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	return reply, nil
 }
@@ -216,6 +216,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		if err := checkReport(r); err != nil {
 			return err
 		}
+		s.breaks(name, r.Broken)
 		words := wordsOf(r)
 		if full == nil {
 			landed, err := s.blocks.hear(name, words)
@@ -306,6 +307,9 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 			if err := w.add(e); err != nil {
 				return s.unwritten(name, err)
 			}
+			if e.Outcome == "lost" {
+				s.broken.settle(name, e.Id)
+			}
 		}
 	}
 	if !errors.Is(err, io.EOF) {
@@ -365,5 +369,9 @@ func (s *membership) unwritten(name string, err error) error {
 }
 
 func (s *membership) Locate(ctx context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
-	return s.locate(r.GetId())
+	asker, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.locateFor(asker.Name, r.GetId())
 }

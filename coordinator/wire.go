@@ -3,6 +3,7 @@ package coordinator
 import (
 	"cmp"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -170,9 +171,11 @@ func checkStatus(s *api.Status) error {
 	if err := first(
 		checkNotice(s.Notice),
 		checkSpan("clock_ahead", s.ClockAhead),
+		checkWord("fallback", s.Fallback, maxWord),
 		checkCount("disks", len(s.Disks), maxDisks),
 		checkCount("stores", len(s.Stores), maxStores),
 		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),
+		checkSizes("broken_blocks", s.BrokenBlocks),
 	); err != nil {
 		return err
 	}
@@ -236,10 +239,10 @@ func checkWorkloads(all []*api.Workload) error {
 }
 
 func checkReport(r *api.ReportBlocksRequest) error {
-	if err := checkCount("blocks", len(r.Landed)+len(r.Gone), maxBlocks); err != nil {
+	if err := checkCount("blocks", len(r.Landed)+len(r.Gone)+len(r.Broken), maxBlocks); err != nil {
 		return err
 	}
-	for _, b := range r.Landed {
+	for _, b := range slices.Concat(r.Landed, r.Broken) {
 		if err := checkID(b.GetId()); err != nil {
 			return fault("%v", err)
 		}

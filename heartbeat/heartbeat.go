@@ -80,6 +80,8 @@ type Client struct {
 	wishes *wishes
 	peers  *peerBook
 	outbox *outbox
+	broken brokenWords
+	again  *agains
 	nudge  chan struct{}
 
 	sequence sequence
@@ -109,6 +111,7 @@ func New(cfg Config) (*Client, error) {
 		wishes: newWishes(),
 		peers:  loadPeers(cfg.PeersFile, cfg.Node, cfg.Log),
 		outbox: newOutbox(),
+		again:  newAgains(),
 		nudge:  make(chan struct{}, 1),
 	}, nil
 }

@@ -176,6 +176,7 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 		p.peers.hear(reply.GetPeers())
 	}
 	p.wishes.hear(reply.GetDirective())
+	p.again.hear(reply.GetAgain())
 	return nil
 }
 

@@ -96,8 +96,11 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 		}
 		return err
 	}
+	broken := c.broken.take()
+	unsaid := broken
 	send := func(r *api.ReportBlocksRequest) error {
 		r.Node, r.Incarnation = c.cfg.Node, c.cfg.Incarnation
+		r.Broken, unsaid = unsaid, nil
 		return timed(func() error { return stream.Send(r) })
 	}
 	if full {
@@ -109,6 +112,7 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 		err = timed(func() error { _, err := stream.CloseAndRecv(); return err })
 	}
 	if err != nil {
+		c.broken.putBack(broken)
 		return fmt.Errorf("report blocks to %s: %w", k.address, err)
 	}
 	return nil

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// mostBroken bounds what one reply may ask to be carried again.
+const mostBroken = 64
+
+// carryAgain carries blocks again that were moved and then broke at their peer, as the coordinator asks, until ctx ends:
+// within the drain that runs, or, when the node is drained and still there, in another pass of it.
+func (a *Agent) carryAgain(ctx context.Context) {
+	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
+	for ctx.Err() == nil {
+		incidents := a.incidents.Changes()
+		asked, changed := a.beat.Again()
+		wanted := brokenFrom(asked)
+		maps.DeleteFunc(done, func(b migration.Broken, _ bool) bool { return !slices.Contains(wanted, b) })
+		left := slices.DeleteFunc(wanted, func(b migration.Broken) bool { return done[b] })
+		var look <-chan time.Time
+		if len(left) > 0 {
+			rest := a.carryOnce(ctx, left)
+			for _, b := range left {
+				done[b] = !slices.Contains(rest, b)
+			}
+			if len(rest) > 0 {
+				look = time.After(lookAround)
+			}
+		}
+		select {
+		case <-changed:
+		case <-incidents:
+		case <-look:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// brokenFrom leaves out what is no block's id.
+func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
+	for _, b := range asked[:min(len(asked), mostBroken)] {
+		if id, err := migration.ParseBlockID(b.GetId()); err == nil {
+			all = append(all, migration.Broken{ID: id, Peer: b.GetPeer()})
+		}
+	}
+	return all
+}
+
+// carryOnce returns what has to wait.
+func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest []migration.Broken) {
+	if p, open := a.incidents.Open(); open && p.Work.Drained != nil {
+		return a.passAgain(ctx, p, broken)
+	}
+	rest, err := a.drains.again(broken)
+	if err != nil {
+		a.log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
+	}
+	return rest
+}
+
+// again hands broken blocks to the drain that runs.
+func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err error) {
+	s.mu.Lock()
+	d := s.last
+	s.mu.Unlock()
+	if d == nil {
+		return broken, nil
+	}
+	return d.CarryAgain(broken)
+}
+
+// passAgain is another pass of a drain that was over, for broken blocks alone. What the coordinator was told of that drain
+// is not true any more, and it is told anew.
+func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken) (rest []migration.Broken) {
+	if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
+		a.log.Warn("a restart would not tell the coordinator that blocks were carried again", "err", err)
+	}
+	limit := time.Now().Add(a.limits.Load().Drain.Timeout)
+	if !p.Incident.Deadline().IsZero() {
+		limit = a.sendUntil(p.Incident)
+	}
+	sending, stop := context.WithDeadline(ctx, limit)
+	defer stop()
+	cfg := a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), a.limits.Load().Drain.MaxBytesPerSecond)
+	cfg.Again, cfg.Until = broken, func() time.Time { return limit }
+	d, err := migration.NewDrain(cfg)
+	if err != nil {
+		a.log.Error("broken blocks cannot be carried again", "blocks", len(broken), "err", err)
+		return broken
+	}
+	a.drains.set(d, false, false)
+	began := time.Now()
+	sum, err := d.Run(sending)
+	if err != nil {
+		a.log.Error("the account of the drain has gaps", "err", err)
+	}
+	if ctx.Err() != nil {
+		return broken // stopped or withdrawn; a restart is asked anew
+	}
+	sum.Started = p.Work.Drained.Started
+	if err := a.incidents.Amend(func(w *work) { w.Drained, w.Told = &sum, false }); err != nil {
+		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
+	}
+	a.log.Info("carried broken blocks again", "incident", p.Incident.ID, "asked", len(broken), "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
+		"took", time.Since(began).Round(time.Millisecond), "left", left(p.Incident.Deadline()))
+	a.beat.Nudge()
+	return nil
+}

@@ -1,0 +1,227 @@
+package clustertest_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// dataOf is what a block's largest member holds, in part: enough to be found on a disk, within one chunk.
+func dataOf(b *clustertest.Block) []byte {
+	var data []byte
+	for _, m := range b.Members {
+		if len(m) > len(data) {
+			data = m
+		}
+	}
+	return data[:1000]
+}
+
+// rots turns a bit of a block at whichever node holds it, and returns that node.
+func rots(t *testing.T, c *clustertest.Cluster, b *clustertest.Block, among ...int) int {
+	t.Helper()
+	for _, i := range among {
+		n := c.Flip(i, "data/vault/segments", dataOf(b))
+		for _, dir := range []string{"spark-0", "spark-1"} {
+			n += c.Flip(i, dir, dataOf(b))
+		}
+		if n > 0 {
+			return i
+		}
+	}
+	t.Fatalf("%s lies at none of %v", b.ID, among)
+	return 0
+}
+
+// told returns the events that say that blocks broke, with what then became of them.
+func told(c *clustertest.Cluster) (all []*api.Event) {
+	for _, e := range c.AllEvents() {
+		if e.Type == "BlocksBroken" {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// A bit turns on a peer's disk after the receipt, while the node that the block came from is drained and has time left. It
+// is found without anybody reading the block, told, and carried again, and the manifest says where the block is now.
+func TestRotIsFoundAndCarriedAgain(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		cached, shuffled := blocks[0], blocks[3]
+		at := map[*clustertest.Block]int{cached: rots(t, c, cached, 1, 2), shuffled: rots(t, c, shuffled, 1, 2)}
+		c.Until("both are found", 30*time.Second, func() bool {
+			return c.Status(1).Status.BrokenBlocks+c.Status(2).Status.BrokenBlocks == 2
+		})
+		c.Until("both are held again", 20*time.Second, func() bool {
+			return c.Locate(cached.ID).State == "held" && c.Locate(shuffled.ID).State == "held"
+		})
+		c.Sleep(5 * time.Second)
+		entries := accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2)
+		var again int
+		for _, e := range told(c) {
+			if e.Data["then"] != "again" || e.Data["from"] != c.Name(0) {
+				t.Errorf("got the event %v, want it carried again", e)
+			}
+			again++
+		}
+		if again == 0 {
+			t.Error("no event tells of what broke")
+		}
+		for b, was := range at {
+			if e := entries[b.ID]; e.GetPeer() == c.Name(was) {
+				t.Errorf("%s is back at %s, where it broke, and another peer had room", b.ID, e.Peer)
+			}
+		}
+	})
+}
+
+// The same in the middle of a drain: it is carried again by the drain that runs.
+func TestRotIsCarriedAgainByTheDrainThatRuns(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		var broken *clustertest.Block
+		c.Until("a block has landed", 30*time.Second, func() bool {
+			for _, b := range blocks {
+				if strings.HasPrefix(b.ID, "cache/") && c.Locate(b.ID).State == "held" && c.Flip(1, "data/vault/segments", dataOf(b)) > 0 {
+					broken = b
+					return true
+				}
+			}
+			return false
+		})
+		c.Until("it is found", 20*time.Second, func() bool { return c.Status(1).Status.BrokenBlocks == 1 })
+		if n, _ := c.Moved(0); n == fillBlocks {
+			t.Fatal("the drain is over before its middle")
+		}
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		history(t, c, 0, registered, announced, decommissioned) // one goodbye is enough
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.Verify(1, broken)
+		c.VerifyEverywhere(2)
+	})
+}
+
+// The record of a block rots: its bytes are well, and nobody could say so. It is carried again like any other.
+func TestRottenRecordIsCarriedAgain(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
+		var blocks []*clustertest.Block
+		for _, name := range []string{"a", "b", "c"} {
+			blocks = append(blocks, c.Write(0, "cache", name, fillSize))
+		}
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		if c.Flip(1, "data/vault/catalog.db", []byte(blocks[1].ID+"\x05cache\x05files")) == 0 {
+			t.Fatal("the catalog has no such record")
+		}
+		c.Until("it is found", 30*time.Second, func() bool { return c.Status(1).Status.BrokenBlocks == 1 })
+		c.Until("it is held again", 20*time.Second, func() bool { return c.Locate(blocks[1].ID).State == "held" })
+		c.Sleep(5 * time.Second)
+		accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		c.Verify(1)
+	})
+}
+
+// No time is left to send: who reads is sent to the node that the block came from while that is there, and the manifest that
+// was said goodbye with is followed by one that names the block as lost.
+func TestRotTooLateIsNamedAsLost(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Sleep(112 * time.Second) // sending had to stop ten seconds before the end
+		b := blocks[0]
+		rots(t, c, b, 1)
+		c.Verify(1, b) // through from where it came from
+		c.Until("the manifest names it", 6*time.Second, func() bool {
+			_, entries := c.Manifest(0)
+			return entries[b.ID].GetOutcome() == "lost"
+		})
+		entries := accounted(t, c, 0, blocks, 1)
+		if e := entries[b.ID]; !strings.Contains(e.Reason, "deadline") || !strings.Contains(e.Reason, c.Name(1)) {
+			t.Errorf("got the reason %q, want the deadline and the peer", e.Reason)
+		}
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		if status, _ := c.Read(1, b.ID); status != http.StatusGone {
+			t.Errorf("it is lost: got status %d, want 410", status)
+		}
+		c.Verify(1, blocks[1:]...)
+	})
+}
+
+// Another node has the block too: nobody is asked for it, and readers are served by the other.
+func TestRotOfOneCopyOfTwo(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		b := c.Write(0, "cache", "part", 200_000)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		first := 0
+		for i := 1; i < 4; i++ {
+			if c.Status(i).Status.HeldBlocks > 0 {
+				first = i
+			}
+		}
+		c.Sleep(time.Minute)
+		c.Notice(first, 120*time.Second) // it hands the block on, and stays for a while
+		c.WaitDrained(first)
+		c.Sleep(2 * time.Second)
+		second := 0
+		for i := 1; i < 4; i++ {
+			if i != first && c.Status(i).Status.HeldBlocks > 0 {
+				second = i
+			}
+		}
+		rots(t, c, b, second)
+		c.Until("it is found", 30*time.Second, func() bool { return c.Status(second).Status.BrokenBlocks == 1 })
+		c.Sleep(10 * time.Second)
+		all := told(c)
+		if len(all) != 1 || all[0].Data["then"] != "held" || all[0].Data["peer"] != c.Name(first) || all[0].Node != c.Name(second) {
+			t.Errorf("got the events %v, want one that names %s as the holder", all, c.Name(first))
+		}
+		if c.Status(second).Status.HeldBlocks != 0 {
+			t.Error("it was carried again, though another has it")
+		}
+		c.Verify(second, b)
+	})
+}
+
+// The machine that the block came from is gone: nobody can be asked, and who reads is told to compute it again.
+func TestRotAfterTheSourceIsGone(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		b := blocks[0]
+		at := rots(t, c, b, 1, 2)
+		if status, _ := c.Read(at, b.ID); status == http.StatusOK {
+			t.Error("wrong bytes are served")
+		}
+		c.Sleep(5 * time.Second)
+		all := told(c)
+		if len(all) != 1 || all[0].Data["then"] != "lost" || all[0].Data["block"] != b.ID || all[0].Node != c.Name(at) {
+			t.Errorf("got the events %v, want one of %s, lost", all, b.ID)
+		}
+		for i := 1; i < 3; i++ {
+			if status, _ := c.Read(i, b.ID); status != http.StatusGone {
+				t.Errorf("read at %s: got status %d, want 410", c.Name(i), status)
+			}
+		}
+		c.Verify(1, blocks[1:]...)
+	})
+}

@@ -1,0 +1,224 @@
+package coordinator
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// evBroken says that blocks are no longer whole at a node that held them. A leader tells it of what it heard itself.
+const evBroken = "BlocksBroken"
+
+// What becomes of a broken block, in the words of the event.
+const (
+	thenHeld  = "held"  // another node has it too
+	thenAgain = "again" // the node that it came from leaves, and is asked to carry it again
+	thenThere = "there" // the node that it came from stays, and has it itself
+	thenLost  = "lost"  // that node does not answer any more, or nobody knows which it was
+)
+
+const (
+	// againTold is how many blocks one reply asks a node to carry again.
+	againTold = 64
+
+	// maxBroken bounds the broken blocks that are remembered. Of any more nobody is asked.
+	maxBroken = 64 << 10
+)
+
+// broken are the blocks that nobody held any more once their holder had found them broken. Like where blocks rest, it is
+// known to the leader that was told.
+type broken struct {
+	mu    sync.Mutex // guards all below
+	known map[blockKey]brokenAt
+	from  map[string][]blockKey // by the node that they came from, in the order in which they were told
+}
+
+type brokenAt struct{ from, peer string }
+
+func newBroken() *broken {
+	b := &broken{}
+	b.clear()
+	return b
+}
+
+// clear forgets all, as a new process would.
+func (b *broken) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.known, b.from = map[blockKey]brokenAt{}, map[string][]blockKey{}
+}
+
+// add remembers a block, unless there are too many.
+func (b *broken) add(k blockKey, at brokenAt) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was, known := b.known[k]
+	if !known && len(b.known) >= maxBroken {
+		return false
+	}
+	b.known[k] = at
+	if !known || was.from != at.from {
+		b.from[at.from] = append(b.from[at.from], k)
+	}
+	return true
+}
+
+// settle forgets a block that a node has named as lost.
+func (b *broken) settle(from, id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.from[from]) == 0 {
+		return
+	}
+	if k := keyOf(id); b.known[k].from == from {
+		delete(b.known, k)
+		b.from[from] = slices.DeleteFunc(b.from[from], func(other blockKey) bool { return other == k })
+	}
+}
+
+// of returns the first blocks that came from a node and that nobody holds now. It forgets those that somebody does.
+func (b *broken) of(from string, held func(blockKey) bool) (blocks []*api.BrokenBlock) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	keys := b.from[from]
+	if len(keys) == 0 {
+		return nil
+	}
+	keys = slices.DeleteFunc(keys, func(k blockKey) bool {
+		at := b.known[k]
+		switch {
+		case at.from != from:
+			return true
+		case len(blocks) == againTold:
+			return false
+		case held(k):
+			delete(b.known, k)
+			return true
+		}
+		blocks = append(blocks, &api.BrokenBlock{Id: k.id(), Peer: at.peer})
+		return false
+	})
+	if b.from[from] = keys; len(keys) == 0 {
+		delete(b.from, from)
+	}
+	return blocks
+}
+
+func (b *broken) at(k blockKey) (at brokenAt, known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, known = b.known[k]
+	return at, known
+}
+
+// drops forgets that a node holds a block, and returns what it was said to be.
+func (b *blocks) drops(node string, k blockKey) (bytes int64, from string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l, ok := b.held[node][k]; ok {
+		bytes, from = l.bytes, l.from.Value()
+		b.drop(node, k)
+	}
+	return bytes, from
+}
+
+func (f *fleet) isHeld(k blockKey) bool {
+	said, _ := f.blocks.holders(k)
+	return len(f.reachable(said)) > 0
+}
+
+// breaks takes a holder's word that blocks there are no longer whole, sees who could have them, and tells.
+func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
+	type fate struct{ from, then, by string }
+	type sum struct {
+		fate
+		arrival
+		first string
+	}
+	var told []*sum
+	for _, w := range words {
+		k := keyOf(w.Id)
+		bytes, from := f.blocks.drops(holder, k)
+		at := fate{from: cmp.Or(w.From, from)}
+		said, _ := f.blocks.holders(k)
+		if others := f.reachable(said); len(others) > 0 {
+			at.then, at.by = thenHeld, others[0].Node
+		} else {
+			at.then = f.fate(at.from)
+			if !f.broken.add(k, brokenAt{at.from, holder}) && at.then == thenAgain {
+				at.then = thenLost
+			}
+		}
+		if len(told) >= maxSources { // an honest node has few
+			at = fate{then: at.then}
+		}
+		i := slices.IndexFunc(told, func(s *sum) bool { return s.fate == at })
+		if i < 0 {
+			i, told = len(told), append(told, &sum{fate: at, first: w.Id})
+		}
+		told[i].arrival = arrival{told[i].blocks + 1, told[i].bytes + cmp.Or(w.Bytes, bytes)}
+	}
+	for _, s := range told {
+		f.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.blocks, "bytes", s.bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
+		data := map[string]string{
+			"from": s.from, "blocks": strconv.FormatInt(s.blocks, 10), "bytes": strconv.FormatInt(s.bytes, 10), "block": s.first, "then": s.then, "peer": s.by,
+		}
+		for k, v := range data {
+			if v == "" {
+				delete(data, k)
+			}
+		}
+		f.tellSoft(evBroken, holder, data)
+	}
+}
+
+// fate is what becomes of a block that nobody holds, and that came from that node.
+func (f *fleet) fate(from string) string {
+	n, known := f.node(from)
+	switch {
+	case !known || !f.present(n):
+		return thenLost
+	case f.leavesWith(n):
+		return thenAgain
+	}
+	return thenThere
+}
+
+// leavesWith says whether a node leaves, or has left and is still there, or is about to.
+func (f *fleet) leavesWith(n node) bool {
+	return n.leaving() || n.State == Decommissioned || watched(f.leases.read(n.Name).status)
+}
+
+// again is what a node that leaves is asked to carry again.
+func (f *fleet) again(n node) []*api.BrokenBlock {
+	if !f.leavesWith(n) {
+		return nil
+	}
+	return f.broken.of(n.Name, f.isHeld)
+}
+
+// brokenForGood says whether a block was broken where it was held, and the node that it came from is not there any more.
+func (f *fleet) brokenForGood(id string) bool {
+	at, known := f.broken.at(keyOf(id))
+	return known && f.fate(at.from) == thenLost
+}
+
+// locateFor is locate for a node, which asks for what it does not have itself or cannot give out, whatever it said of it.
+func (f *fleet) locateFor(asker, id string) (*api.LocateReply, error) {
+	reply, err := f.locate(id)
+	if err != nil {
+		return nil, err
+	}
+	isAsker := func(h *api.Holder) bool { return h.Node == asker }
+	if !slices.ContainsFunc(reply.Holders, isAsker) {
+		return reply, nil
+	}
+	if reply.Holders = slices.DeleteFunc(reply.Holders, isAsker); len(reply.Holders) == 0 {
+		reply.State = "unknown"
+		reply.Candidates, reply.Fallbacks = f.candidates(id), f.doors()
+	}
+	return reply, nil
+}

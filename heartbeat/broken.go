@@ -1,0 +1,80 @@
+package heartbeat
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// mostBroken bounds the words on broken blocks that wait to be reported; of any more it is told that they are gone.
+const mostBroken = 1024
+
+// Broken queues word that blocks no longer rest here because they were no longer whole: the node that each came from may
+// still be there to carry it again. Call it once Held no longer yields them. The blocks must not change afterwards.
+func (c *Client) Broken(blocks ...*api.HeldBlock) {
+	c.broken.add(blocks)
+	for _, b := range blocks {
+		c.Gone(b.GetId())
+	}
+	c.Nudge() // who could send it again may have little time
+}
+
+// Again returns the blocks that this node is asked to carry again, as the newest reply had them, and what is closed when
+// they are others.
+func (c *Client) Again() (blocks []*api.BrokenBlock, changed <-chan struct{}) { return c.again.list() }
+
+// brokenWords wait for the next report. They go with its first message: what comes after may say anew who holds a block.
+type brokenWords struct {
+	mu     sync.Mutex
+	blocks []*api.HeldBlock
+}
+
+func (w *brokenWords) add(blocks []*api.HeldBlock) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blocks = append(w.blocks, blocks[:min(len(blocks), max(0, mostBroken-len(w.blocks)))]...)
+}
+
+// take returns what a message may carry.
+func (w *brokenWords) take() []*api.HeldBlock {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := min(len(w.blocks), batchItems)
+	taken := slices.Clone(w.blocks[:n])
+	w.blocks = slices.Delete(w.blocks, 0, n)
+	return taken
+}
+
+// putBack is for a report that did not arrive.
+func (w *brokenWords) putBack(blocks []*api.HeldBlock) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blocks = append(blocks, w.blocks...)
+}
+
+// agains are the blocks that the newest reply asks for.
+type agains struct {
+	mu      sync.Mutex
+	blocks  []*api.BrokenBlock
+	changed chan struct{}
+}
+
+func newAgains() *agains { return &agains{changed: make(chan struct{})} }
+
+func (a *agains) hear(blocks []*api.BrokenBlock) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	same := slices.EqualFunc(a.blocks, blocks, func(x, y *api.BrokenBlock) bool { return x.GetId() == y.GetId() && x.GetPeer() == y.GetPeer() })
+	if !same {
+		a.blocks = blocks
+		close(a.changed)
+		a.changed = make(chan struct{})
+	}
+}
+
+func (a *agains) list() ([]*api.BrokenBlock, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.blocks, a.changed
+}
