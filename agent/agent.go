@@ -66,6 +66,7 @@ type Agent struct {
 
 	stores      []*migration.Store
 	vault       *migration.Vault
+	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
 	receiver    *migration.Receiver
 	reader      *migration.Reader
 	beat        *heartbeat.Client
@@ -107,6 +108,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.evacuate(life) })
 	g.Go(func() error { return a.attendWorkloads(life) })
 	g.Go(func() error { return a.tendFallback(life) })
+	g.Go(func() error { return a.tidyValues(life) })
 	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {
@@ -187,6 +189,10 @@ func (a *Agent) prepare(ctx context.Context) error {
 		a.copyAhead(preparing)
 		return nil
 	})
+	g.Go(func() error {
+		a.carryAgain(preparing)
+		return nil
+	})
 	return g.Wait()
 }
 
@@ -212,6 +218,10 @@ func (a *Agent) leave(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		a.stopWorkloads(leaving)
+		return nil
+	})
+	g.Go(func() error {
+		a.carryAgain(leaving)
 		return nil
 	})
 	g.Go(func() error {

@@ -100,6 +100,8 @@ type Receive struct {
 	MaxBytes config.Bytes `yaml:"max_bytes"`
 	// Keep is how long a block stays here after it landed; 0: until it is removed by name.
 	Keep time.Duration `yaml:"keep"`
+	// ScrubBytesPerSecond caps reading back what landed; 0: it is not read back.
+	ScrubBytesPerSecond config.Bytes `yaml:"scrub_bytes_per_second"`
 }
 
 // Disks says how closely the disks behind all directories are watched. A Limit of 0 is as long as Every; a SampleBytes of
@@ -120,7 +122,7 @@ func Default() Config {
 		DataDir:  "/var/lib/lifeboat",
 		Cloud:    preemption.DefaultSettings(),
 		Drain:    Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
-		Receive:  Receive{ReserveBytes: 1 << 30, MaxStreams: 8, Keep: 7 * 24 * time.Hour},
+		Receive:  Receive{ReserveBytes: 1 << 30, MaxStreams: 8, Keep: 7 * 24 * time.Hour, ScrubBytesPerSecond: 64 << 20},
 		Fallback: fallback.Default(),
 		Disks:    Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}
@@ -225,6 +227,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	config.CheckBetween(report, "receive.reserve_bytes", c.Receive.ReserveBytes, 0, math.MaxInt64)
 	config.CheckBetween(report, "receive.max_streams", c.Receive.MaxStreams, 1, maxStreams)
 	config.CheckBetween(report, "receive.max_bytes", c.Receive.MaxBytes, 0, math.MaxInt64)
+	config.CheckBetween(report, "receive.scrub_bytes_per_second", c.Receive.ScrubBytesPerSecond, 0, math.MaxInt64)
 	config.CheckBetween(report, "receive.keep", c.Receive.Keep, 0, maxKeep)
 }
 

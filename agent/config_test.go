@@ -38,7 +38,7 @@ func TestConfigMinimal(t *testing.T) {
 		},
 		Workloads: []Workload{{Name: "spark-worker", Type: "spark", Unit: "spark-worker.service"}},
 		Drain:     Drain{Timeout: time.Hour, ConnectionsPerPeer: 2, PreCopyBytesPerSecond: 64 << 20},
-		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 8, Keep: 7 * 24 * time.Hour},
+		Receive:   Receive{ReserveBytes: 1 << 30, MaxStreams: 8, Keep: 7 * 24 * time.Hour, ScrubBytesPerSecond: 64 << 20},
 		Fallback:  fallback.Settings{Name: "storage", Layout: "blocks", Streams: 8},
 		Disks:     Disks{Every: 10 * time.Second, SlowAt: time.Second, SampleBytes: 4 << 20, Evacuate: true},
 	}

@@ -42,15 +42,17 @@ func (a *Agent) drain(ctx context.Context) {
 	a.beat.Nudge()
 }
 
-// tell keeps the coordinator told: that the node leaves, and, once it is empty, what became of its blocks. The drain does
-// not wait for it.
+// tell keeps the coordinator told: that the node leaves, and, once it is empty, what became of its blocks; and again, should
+// some of them have been carried again. The drain does not wait for it.
 func (a *Agent) tell(ctx context.Context) {
 	a.announce(ctx)
+	var told time.Time // when the drain ended that the coordinator knows of
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
-		if p, _ := a.incidents.Open(); p.Work.Drained != nil {
+		if p, _ := a.incidents.Open(); p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(told) {
+			told = p.Work.Drained.Finished
 			a.goodbye(ctx)
-			return
+			continue
 		}
 		select {
 		case <-changed:
@@ -98,9 +100,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 
 // pass carries all that is here and not in the incident's ledger.
 func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration.Summary, bool) {
-	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.MaxBytesPerSecond)
-	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
-	d, err := migration.NewDrain(cfg)
+	d, err := migration.NewDrain(a.passConfig(incident, last))
 	if err != nil {
 		a.log.Error("the drain cannot begin", "err", err)
 		return migration.Summary{}, false
@@ -117,6 +117,13 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration
 		a.log.Error("the account of the drain has gaps", "err", err)
 	}
 	return sum, true
+}
+
+// passConfig is for one pass of a drain: its plan goes by the deadline, and by the cap of those who leave.
+func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
+	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.MaxBytesPerSecond)
+	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
+	return cfg
 }
 
 // untilTimeIsUp ends sending when the time for it is over. A notice that changes the deadline meanwhile moves that.
@@ -179,14 +186,18 @@ func (a *Agent) goodbye(ctx context.Context) {
 	if p.Work.Told || p.Work.Drained == nil {
 		return
 	}
+	var said time.Time
 	a.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
 		p, _ := a.incidents.Open()
+		if p.Work.Drained != nil {
+			said = p.Work.Drained.Finished
+		}
 		return a.beat.Goodbye(ctx, a.summary(p), a.legible(a.manifest(p.Incident.ID)))
 	})
 	if ctx.Err() != nil {
 		return
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Told = true }); err != nil {
+	if err := a.incidents.Amend(func(w *work) { w.Told = w.Drained != nil && w.Drained.Finished.Equal(said) }); err != nil {
 		a.log.Warn("the coordinator will be told of the drain again after a restart", "err", err)
 	}
 }

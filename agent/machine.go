@@ -21,7 +21,7 @@ import (
 )
 
 // ofOneMachine are the files of a data directory that are about the machine, and not about what it holds for others.
-var ofOneMachine = []string{"incident.json", "incidents", "evacuations", "workloads.json"}
+var ofOneMachine = []string{"incident.json", "incidents", "evacuations", "workloads.json", valuesFile}
 
 // ofAnother is where a clone puts the identity of the machine that its disk was copied from.
 const ofAnother = "of-another-machine"

@@ -63,8 +63,9 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, err
 	}
 	if a.receiver, err = migration.NewReceiver(migration.ReceiverConfig{
-		Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed, Gone: a.gone,
-		MaxStreams: cfg.Receive.MaxStreams, MaxBytes: int64(cfg.Receive.MaxBytes), Keep: cfg.Receive.Keep, InUse: a.inUse, Log: a.log,
+		Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed, Gone: a.gone, Broken: a.broke,
+		ScrubBytesPerSecond: int64(cfg.Receive.ScrubBytesPerSecond),
+		MaxStreams:          cfg.Receive.MaxStreams, MaxBytes: int64(cfg.Receive.MaxBytes), Keep: cfg.Receive.Keep, InUse: a.inUse, Log: a.log,
 	}); err != nil {
 		return nil, err
 	}
@@ -87,6 +88,7 @@ func (a *Agent) openStores() (err error) {
 	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
 		return err
 	}
+	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations")); err != nil {
 		a.log.Error("what was to be evacuated is forgotten", "err", err)
 	}
@@ -245,6 +247,11 @@ func (a *Agent) close() {
 	if a.vault != nil {
 		if err := a.vault.Close(); err != nil {
 			a.log.Warn("close the vault", "err", err)
+		}
+	}
+	if a.told != nil {
+		if err := a.told.Close(); err != nil {
+			a.log.Warn("close what programs said of blocks", "err", err)
 		}
 	}
 	for _, s := range a.stores {

@@ -22,7 +22,7 @@ import (
 func (a *Agent) socketServer() *http.Server {
 	calls := grpc.NewServer(grpc.UnaryInterceptor(localsock.Gate(a.log,
 		api.Local_DecommissionSelf_FullMethodName, api.Local_Cancel_FullMethodName, api.Local_Simulate_FullMethodName,
-		api.Local_EvacuateDisk_FullMethodName, api.Local_RemoveBlocks_FullMethodName)))
+		api.Local_EvacuateDisk_FullMethodName, api.Local_RemoveBlocks_FullMethodName, api.Local_SetValues_FullMethodName)))
 	api.RegisterLocalServer(calls, &local{agent: a})
 	page := http.NewServeMux()
 	page.Handle("/blocks/", a.reader)
@@ -82,6 +82,9 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	s.CertificateEnds = timestamppb.New(a.deps.Identity.Expires())
 	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
 	s.Incarnation, _ = incarnation(a.cfg.DataDir)
+	if w := a.receiver.Unpacking(); w.Waiting.Blocks > 0 {
+		s.Unpacking = &api.Unpacking{Blocks: w.Waiting.Blocks, Bytes: w.Waiting.Bytes, OccupiedBlocks: w.Occupied.Blocks}
+	}
 	if !answered.IsZero() {
 		s.LastHeartbeat = durationpb.New(time.Since(answered))
 	}
@@ -116,6 +119,7 @@ func (l *local) ListBlocks(_ *api.ListBlocksRequest, stream grpc.ServerStreaming
 		reply = &api.ListBlocksReply{}
 		return err
 	}
+	worth := migration.Worth(a.stores, a.told)
 	for it, err := range migration.Inventory(stream.Context(), a.stores, a.vault) {
 		if err != nil {
 			a.log.Warn("part of a store cannot be read", "err", err)
@@ -124,7 +128,9 @@ func (l *local) ListBlocks(_ *api.ListBlocksRequest, stream grpc.ServerStreaming
 		if it.Skip != "" {
 			continue
 		}
-		reply.Blocks = append(reply.Blocks, &api.BlockInfo{Id: string(it.ID), Bytes: it.Bytes(), State: "held", Holders: []string{a.cfg.Node.Name}})
+		reply.Blocks = append(reply.Blocks, &api.BlockInfo{
+			Id: string(it.ID), Bytes: it.Bytes(), State: "held", Holders: []string{a.cfg.Node.Name}, Value: apiValue(worth(it.Block)),
+		})
 		if len(reply.Blocks) >= blocksPerMessage {
 			if err := send(); err != nil {
 				return err

@@ -32,8 +32,12 @@ func (a *Agent) status() *api.Status {
 	if s.Notice == nil { // nothing is taken under notice
 		s.RoomBytes = a.receiver.Room()
 	}
+	if a.fallback != nil {
+		s.Fallback = a.fallback.Name
+	}
 	held := a.vault.Count()
 	s.HeldBlocks, s.HeldBytes = held.Blocks, held.Bytes
+	_, s.BrokenBlocks = a.receiver.Scrubbed()
 	return s
 }
 

@@ -22,7 +22,7 @@ func (f *fleet) spill() (dir, line string) {
 // No peer has room. The source is killed amid its drain, and again when all is done: everything is in the fallback, was put
 // there once, and any agent reads it.
 func TestSourceKilledWhileItUsesTheFallback(t *testing.T) {
-	f := newFleet(t)
+	f := newFleet(t, "lease: 3s")
 	dir, line := f.spill()
 	a, b := f.agent("host-a", slow, line), f.agent("host-b", noRoom, line)
 	a.fill(40, 5<<20)
@@ -64,6 +64,22 @@ func TestSourceKilledWhileItUsesTheFallback(t *testing.T) {
 	}
 	a.kill()
 	b.onSocket().serves(t, a.blocks)
+	f.gets(few(a.blocks, 5))
+	for _, x := range few(a.blocks, 5) {
+		for _, id := range []string{x.id, x.whole} {
+			if l := decode[locationView](f.verb("locate", id, "-o", "json").exits(0)); l.State != "held" || len(l.Holders) != 1 || l.Holders[0].Node != "fallback:spill" {
+				t.Errorf("locate %s: got %+v, want it in fallback:spill", id, l)
+			}
+			b.verb("locate", id).exits(0).tells("fallback:spill")
+		}
+	}
+	f.until(10*time.Second, func() error { // until its lease has run out the dead node counts as one that could have any block
+		if s := f.verb("locate", "cache/-/host-a/never"); s.code != 3 {
+			return fmt.Errorf("locate a block that never was: got exit code %d (%s), want 3", s.code, s.stderr)
+		}
+		return nil
+	})
+	b.verb("locate", "cache/-/host-a/never").exits(3)
 
 	// A flipped bit is not served.
 	x := a.blocks[0]

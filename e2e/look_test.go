@@ -12,11 +12,12 @@ import (
 // The shapes of -o json, as far as the stories look at them.
 
 type agentStatus struct {
-	Notice   *noticeView
-	Drain    *drainView
-	Manifest *manifestView
-	Held     int64 `json:"held_blocks"`
-	Peers    []struct{ Node, Address string }
+	Notice    *noticeView
+	Drain     *drainView
+	Manifest  *manifestView
+	Held      int64 `json:"held_blocks"`
+	Unpacking struct{ Blocks int64 }
+	Peers     []struct{ Node, Address string }
 }
 
 type noticeView struct {

@@ -205,6 +205,7 @@ func TestStrangerOnTheSocket(t *testing.T) {
 	run(t, member, env, binary, "get", a.blocks[0].id).exits(0)
 	run(t, member, env, binary, "decommission", "--self").exits(1).tells("uid 65534", "as root")
 	run(t, member, env, binary, "cancel").exits(1).tells("uid 65534")
+	run(t, member, env, binary, "value", a.blocks[0].id+"=1h").exits(1).tells("uid 65534")
 	if n := a.status().Notice; n != nil {
 		t.Errorf("a stranger made the node leave: %+v", n)
 	}

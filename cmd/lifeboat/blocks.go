@@ -21,7 +21,8 @@ func blocksCommand() *cobra.Command {
 		Use:   "blocks",
 		Short: "List blocks: those that nodes hold for others, or on a node those that a drain would carry now",
 		Long: `Asks the coordinator which blocks landed where, and which are known to be lost. Without a coordinator it asks the agent of
-this machine which blocks a drain would carry now.`,
+this machine which blocks a drain would carry now, and shows what somebody said that they are worth: how long it takes to
+compute them again (lifeboat value --help).`,
 		Example: `  lifeboat blocks --node host-b
   lifeboat blocks --socket /run/lifeboat/agent.sock
   lifeboat blocks -o json | jq -r '.[] | select(.state == "lost") | .id'`,
@@ -58,7 +59,7 @@ this machine which blocks a drain would carry now.`,
 					return l.rpcError("list blocks", err)
 				}
 			}
-			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}}
+			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local}
 			for {
 				reply, err := stream.Recv()
 				switch {
@@ -93,13 +94,13 @@ type blockPrinter struct {
 	w             io.Writer
 	out           format
 	list          jsonList
+	values        bool // the node that has them is asked, and knows what they are worth
 	blocks, bytes int64
 }
 
 func (p *blockPrinter) add(b *api.BlockInfo) error {
-	const line = "%10s  %-5s  %-24s  %s\n"
 	if p.blocks == 0 && p.out != formatJSON {
-		if _, err := fmt.Fprintf(p.w, line, "SIZE", "STATE", "HOLDERS", "BLOCK"); err != nil {
+		if err := p.line("SIZE", "STATE", "VALUE", "HOLDERS", "BLOCK"); err != nil {
 			return err
 		}
 	}
@@ -108,8 +109,19 @@ func (p *blockPrinter) add(b *api.BlockInfo) error {
 	if p.out == formatJSON {
 		return p.list.add(api.BlockToJSON(b))
 	}
-	holders := cmp.Or(strings.Join(b.GetHolders(), ","), "-")
-	_, err := fmt.Fprintf(p.w, line, size(b.GetBytes()), plain(dash(b.GetState())), plain(holders), plain(b.GetId()))
+	holders, value := cmp.Or(strings.Join(b.GetHolders(), ","), "-"), "-"
+	if b.GetValue() != nil {
+		value = span(b.GetValue().AsDuration())
+	}
+	return p.line(size(b.GetBytes()), dash(b.GetState()), value, holders, b.GetId())
+}
+
+func (p *blockPrinter) line(bytes, state, value, holders, id string) error {
+	state = fmt.Sprintf("%-5s", plain(state))
+	if p.values {
+		state += fmt.Sprintf("  %7s", value)
+	}
+	_, err := fmt.Fprintf(p.w, "%10s  %s  %-24s  %s\n", bytes, state, plain(holders), plain(id))
 	return err
 }
 

@@ -34,6 +34,7 @@ import (
 //	agent.json, and the same blocks.json and manifest.json                         the agent on its socket
 //	NODE/ID                                                                        a block at a peer, or "agent"
 //	NODE/ID.status                                                                 a status answered instead
+//	NODE/ID.from                                                                   where the block is brought from for a reader
 //	asked.json                                                                     written: the last change asked for
 type fleet struct {
 	api.UnimplementedOperatorServer
@@ -200,6 +201,13 @@ func (f *fleet) blocks(node string) http.Handler {
 			}
 			return
 		}
+		if from, err := os.ReadFile(file + ".from"); err == nil {
+			if r.Header.Get("Lifeboat-Hop") != "" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Lifeboat-Node", strings.TrimSpace(string(from)))
+		}
 		http.ServeFile(w, r, file)
 	})
 }
@@ -297,7 +305,7 @@ func (f *fleet) Locate(context.Context, *api.LocateRequest) (*api.LocateReply, e
 	if err := f.read("locate.json", &r); err != nil {
 		return nil, err
 	}
-	for _, h := range append(r.GetHolders(), r.GetCandidates()...) {
+	for _, h := range slices.Concat(r.GetHolders(), r.GetCandidates(), r.GetFallbacks()) {
 		if h.Address = f.peers[h.GetNode()]; h.Address == "" {
 			h.Address = "127.0.0.1:1" // nobody listens there
 		}
@@ -374,6 +382,15 @@ func (a *fakeAgent) EvacuateDisk(_ context.Context, req *api.EvacuateDiskRequest
 		}
 	}
 	return nil, status.Errorf(codes.NotFound, "no directory at or below %q", req.GetPath())
+}
+
+func (a *fakeAgent) SetValues(_ context.Context, req *api.SetValuesRequest) (*api.SetValuesReply, error) {
+	for i, v := range req.GetValues() {
+		if !strings.HasPrefix(v.GetId(), "cache/") {
+			return nil, status.Errorf(codes.InvalidArgument, "value %d of %d: %s: no such store", i+1, len(req.GetValues()), v.GetId())
+		}
+	}
+	return &api.SetValuesReply{}, a.fleet.asked(req)
 }
 
 func (a *fakeAgent) ListBlocks(req *api.ListBlocksRequest, s grpc.ServerStreamingServer[api.ListBlocksReply]) error {

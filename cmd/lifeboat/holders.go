@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +28,7 @@ const (
 // holder is a node, or the agent of this machine, that may be asked for a block.
 type holder struct {
 	node, address string
+	door          bool // asked as any reader asks: it answers for all nodes, and for its fallback
 	client        *http.Client
 }
 
@@ -119,7 +122,7 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 			if ctx.Err() != nil {
 				return nil
 			}
-			status, err := c.head(ctx, id)
+			status, _, err := c.head(ctx, id, probeTimeout)
 			if ctx.Err() != nil && err != nil {
 				return nil // let be
 			}
@@ -155,29 +158,52 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 // node would have to ask others, and they are silent.
 func has(status int) bool { return status == http.StatusOK || status == http.StatusMultipleChoices }
 
+// beyond asks doors, one after the other, for a block that no node was found to have: it may lie in a fallback. What comes
+// back is named by who has it, and read through the door. Doors that gave no answer count neither way.
+func beyond(ctx context.Context, id string, doors []*holder) (have []*holder, lost bool, silent error) {
+	var quiet []error
+	for _, d := range doors {
+		d.door = true
+		status, from, err := d.head(ctx, id, firstByte)
+		switch {
+		case err != nil:
+			quiet = append(quiet, fmt.Errorf("ask %s: %w", d, err))
+		case has(status):
+			d.node = cmp.Or(from, d.node)
+			return []*holder{d}, false, nil
+		case status == http.StatusGone:
+			lost = true
+		case status != http.StatusNotFound:
+			quiet = append(quiet, fmt.Errorf("ask %s: %s", d, statusWords(status)))
+		}
+	}
+	return nil, lost, joinErrors(quiet)
+}
+
 // request asks a holder for a block. A node that is asked as a holder answers for itself alone; the agent of this machine
 // is asked as a reader's door to all of them.
 func (h *holder) request(ctx context.Context, method, id string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, h.url(id), nil)
-	if err == nil && h.address != "" {
+	if err == nil && h.address != "" && !h.door {
 		req.Header.Set("Lifeboat-Hop", "1")
 	}
 	return req, err
 }
 
-func (h *holder) head(ctx context.Context, id string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+// head asks whether a holder has a block, and hears from whom it would come if that is another.
+func (h *holder) head(ctx context.Context, id string, patience time.Duration) (code int, from string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := h.request(ctx, http.MethodHead, id)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return 0, bare(err)
+		return 0, "", bare(err)
 	}
 	resp.Body.Close()
-	return resp.StatusCode, nil
+	return resp.StatusCode, resp.Header.Get("Lifeboat-Node"), nil
 }
 
 // bare takes off the method and address that net/http puts before an error: whoever prints it has said them.
@@ -195,8 +221,9 @@ func statusWords(status int) string {
 // maxNamed is how many of a list of troubles are told one by one.
 const maxNamed = 5
 
-// joinErrors makes one line of many errors.
+// joinErrors makes one line of many errors, of which some may be nil.
 func joinErrors(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -18,7 +19,8 @@ func locateCommand() *cobra.Command {
 		Use:   "locate ID",
 		Short: "Say which nodes have a block",
 		Long: `Says which nodes have a block: those that took it from a leaving node, or those that are found to have it in a store of
-theirs. Without a coordinator it asks the agent of this machine. Exits 3 when nobody has it and 4 when it is known to be lost.`,
+theirs. What lies in a fallback, where no node has it, is shown as fallback:NAME and the address of an agent that reads it
+there. Without a coordinator it asks the agent of this machine. Exits 3 when nobody has it and 4 when it is known to be lost.`,
 		Example: `  lifeboat locate cache/-/model-7.bin
   lifeboat locate spark/app-20261121/shuffle_3_14_0 -o json`,
 		Args: cobra.ExactArgs(1),
@@ -71,7 +73,7 @@ func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
 }
 
 // find asks the coordinator for the nodes that have a block, and where it knows none, its candidates; at least until
-// `enough` have it. doubt says who gave no answer.
+// `enough` have it; and when none has, nodes that look into a fallback. doubt says who gave no answer.
 func (r *reach) find(ctx context.Context, id string, enough int) (state string, have []*holder, doubt error, err error) {
 	operator, l, err := r.operator()
 	if err != nil {
@@ -84,22 +86,29 @@ func (r *reach) find(ctx context.Context, id string, enough int) (state string, 
 	if err != nil {
 		return "", nil, nil, l.rpcError("locate "+id, err)
 	}
-	switch reply.GetState() {
-	case "held":
+	if reply.GetState() == "held" {
 		have, err = r.nodes(reply.GetHolders())
 		return "held", have, nil, err
-	case "lost":
-		return "lost", nil, nil, nil
 	}
-	candidates, err := r.nodes(reply.GetCandidates())
+	lost := reply.GetState() == "lost"
+	if !lost {
+		candidates, err := r.nodes(reply.GetCandidates())
+		if err != nil {
+			return "", nil, nil, err
+		}
+		if have, lost, doubt = probe(ctx, id, candidates, min(enough, len(candidates))); len(have) > 0 {
+			return "held", have, doubt, nil
+		}
+	}
+	doors, err := r.nodes(reply.GetFallbacks())
 	if err != nil {
 		return "", nil, nil, err
 	}
-	have, lost, doubt := probe(ctx, id, candidates, min(enough, len(candidates)))
-	switch {
+	have, goneThere, silent := beyond(ctx, id, doors)
+	switch doubt = joinErrors([]error{doubt, silent}); {
 	case len(have) > 0:
 		return "held", have, doubt, nil
-	case lost:
+	case lost || goneThere:
 		return "lost", nil, doubt, nil
 	}
 	return "unknown", nil, doubt, nil
@@ -147,7 +156,7 @@ func (r *reach) locateHere(ctx context.Context, id string) (at api.LocationJSON,
 		}
 		at.Holders = append(at.Holders, api.HolderJSON{Node: nodeAt(status, where.Host), Address: where.Host})
 	case has(resp.StatusCode):
-		at.Holders = append(at.Holders, api.HolderJSON{Node: status.GetNode()})
+		at.Holders = append(at.Holders, api.HolderJSON{Node: cmp.Or(resp.Header.Get("Lifeboat-Node"), status.GetNode())})
 	case resp.StatusCode == http.StatusGone:
 		at.State = "lost"
 	case resp.StatusCode == http.StatusNotFound:

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 func TestManHasAPageForEveryVerbAndIsReproducible(t *testing.T) {
@@ -28,6 +30,20 @@ func TestManHasAPageForEveryVerbAndIsReproducible(t *testing.T) {
 			t.Errorf("%s does not bear the date of SOURCE_DATE_EPOCH", name)
 		}
 	}
+}
+
+// What --help, the manual and the shell's completion say is what a verb says of itself.
+func TestEveryVerbShowsHowItIsUsed(t *testing.T) {
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		if cmd.HasParent() && !cmd.Hidden && (cmd.Short == "" || cmd.Example == "") {
+			t.Errorf("%s: got the summary %q and the example %q, want both", cmd.CommandPath(), cmd.Short, cmd.Example)
+		}
+		for _, c := range cmd.Commands() {
+			look(c)
+		}
+	}
+	look(rootCommand())
 }
 
 func TestManIsRoffWithoutWarnings(t *testing.T) {

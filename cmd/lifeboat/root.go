@@ -53,6 +53,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 	)
 	group("Blocks",
 		blocksCommand(),
+		valueCommand(),
 		locateCommand(),
 		getCommand(),
 		manifestCommand(),

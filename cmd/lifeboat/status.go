@@ -119,6 +119,13 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 		t.row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")
 	}
 	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
+	if u := s.GetUnpacking(); u != nil {
+		what := fmt.Sprintf("%s, %s, to become files", count(u.GetBlocks(), "block"), size(u.GetBytes()))
+		if n := u.GetOccupiedBlocks(); n > 0 {
+			what += fmt.Sprintf("; other files have the names of %d", n)
+		}
+		t.row("unpacking", what)
+	}
 	for i, what := range s.GetWaitsFor() {
 		t.row(map[bool]string{true: "waits for"}[i == 0], what)
 	}
@@ -208,6 +215,9 @@ func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 		return // it holds nothing
 	}
 	t.row("held", fmt.Sprintf("%s, %s, for others", count(s.GetHeldBlocks(), "block"), size(s.GetHeldBytes())))
+	if n := s.GetBrokenBlocks(); n > 0 {
+		t.row("broken", fmt.Sprintf("%s for others, found and removed since the start", count(n, "block")))
+	}
 	t.row("room", size(s.GetRoomBytes()))
 }
 
@@ -307,7 +317,9 @@ type agentJSON struct {
 	Disks       []api.DiskJSON    `json:"disks"`
 	RoomBytes   int64             `json:"room_bytes"`
 	HeldBlocks  int64             `json:"held_blocks"`
+	Broken      int64             `json:"broken_blocks"`
 	HeldBytes   int64             `json:"held_bytes"`
+	Unpacking   unpackingJSON     `json:"unpacking"`
 	Coordinator coordinatorLink   `json:"coordinator"`
 	Peers       []peerJSON        `json:"peers"`
 	Provider    string            `json:"provider"`
@@ -320,6 +332,13 @@ type agentJSON struct {
 	Workloads       []api.WorkloadJSON `json:"workloads"`
 	WaitsFor        []string           `json:"waits_for"` // what keeps a node that leaves from its last words
 	CertificateEnds *time.Time         `json:"certificate_ends"`
+}
+
+// unpackingJSON is what landed from others in segments and is to become files.
+type unpackingJSON struct {
+	Blocks         int64 `json:"blocks"`
+	Bytes          int64 `json:"bytes"`
+	OccupiedBlocks int64 `json:"occupied_blocks"`
 }
 
 // noticeJSON is one source's word that was not withdrawn.
@@ -389,7 +408,8 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	return agentJSON{
 		Role: role, Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
 		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
-		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), HeldBytes: st.GetHeldBytes(),
+		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
+		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
 		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
 		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()),

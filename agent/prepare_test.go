@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// A drain plans by where the node stands, by who can be asked, by the caps that hold when it begins and by a deadline that
+// may move.
+func TestDrainIsToldWhatItPlansBy(t *testing.T) {
+	dir := t.TempDir()
+	if err := certs.InitCA(dir); err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := certs.Issue(dir, certs.Name{Role: certs.RoleNode, Name: "host-a"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load("testdata/config/least.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Node = Node{Name: "host-a", Zone: "z1", Pool: "m7gd.large-spot"}
+	c.TLS = config.TLS{CA: filepath.Join(dir, "ca.pem"), Cert: cert, Key: key}
+	c.DataDir, c.Listen.Socket = t.TempDir(), filepath.Join(dir, "s")
+	c.Listen.Peer, c.Listen.HTTP, c.Cloud.Provider = "127.0.0.1:0", "127.0.0.1:0", "none"
+	c.Drain.MaxBytesPerSecond, c.Drain.ConnectionsPerPeer = 1000, 3
+	if err := config.Check(&c); err != nil {
+		t.Fatal(err)
+	}
+	id, err := c.Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(t.Context(), c, Deps{Identity: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+
+	now := time.Now()
+	notice := preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate, SeenAt: now, Deadline: now.Add(2 * time.Minute)}
+	p, _, err := a.incidents.Join(notice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := a.passConfig(p.Incident.ID, true)
+	if last.Node != "host-a" || last.Zone != "z1" || last.Pool != "m7gd.large-spot" || last.Incident != p.Incident.ID || last.Connections != 3 || last.MaxBytesPerSecond != 1000 || last.Once {
+		t.Errorf("the last pass gets %+v", last)
+	}
+	if !last.Alone() {
+		t.Error("it would say that it is spread by a coordinator that has never answered")
+	}
+	if got := last.Until(); !got.Equal(notice.Deadline.Add(-10 * time.Second)) {
+		t.Errorf("sending ends %v before the deadline, want 10 s", notice.Deadline.Sub(got))
+	}
+	notice.Deadline = now.Add(time.Minute)
+	if _, _, err := a.incidents.Join(notice); err != nil {
+		t.Fatal(err)
+	}
+	if got := last.Until(); !got.Equal(notice.Deadline.Add(-10 * time.Second)) {
+		t.Errorf("the deadline moved, and sending ends %v before it, want 10 s", notice.Deadline.Sub(got))
+	}
+	faster := *a.limits.Load()
+	faster.Drain.MaxBytesPerSecond = 2000
+	a.limits.Store(&faster)
+	if next := a.passConfig(p.Incident.ID, false); next.MaxBytesPerSecond != 2000 || !next.Once {
+		t.Errorf("the pass after a reload gets a cap of %d bytes a second and Once %t, want 2000 and true", next.MaxBytesPerSecond, next.Once)
+	}
+}
