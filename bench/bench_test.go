@@ -58,10 +58,11 @@ func TestParseProc(t *testing.T) {
 
 // sample is a trial with known figures: 1 GiB, ours twice as fast as the daemon and four times as fast as ssh.
 func sample() trial {
-	t := trial{size: size{name: "a", n: 20_000, each: 1 << 30 / 20_000, all: 1 << 30 / 20_000 * 20_000}, names: []string{ours, "rsync daemon", "rsync over ssh"}, outcomes: map[string][]outcome{}}
+	t := trial{size: size{name: "a", n: 20_000, each: 1 << 30 / 20_000, all: 1 << 30 / 20_000 * 20_000}, names: []string{ours, inPlace, "rsync daemon", "rsync over ssh"}, outcomes: map[string][]outcome{}}
 	for round := range 4 {
 		d := time.Duration(round+1) * time.Second
 		t.outcomes[ours] = append(t.outcomes[ours], outcome{sent: d, durable: d, cpu: d, told: d + time.Second, rss: [2]int64{22 << 20, 21 << 20}})
+		t.outcomes[inPlace] = append(t.outcomes[inPlace], outcome{sent: d, durable: d, cpu: d, told: d, unpacking: &unpacking{took: 2 * d, cpu: d, reads: 400 * (round + 1), worst: 7 * time.Millisecond}})
 		t.outcomes["rsync daemon"] = append(t.outcomes["rsync daemon"], outcome{sent: d, durable: 2 * d, cpu: 2 * d})
 		t.outcomes["rsync over ssh"] = append(t.outcomes["rsync over ssh"], outcome{sent: 3 * d, durable: 4 * d, cpu: 5 * d})
 	}
@@ -78,7 +79,8 @@ func TestTableFits(t *testing.T) {
 			t.Errorf("%d columns, want at most 100: %s", n, line)
 		}
 	}
-	for _, want := range []string{"lifeboat: mutual TLS, durable", "rsync daemon, not synced", "22/21", "[2.00 2.00 2.00 ..]"} {
+	for _, want := range []string{"lifeboat: mutual TLS, durable", "rsync daemon, not synced", "22/21", "[2.00 2.00 2.00 ..]", "lifeboat, land: place",
+		"after the last receipt                named, s   files/s       CPU   reads/s  worst ms\nlifeboat, land: place                     5.00      4167      2.50       200       7.0\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}

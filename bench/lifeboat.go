@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 // sink is the only peer.
 type lifeboat struct {
 	label  string // its name among the contenders
+	land   string // of the sink's store; empty: vault
 	binary string
 	pki    string
 }
@@ -75,6 +77,13 @@ func (l *lifeboat) move(ctx context.Context, from source, into string) (out outc
 	}
 	out.durable, out.drain = finished.Sub(began), finished.Sub(started)
 	out.sent = out.durable // a receipt is given for what is durable
+	if l.land == "place" {
+		u, err := f.unpacked(ctx, from, g, finished)
+		if err != nil {
+			return out, err
+		}
+		out.unpacking = &u
+	}
 	out.rss = [2]int64{g.now(f.source.cmd.Process.Pid).rss, g.now(f.sink.cmd.Process.Pid).rss}
 	return out, f.check(ctx, from)
 }
@@ -148,8 +157,8 @@ listen: {peer: %q, http: %q, socket: %s}
 data_dir: %s
 cloud: {provider: none}
 stores:
-  - {name: %s, kind: cache, layout: files, land: vault, paths: [%s]}
-%s`, name, coordinator, peer, http, f.socket(name), f.data(name), storeName, store, f.tls(name))
+  - {name: %s, kind: cache, layout: files, land: %s, paths: [%s]}
+%s`, name, coordinator, peer, http, f.socket(name), f.data(name), storeName, cmp.Or(f.land, "vault"), store, f.tls(name))
 }
 
 func (f *fleet) daemon(ctx context.Context, verb, name, conf string) (*daemon, error) {

@@ -198,8 +198,9 @@ func prepare(ctx context.Context, b bench) ([]contender, error) {
 	}
 	all := []contender{us}
 	if b.against != "" {
-		all = append(all, &lifeboat{label: theOther, binary: b.against, pki: us.pki})
+		all = append(all, &lifeboat{label: theOther, land: us.land, binary: b.against, pki: us.pki})
 	}
+	all = append(all, &lifeboat{label: inPlace, land: "place", binary: us.binary, pki: us.pki})
 	all = append(all, rsyncDaemon{}, tarPipe{}, stream)
 	if !b.skipSSH {
 		ssh, err := newRsyncSSH(ctx, b.g.dir)

@@ -26,6 +26,8 @@ type row struct {
 const (
 	ours     = "lifeboat"
 	theOther = "other lifeboat" // the binary of -against
+
+	placeLabel = "lifeboat, land: place"
 )
 
 func (t trial) rows() []row {
@@ -46,6 +48,10 @@ func (t trial) rows() []row {
 	}
 	var rows []row
 	for _, who := range t.names {
+		if who == inPlace {
+			rows = append(rows, rowOf(placeLabel, who, true))
+			continue
+		}
 		rows = append(rows, rowOf(who+meaning[who], who, true))
 		if who != ours && who != theOther {
 			rows = append(rows, rowOf(who+", not synced", who, false))
@@ -85,6 +91,7 @@ func (t trial) print(w io.Writer) error {
 	if words := t.size.goals(); words != "" {
 		fmt.Fprintf(&b, "wanted: %s.\n", words)
 	}
+	t.printUnpacking(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -178,6 +185,11 @@ func (r report) figures() []figure {
 			against("cpu", "CPU s/GiB", us.cpu, them.label, them.cpu)
 		}
 		add("blocks", "1/s", t.blocksPerSecond())
+		if len(t.outcomes[inPlace]) > 0 {
+			for _, f := range unpackingFigures {
+				add(f.name+" of land: place", f.unit, t.unpacking(f.of))
+			}
+		}
 		add("time until the command came back", "s", t.median(outcome.toldIn))
 		add("peak memory of the source", "MiB", float64(us.rss[0])/(1<<20))
 		add("peak memory of the sink", "MiB", float64(us.rss[1])/(1<<20))

@@ -120,15 +120,15 @@ func valueFigures(rows []valueRow, args string) (all []figure) {
 		if i := strings.Index(r.Who, ", "); i >= 0 {
 			name += r.Who[i:]
 		}
-		value := figure{Suite: "value", Name: name + ": value saved", Value: 100 * r.OfPossible, Unit: "% of achievable", Command: args}
+		value := figure{Suite: "value", Name: name + ": value saved", Value: rounded(100 * r.OfPossible), Unit: "% of achievable", Command: args}
 		for _, other := range rows {
 			if other.Fleet == r.Fleet && strings.HasPrefix(other.Who, "oldest") {
-				theirs, ratio := 100*other.OfPossible, r.OfPossible/other.OfPossible
+				theirs, ratio := rounded(100*other.OfPossible), rounded(r.OfPossible/other.OfPossible)
 				value.Peer, value.PeerValue, value.Ratio = &other.Who, &theirs, &ratio
 			}
 		}
 		all = append(all, value,
-			figure{Suite: "value", Name: name + ": sent again", Value: 100 * r.SentAgain, Unit: "% of bytes", Command: args},
+			figure{Suite: "value", Name: name + ": sent again", Value: rounded(100 * r.SentAgain), Unit: "% of bytes", Command: args},
 			figure{Suite: "value", Name: name + ": streams into one node", Value: float64(r.WorstInflow), Unit: "streams", Command: args})
 	}
 	return all

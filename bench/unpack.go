@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// inPlace is lifeboat with a store that wants files at the sink, where an engine looks for them.
+const inPlace = "land: place"
+
+// unpacking is what came after the last receipt, until each block was a file of its own name.
+type unpacking struct {
+	took  time.Duration
+	cpu   time.Duration // of the sink
+	reads int
+	worst time.Duration // of the reads
+}
+
+const (
+	// readEvery is how often a block is read meanwhile: often enough to meet what is worst, and too seldom to be what the CPU
+	// time goes to.
+	readEvery = 5 * time.Millisecond
+	askEvery  = 50 * time.Millisecond
+	// unpackWithin is more than a busy machine takes for corpus d.
+	unpackWithin = 3 * time.Minute
+)
+
+// unpacked waits until the sink has made files of all blocks, and reads random ones meanwhile.
+func (f *fleet) unpacked(ctx context.Context, from source, g *gauge, since time.Time) (u unpacking, err error) {
+	ctx, cancel := context.WithTimeout(ctx, unpackWithin)
+	defer cancel()
+	pid := f.sink.cmd.Process.Pid
+	before := g.now(pid).cpu
+	client := overSocket(f.socket("sink"))
+	defer client.CloseIdleConnections()
+	reading, stop := context.WithCancel(ctx)
+	read := make(chan error, 1)
+	go func() { read <- u.read(reading, client, from) }()
+	for err == nil {
+		var waiting bool
+		if waiting, err = anyWaits(ctx, client); err == nil && !waiting {
+			break
+		}
+		select {
+		case <-time.After(askEvery):
+		case err = <-read:
+			read <- nil
+		}
+	}
+	u.took, u.cpu = time.Since(since), g.now(pid).cpu-before
+	stop()
+	if err = errors.Join(err, <-read); err != nil {
+		return u, f.sink.trouble(err)
+	}
+	return u, f.named(from)
+}
+
+// read reads blocks until ctx ends.
+func (u *unpacking) read(ctx context.Context, client *http.Client, from source) error {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		file := from.files.Files[rand.IntN(len(from.files.Files))]
+		began := time.Now()
+		at := url.URL{Scheme: "http", Host: "sink", Path: "/blocks/" + string(file.ID(storeName))}
+		sum := sha256.New()
+		if err := fetch(ctx, client, at.String(), sum); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		if [sha256.Size]byte(sum.Sum(nil)) != file.SHA256 {
+			return fmt.Errorf("%s was read with other bytes than it had, while it became a file", file.Name)
+		}
+		u.reads++
+		u.worst = max(u.worst, time.Since(began))
+	}
+}
+
+func overSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}}}
+}
+
+func fetch(ctx context.Context, client *http.Client, at string, into io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", at, resp.Status)
+	}
+	_, err = io.Copy(into, resp.Body)
+	return err
+}
+
+// anyWaits asks the sink whether blocks are to become files.
+func anyWaits(ctx context.Context, client *http.Client) (bool, error) {
+	var page strings.Builder
+	if err := fetch(ctx, client, "http://sink/metrics", &page); err != nil {
+		return false, err
+	}
+	const figure = "\nlifeboat_unpacking_blocks "
+	_, rest, ok := strings.Cut(page.String(), figure)
+	if !ok {
+		return false, errors.New("/metrics does not say what waits to become files")
+	}
+	return !strings.HasPrefix(rest, "0\n"), nil
+}
+
+// named checks that the sink's store has each file, of its size.
+func (f *fleet) named(from source) error {
+	left := map[string]int64{}
+	for _, file := range from.files.Files {
+		left[file.Name] = file.Bytes
+	}
+	store := filepath.Join(f.dir, "store")
+	err := filepath.WalkDir(store, func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(store, p)
+		if bytes, there := left[name]; err == nil && (!there || bytes != info.Size()) {
+			err = fmt.Errorf("%s has %d bytes, want %d", p, info.Size(), bytes)
+		}
+		delete(left, name)
+		return err
+	})
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d of %d files have no name in %s", len(left), len(from.files.Files), store)
+	}
+	return err
+}
+
+// unpackingFigures are the columns of its table.
+var unpackingFigures = []struct {
+	name, unit, head string
+	digits           int
+	of               func(size, unpacking) float64
+}{
+	{"time until all files have their names", "s", "named, s", 2, func(_ size, u unpacking) float64 { return u.took.Seconds() }},
+	{"files named", "1/s", "files/s", 0, func(s size, u unpacking) float64 { return float64(s.n) / u.took.Seconds() }},
+	{"cpu of the unpacking", "CPU s/GiB", "CPU", 2, func(s size, u unpacking) float64 { return perGiB(s, u.cpu) }},
+	{"reads meanwhile", "1/s", "reads/s", 0, func(_ size, u unpacking) float64 { return float64(u.reads) / u.took.Seconds() }},
+	{"slowest read meanwhile", "ms", "worst ms", 1, func(_ size, u unpacking) float64 { return float64(u.worst.Microseconds()) / 1000 }},
+}
+
+// unpacking is the median of one of its figures.
+func (t trial) unpacking(of func(size, unpacking) float64) float64 {
+	var s []float64
+	for _, o := range t.outcomes[inPlace] {
+		s = append(s, of(t.size, *o.unpacking))
+	}
+	return median(s)
+}
+
+// printUnpacking adds what became of the blocks of land: place after their receipts.
+func (t trial) printUnpacking(b *strings.Builder) {
+	if len(t.outcomes[inPlace]) == 0 {
+		return
+	}
+	heads, values := fmt.Sprintf("%-36s", "after the last receipt"), fmt.Sprintf("%-36s", placeLabel)
+	for _, f := range unpackingFigures {
+		heads += fmt.Sprintf(" %9s", f.head)
+		values += fmt.Sprintf(" %9s", number(t.unpacking(f.of), f.digits))
+	}
+	b.WriteString(heads + "\n" + values + "\n")
+}
