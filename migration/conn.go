@@ -15,17 +15,21 @@ type Conn struct {
 	raw *gatheringConn
 }
 
-// gatherConnBytes is the size of the pieces.
-const gatherConnBytes = 256 << 10
+const (
+	// blocksPiece is the size of the pieces in which blocks go, from client to server.
+	blocksPiece = 256 << 10
+	// receiptsPiece is that of what comes back: a verdict is some bytes, and what readers ask for is less than what is carried.
+	receiptsPiece = 64 << 10
+)
 
 // Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for.
 func Client(raw net.Conn, cfg *tls.Config) *Conn {
-	g := newGatheringConn(raw)
+	g := newGatheringConn(raw, receiptsPiece, blocksPiece)
 	return &Conn{tls.Client(g, cfg), g}
 }
 
 func Server(raw net.Conn, cfg *tls.Config) *Conn {
-	g := newGatheringConn(raw)
+	g := newGatheringConn(raw, blocksPiece, receiptsPiece)
 	return &Conn{tls.Server(g, cfg), g}
 }
 
@@ -77,11 +81,11 @@ type gatheringConn struct {
 // program is about.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
-func newGatheringConn(c net.Conn) *gatheringConn {
+func newGatheringConn(c net.Conn, in, out int) *gatheringConn {
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.SetKeepAliveConfig(keepAlive) // a closed connection says so at its next use
 	}
-	return &gatheringConn{Conn: c, r: bufio.NewReaderSize(c, gatherConnBytes), w: bufio.NewWriterSize(c, gatherConnBytes)}
+	return &gatheringConn{Conn: c, r: bufio.NewReaderSize(c, in), w: bufio.NewWriterSize(c, out)}
 }
 
 func (c *gatheringConn) Read(p []byte) (int, error) { return c.r.Read(p) }

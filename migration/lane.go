@@ -62,7 +62,7 @@ const (
 	// A lane waits for receipts when so much is on its way. It must cover what a link carries between two commits:
 	// 64 MiB are 50 ms at 10 Gbit/s.
 	maxInflightBytes  = 64 << 20
-	maxInflightBlocks = 8192
+	maxInflightBlocks = 4096
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
 	dialTimeout = 5 * time.Second
 	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a

@@ -47,7 +47,7 @@ func salvage(path string, no uint32, whole func(record) error, broken func(Held)
 	if err != nil {
 		return nil, err
 	}
-	s := &salvaged{whole: whole, broken: broken, f: f, no: no, when: info.ModTime(), size: info.Size(), buf: bufio.NewReaderSize(nil, gatherConnBytes), gap: -1}
+	s := &salvaged{whole: whole, broken: broken, f: f, no: no, when: info.ModTime(), size: info.Size(), buf: bufio.NewReaderSize(nil, blocksPiece), gap: -1}
 	s.in, s.try = newFrameReader(s.buf, ChunkBytes), newFrameReader(nil, ChunkBytes)
 	s.seek(0)
 	for s.at < s.size {
