@@ -89,8 +89,8 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 	f.until(10*time.Second, b.isKeptOut())
 	before := b.logged()
 	time.Sleep(3 * time.Second)
-	if lines := strings.Count(b.logged()[len(before):], "\n"); lines > 3 {
-		t.Errorf("%s logged %d lines in 3 s of being kept out", b.host, lines)
+	if lines := strings.Count(b.logged()[len(before):], "coordinator"); lines > 3 { // its disks may be found healthy just now
+		t.Errorf("%s logged %d lines about the coordinator in 3 s of being kept out", b.host, lines)
 	}
 
 	// No longer excluded: it comes back by itself.
