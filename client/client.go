@@ -7,6 +7,8 @@
 //
 // A call that meets a coordinator which does not lead was not done, and every call of the Operator service may be repeated
 // without harm: so a call is made again where the leader is, within its context and within reason. New dials nobody.
+//
+// Blocks reads what was carried, through any agent.
 package client
 
 import (

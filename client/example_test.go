@@ -2,8 +2,11 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log"
+	"os"
 
 	"google.golang.org/grpc/credentials"
 
@@ -59,4 +62,25 @@ func ExampleParsePlace() {
 	// Output:
 	// 3 1204 3.1204 <nil>
 	// "yesterday" is no place of an event: want TERM.INDEX, TERM.INDEX.SOFT or INDEX, such as 3.1204
+}
+
+// A program reads a block that its node's engine has no more.
+func ExampleBlocks_Open() {
+	blocks, err := client.NewBlocks(client.BlocksConfig{Agents: []string{"unix:/run/lifeboat/agent.sock"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer blocks.Close()
+	block, err := blocks.Open(context.Background(), "cache/-/model-7.bin")
+	switch {
+	case errors.Is(err, client.ErrLost), errors.Is(err, client.ErrUnknown):
+		log.Print("computing it again: ", err)
+		return
+	case err != nil:
+		log.Fatal(err)
+	}
+	defer block.Close()
+	if _, err := io.Copy(os.Stdout, block); err != nil {
+		log.Fatal(err)
+	}
 }

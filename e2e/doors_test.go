@@ -43,6 +43,8 @@ func TestDeadNodesBlocksAreReadEverywhere(t *testing.T) {
 			t.Errorf("%s: a block that never was: got status %d (%s), want 404", d.name, got.code, got.body)
 		}
 	}
+	f.reads(a.blocks, a.peer, b.peer) // the first is dead
+	f.reads(few(a.blocks, 3), "unix:"+c.socket)
 	for _, d := range []door{b.onLoopback(""), b.onLoopback("another token, as long as it"), c.onLoopback(token)} {
 		if got := d.get(t, a.blocks[0].id, ""); got.code != http.StatusUnauthorized {
 			t.Errorf("%s without the token: got status %d, want 401", d.name, got.code)

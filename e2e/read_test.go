@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/client"
 )
 
 // door is a way to an agent's blocks.
@@ -128,6 +130,34 @@ func (d door) serves(t *testing.T, blocks []block) {
 	}
 	if err := g.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// reads fails the test unless a program with package client reads each block byte for byte, by those agents.
+func (f *fleet) reads(blocks []block, agents ...string) {
+	f.t.Helper()
+	id, err := certs.LoadDir(f.tls)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	from, err := client.NewBlocks(client.BlocksConfig{Agents: agents, TLS: id.Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleNode})})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer from.Close()
+	for _, b := range blocks {
+		r, err := from.Open(f.t.Context(), b.id)
+		if err != nil {
+			f.t.Errorf("by %v: %v", agents, err)
+			continue
+		}
+		body, err := io.ReadAll(r)
+		if r.Close(); err != nil || sum(body) != b.sha256 {
+			f.t.Errorf("%s by %v: got %d bytes of sum %s, %v, want %d of %s", b.id, agents, len(body), sum(body), err, b.bytes, b.sha256)
+		}
+	}
+	if _, err := from.Open(f.t.Context(), "cache/-/never"); !errors.Is(err, client.ErrUnknown) {
+		f.t.Errorf("got %v, want %v", err, client.ErrUnknown)
 	}
 }
 

@@ -1,0 +1,328 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What a fleet says of a block that it does not hand out.
+var (
+	ErrUnknown  = errors.New("no node has it")        // 404: every node that could have it was asked
+	ErrLost     = errors.New("it is lost: recompute") // 410: known to be gone for good
+	ErrInFlight = errors.New("it is being carried")   // 503, for longer than the patience: try again later
+	ErrChanged  = errors.New("it is another one now") // between two parts of one reading: begin again
+	errEnded    = errors.New("the block was closed")  // by its reader
+	errNoAgents = errors.New("no agent is given: ask the one of this machine at unix:/run/lifeboat/agent.sock")
+)
+
+// MembersError says that an id is of a map output, whose members have ids of their own to be read by (300).
+type MembersError struct {
+	Members []Member `json:"members"`
+}
+
+// Member is one file of a map output.
+type Member struct {
+	ID    string `json:"id"`
+	Bytes int64  `json:"bytes"`
+}
+
+func (e *MembersError) Error() string {
+	return fmt.Sprintf("it is a map output of %d members: read them", len(e.Members))
+}
+
+// BlocksConfig says whom to ask for blocks.
+type BlocksConfig struct {
+	// Agents are asked in this order, until one answers; each answers for the whole fleet. "unix:" and the path of a socket is the
+	// agent of this machine; HOST:PORT is the listen.peer of any.
+	Agents []string
+	// TLS says who asks, and makes sure that a node of the fleet answers at HOST:PORT:
+	// Identity.Client([]string{"http/1.1"}, certs.Name{Role: certs.RoleNode}).
+	TLS *tls.Config
+	// Patience is how long to wait for a block that is being carried just now; 0: a minute.
+	Patience time.Duration
+}
+
+// Blocks reads blocks from wherever they are, and goes on elsewhere when they move. It dials nobody before it is asked.
+type Blocks struct {
+	patience time.Duration
+	agents   []door
+}
+
+// door is an agent, by the way that it is reached.
+type door struct {
+	address string
+	base    url.URL
+	client  *http.Client
+}
+
+const (
+	dialPatience = 5 * time.Second
+	// firstByte: an agent may have to ask others, and to reach a holder that is busy, before it answers.
+	firstByte   = 30 * time.Second
+	longestWait = 5 * time.Second // between two tries for a block that is being carried
+	// maxResumes bounds how often one reading goes on elsewhere without a byte in between.
+	maxResumes = 3
+	// mostMembers is far above what a list of members takes: a map output has three.
+	mostMembers = 1 << 20
+)
+
+// NewBlocks makes a reader of blocks.
+func NewBlocks(cfg BlocksConfig) (*Blocks, error) {
+	b := &Blocks{patience: cfg.Patience}
+	if b.patience == 0 {
+		b.patience = time.Minute
+	}
+	if len(cfg.Agents) == 0 {
+		return nil, errNoAgents
+	}
+	for _, a := range cfg.Agents {
+		dialer := &net.Dialer{Timeout: dialPatience}
+		t := &http.Transport{TLSClientConfig: cfg.TLS, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: firstByte, DisableCompression: true, DialContext: dialer.DialContext}
+		d := door{address: a, base: url.URL{Scheme: "https", Host: a}}
+		if path, local := strings.CutPrefix(a, "unix:"); local {
+			d.base = url.URL{Scheme: "http", Host: "agent"}
+			t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
+		} else if cfg.TLS == nil {
+			return nil, fmt.Errorf("read blocks from %s: agents are reached with mutual TLS: give one, or the socket of this machine's", a)
+		}
+		d.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		b.agents = append(b.agents, d)
+	}
+	return b, nil
+}
+
+// Close lets go of connections that wait for another reading.
+func (b *Blocks) Close() error {
+	for _, d := range b.agents {
+		d.client.CloseIdleConnections()
+	}
+	return nil
+}
+
+// Info is what is known of a block before it is read.
+type Info struct {
+	Bytes int64
+	ETag  string // strong: the same for the same bytes wherever they landed
+	Node  string // that has it, where an agent says so
+}
+
+// Stat asks for a block without its bytes.
+func (b *Blocks) Stat(ctx context.Context, id string) (Info, error) {
+	resp, _, err := b.ask(ctx, 0, http.MethodHead, id, nil)
+	if err != nil {
+		return Info{}, fmt.Errorf("look for %s: %w", id, err)
+	}
+	resp.Body.Close()
+	return infoOf(resp), nil
+}
+
+func infoOf(resp *http.Response) Info {
+	return Info{resp.ContentLength, resp.Header.Get("ETag"), resp.Header.Get("Lifeboat-Node")}
+}
+
+// Open begins to read a block. What it returns is read to its end, or from wherever Seek says, and closed by the caller; ctx
+// holds for all of it.
+func (b *Blocks) Open(ctx context.Context, id string) (*Block, error) {
+	resp, at, err := b.ask(ctx, 0, http.MethodGet, id, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", id, err)
+	}
+	return &Block{Info: infoOf(resp), ctx: ctx, from: b, at: at, id: id, body: resp.Body}, nil
+}
+
+// ask finds an agent that serves the block, the first of them first, and waits while it is being carried.
+func (b *Blocks) ask(ctx context.Context, first int, method, id string, header http.Header) (resp *http.Response, at int, err error) {
+	until := time.Now().Add(b.patience)
+	for {
+		wait := time.Duration(0)
+		var troubles []error
+		for i := range b.agents {
+			at = (first + i) % len(b.agents)
+			d := b.agents[at]
+			resp, retry, err := d.ask(ctx, method, id, header)
+			switch {
+			case err == nil && retry == 0:
+				return resp, at, nil
+			case err == nil:
+				wait = max(wait, retry)
+			case ctx.Err() != nil:
+				return nil, at, context.Cause(ctx)
+			case final(err):
+				return nil, at, err
+			default:
+				troubles = append(troubles, fmt.Errorf("ask %s: %w", d.address, err))
+			}
+		}
+		if wait == 0 {
+			return nil, at, errors.Join(troubles...)
+		}
+		if time.Now().Add(wait).After(until) {
+			return nil, at, ErrInFlight
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, at, context.Cause(ctx)
+		}
+	}
+}
+
+// final reports whether no other agent would answer better.
+func final(err error) bool {
+	_, several := errors.AsType[*MembersError](err)
+	return several || errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) || errors.Is(err, ErrChanged)
+}
+
+// ask asks one agent. retry is when to ask again for a block that is being carried.
+func (d door) ask(ctx context.Context, method, id string, header http.Header) (resp *http.Response, retry time.Duration, err error) {
+	u := d.base
+	u.Path = "/blocks/" + id
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if resp, err = d.client.Do(req); err != nil {
+		if bare, ok := errors.AsType[*url.Error](err); ok {
+			err = bare.Err
+		}
+		return nil, 0, err
+	}
+	switch {
+	case resp.StatusCode == http.StatusPartialContent, resp.StatusCode == http.StatusOK && header.Get("Range") == "":
+		return resp, 0, nil
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusMultipleChoices:
+		return nil, 0, readMembers(resp.Body)
+	case http.StatusNotFound:
+		return nil, 0, ErrUnknown
+	case http.StatusGone:
+		return nil, 0, ErrLost
+	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
+		return nil, 0, ErrChanged
+	case http.StatusServiceUnavailable:
+		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+		if err != nil || seconds < 1 {
+			seconds = 1
+		}
+		return nil, min(time.Duration(min(seconds, 3600))*time.Second, longestWait), nil
+	}
+	words, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // a few, if there are any
+	return nil, 0, fmt.Errorf("it answered %s: %q", resp.Status, strings.TrimSpace(string(words)))
+}
+
+// readMembers returns the list as the error that it is. After HEAD there is none to read.
+func readMembers(body io.Reader) error {
+	m := &MembersError{}
+	if err := json.NewDecoder(io.LimitReader(body, mostMembers)).Decode(m); err != nil && err != io.EOF {
+		return fmt.Errorf("read the list of members: %w", err)
+	}
+	return m
+}
+
+// Block is a block that is being read. When whoever serves it goes, the reading goes on where another has it, if that are
+// the same bytes by their ETag; else Read returns ErrChanged. It is for one goroutine.
+type Block struct {
+	Info
+
+	ctx  context.Context
+	from *Blocks
+	at   int // of its agents
+	id   string
+	body io.ReadCloser // nil: to be asked for at pos
+	pos  int64
+	err  error
+}
+
+// Read implements io.Reader.
+func (b *Block) Read(p []byte) (int, error) {
+	for tries := 0; ; tries++ {
+		switch {
+		case b.err != nil:
+			return 0, b.err
+		case b.pos >= b.Bytes:
+			return 0, io.EOF
+		case len(p) == 0:
+			return 0, nil
+		}
+		err := b.resume()
+		if err == nil {
+			var n int
+			n, err = b.body.Read(p)
+			b.pos += int64(n)
+			if n > 0 {
+				return n, nil // an error that came with it comes again
+			}
+			b.stop()
+			b.at++ // another one may do better
+		}
+		if final(err) || b.ctx.Err() != nil || tries == maxResumes {
+			b.err = fmt.Errorf("read %s at byte %d: %w", b.id, b.pos, err)
+		}
+	}
+}
+
+// resume asks for the rest, unless it is being read already.
+func (b *Block) resume() error {
+	if b.body != nil {
+		return nil
+	}
+	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-", b.pos)}, "If-Match": {b.ETag}}
+	resp, at, err := b.from.ask(b.ctx, b.at, http.MethodGet, b.id, header)
+	if err != nil {
+		return err
+	}
+	b.at = at
+	if resp.Header.Get("ETag") != b.ETag || resp.ContentLength != b.Bytes-b.pos {
+		resp.Body.Close()
+		return ErrChanged
+	}
+	b.body = resp.Body
+	return nil
+}
+
+func (b *Block) stop() {
+	if b.body != nil {
+		b.body.Close()
+		b.body = nil
+	}
+}
+
+// Seek implements io.Seeker: the next Read asks for the bytes from there.
+func (b *Block) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += b.pos
+	case io.SeekEnd:
+		offset += b.Bytes
+	}
+	if offset < 0 {
+		return 0, fmt.Errorf("seek in %s to byte %d: there is none", b.id, offset)
+	}
+	if offset != b.pos {
+		b.stop()
+		b.pos = offset
+	}
+	return offset, nil
+}
+
+// Close ends the reading.
+func (b *Block) Close() error {
+	b.stop()
+	b.err = errEnded
+	return nil
+}

@@ -1,0 +1,196 @@
+package client
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// keeper is an agent that serves one block.
+type keeper struct {
+	mu      sync.Mutex
+	content []byte
+	etag    string
+	cutAt   int // the body ends there, in the first answers
+	cuts    int
+	asked   []string // ranges
+}
+
+func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = append(k.asked, r.Method+" "+r.Header.Get("Range"))
+	if r.URL.Path != "/blocks/cache/-/a b" {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("ETag", k.etag)
+	w.Header().Set("Lifeboat-Node", "host-c")
+	if k.cuts > 0 {
+		k.cuts--
+		w = &cutter{w, k.cutAt}
+	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(k.content))
+}
+
+// cutter breaks the connection off once so many bytes were written.
+type cutter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (c *cutter) Write(p []byte) (int, error) {
+	if len(p) < c.left {
+		c.left -= len(p)
+		return c.ResponseWriter.Write(p)
+	}
+	_, _ = c.ResponseWriter.Write(p[:c.left])
+	c.ResponseWriter.(http.Flusher).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// readers is a Blocks that asks these agents in turn.
+func readers(t *testing.T, agents ...http.Handler) *Blocks {
+	t.Helper()
+	var cfg BlocksConfig
+	for _, a := range agents {
+		s := httptest.NewTLSServer(a)
+		t.Cleanup(s.Close)
+		cfg.Agents = append(cfg.Agents, strings.TrimPrefix(s.URL, "https://"))
+	}
+	cfg.TLS, cfg.Patience = &tls.Config{InsecureSkipVerify: true}, time.Millisecond
+	b, err := NewBlocks(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+const spaced = "cache/-/a b"
+
+func TestBlockIsRead(t *testing.T) {
+	k := &keeper{content: bytes.Repeat([]byte("0123456789"), 1000), etag: `"x-0"`}
+	b := readers(t, k)
+	info, err := b.Stat(t.Context(), spaced)
+	if want := (Info{10000, `"x-0"`, "host-c"}); err != nil || info != want {
+		t.Errorf("got %+v, %v, want %+v", info, err, want)
+	}
+	block, err := b.Open(t.Context(), spaced)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(block)
+	if err != nil || !bytes.Equal(got, k.content) {
+		t.Errorf("got %d bytes, %v, want the block's %d", len(got), err, len(k.content))
+	}
+	if _, err := block.Seek(-15, io.SeekEnd); err != nil {
+		t.Fatal(err)
+	}
+	tail, err := io.ReadAll(block)
+	if err != nil || string(tail) != "567890123456789" {
+		t.Errorf("got %q, %v, want the last 15 bytes", tail, err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if want := "[HEAD  GET  GET bytes=9985-]"; fmt.Sprint(k.asked) != want {
+		t.Errorf("asked %v, want %s", k.asked, want)
+	}
+	block.Close()
+	if _, err := block.Read(tail); err == nil {
+		t.Error("a closed block is read")
+	}
+}
+
+// Whoever serves a block may be taken away meanwhile. The reading goes on where the same bytes are.
+func TestReadingGoesOnElsewhere(t *testing.T) {
+	content := bytes.Repeat([]byte("abcdefgh"), 64<<10)
+	first := &keeper{content: content, etag: `"x-0"`, cuts: 100, cutAt: 200_000}
+	second := &keeper{content: content, etag: `"x-0"`}
+	block, err := readers(t, first, second).Open(t.Context(), spaced)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer block.Close()
+	got, err := io.ReadAll(block)
+	if err != nil || !bytes.Equal(got, content) {
+		t.Errorf("got %d bytes, %v, want the block's %d", len(got), err, len(content))
+	}
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	if len(second.asked) == 0 {
+		t.Error("the second agent was asked for nothing, and the first breaks off each time")
+	}
+}
+
+func TestOtherBytesAreNotJoined(t *testing.T) {
+	k := &keeper{content: bytes.Repeat([]byte("old"), 100_000), etag: `"old-0"`, cuts: 1, cutAt: 100_000}
+	block, err := readers(t, k).Open(t.Context(), spaced)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer block.Close()
+	k.mu.Lock()
+	k.content, k.etag = bytes.Repeat([]byte("new"), 100_000), `"new-0"`
+	k.mu.Unlock()
+	if got, err := io.ReadAll(block); !errors.Is(err, ErrChanged) || bytes.Contains(got, []byte("new")) {
+		t.Errorf("got %d bytes, %v, want the old ones alone and %v", len(got), err, ErrChanged)
+	}
+}
+
+func TestWhatAgentsAnswer(t *testing.T) {
+	answer := func(code int, body string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); io.WriteString(w, body) })
+	}
+	k := &keeper{content: []byte("here"), etag: `"x-0"`}
+	for _, c := range []struct {
+		name   string
+		agents []http.Handler
+		want   error // nil: it is read
+		words  string
+	}{
+		{"never known", []http.Handler{answer(404, ""), k}, ErrUnknown, ""},
+		{"lost", []http.Handler{answer(410, ""), k}, ErrLost, ""},
+		{"in flight", []http.Handler{answer(503, "")}, ErrInFlight, ""},
+		{"in flight, and the next agent has it", []http.Handler{answer(503, ""), k}, nil, ""},
+		{"one agent is ill", []http.Handler{answer(500, "disk"), k}, nil, ""},
+		{"all are", []http.Handler{answer(500, "disk"), answer(403, "no right to read")}, nil, "no right to read"},
+		{"the whole for a part", []http.Handler{answer(206, "")}, ErrChanged, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := readers(t, c.agents...)
+			block, err := b.Open(t.Context(), spaced)
+			if c.name == "the whole for a part" {
+				block = &Block{Info: Info{Bytes: 9, ETag: `"x"`}, ctx: t.Context(), from: b, id: spaced}
+				_, err = io.ReadAll(block)
+			}
+			switch {
+			case c.want != nil && !errors.Is(err, c.want):
+				t.Errorf("got %v, want %v", err, c.want)
+			case c.words != "" && (err == nil || !strings.Contains(err.Error(), c.words)):
+				t.Errorf("got %v, want it to tell %q", err, c.words)
+			case c.want == nil && c.words == "" && err != nil:
+				t.Errorf("got %v, want the block", err)
+			}
+		})
+	}
+	members := answer(300, `{"members": [{"id": "s/app/shuffle_0_1_0.data", "bytes": 7}, {"id": "s/app/shuffle_0_1_0.index", "bytes": 16}]}`)
+	_, err := readers(t, members).Open(t.Context(), "s/app/shuffle_0_1_0")
+	if several, ok := errors.AsType[*MembersError](err); !ok || len(several.Members) != 2 || several.Members[1].Bytes != 16 {
+		t.Errorf("got %v, want the two members", err)
+	}
+	if _, err := NewBlocks(BlocksConfig{Agents: []string{"host-a:7401"}}); err == nil {
+		t.Error("an agent would be asked without TLS")
+	}
+	if _, err := NewBlocks(BlocksConfig{}); err == nil {
+		t.Error("nobody would be asked")
+	}
+}
