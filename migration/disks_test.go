@@ -424,7 +424,7 @@ func TestHungWriteEndsItsStream(t *testing.T) {
 					t.Fatal(err)
 				}
 				thaw := make(hangs)
-				seg.w.Reset(thaw)
+				seg.w.reset(thaw, 0)
 				n.vault.release(seg, false)
 				ctx, stop := n.receiving(t)
 				s := n.stream(t, ctx)

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -24,7 +23,7 @@ type segment struct {
 	dir string
 	in  []string // dir, for all the blocks that lie here
 	f   *os.File
-	w   *bufio.Writer
+	w   *pieces
 	end int64 // of what was appended, flushed or not
 
 	from string // where what is appended next comes from, as was said last; "": nobody said
@@ -61,7 +60,7 @@ func (v *Vault) acquire(dir string) (*segment, error) {
 	if err := syncDir(filepath.Dir(f.Name())); err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	s := &segment{no: no, dir: dir, in: []string{dir}, f: f, w: bufio.NewWriterSize(f, 512<<10), users: 1}
+	s := &segment{no: no, dir: dir, in: []string{dir}, f: f, w: newPieces(f, 0), users: 1}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.writing[no] = s
@@ -147,6 +146,7 @@ func (s *segment) cut(offset int64) error {
 	if _, err := s.f.Seek(offset, io.SeekStart); err != nil {
 		return err
 	}
+	s.w.reset(s.f, offset)
 	s.end, s.from = offset, "" // that may be cut off, too
 	s.behind.cut(offset)
 	return nil

@@ -1,0 +1,64 @@
+package migration
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"testing"
+)
+
+// Whatever is appended comes out in its order, and no write ends inside a piece unless somebody flushed.
+func TestPieces(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var file bytes.Buffer
+	var want []byte
+	flushing := false
+	g := newPieces(writerFunc(func(p []byte) (int, error) {
+		if end := file.Len() + len(p); end%pieceBytes != 0 && !flushing {
+			t.Fatalf("a write ends at byte %d", end)
+		}
+		return file.Write(p)
+	}), 0)
+	for range 2000 {
+		p := make([]byte, rnd.IntN(1<<rnd.IntN(19)))
+		for i := range p {
+			p[i] = byte(rnd.Uint32())
+		}
+		want = append(want, p...)
+		if n, err := g.Write(p); n != len(p) || err != nil {
+			t.Fatalf("took %d of %d bytes, %v", n, len(p), err)
+		}
+		if got := file.Len() + g.Buffered(); got != len(want) {
+			t.Fatalf("has %d bytes, want %d", got, len(want))
+		}
+		if rnd.IntN(20) == 0 {
+			flushing = true
+			if err := g.Flush(); err != nil || g.Buffered() != 0 {
+				t.Fatalf("%d bytes are left, %v", g.Buffered(), err)
+			}
+			flushing = false
+		}
+	}
+	flushing = true
+	if err := g.Flush(); err != nil || !bytes.Equal(file.Bytes(), want) {
+		t.Errorf("got %d bytes, %v, want the %d that were appended", file.Len(), err, len(want))
+	}
+}
+
+func TestPiecesEndWithAFault(t *testing.T) {
+	full := errors.New("no space left")
+	g := newPieces(writerFunc(func(p []byte) (int, error) { return 10, full }), 0)
+	if n, err := g.Write(make([]byte, 3*pieceBytes)); n != 0 || !errors.Is(err, full) {
+		t.Errorf("took %d bytes, %v, want none and the fault", n, err)
+	}
+	if n, err := g.Write([]byte("behind a gap")); n != 0 || !errors.Is(err, full) {
+		t.Errorf("took %d bytes, %v behind a gap", n, err)
+	}
+	if err := g.Flush(); !errors.Is(err, full) {
+		t.Errorf("got %v, want %v", err, full)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
