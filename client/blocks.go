@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -191,9 +192,7 @@ func (d door) ask(ctx context.Context, method, id string, header http.Header) (r
 	if err != nil {
 		return nil, 0, err
 	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, header)
 	if resp, err = d.client.Do(req); err != nil {
 		if bare, ok := errors.AsType[*url.Error](err); ok {
 			err = bare.Err
