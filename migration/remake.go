@@ -133,8 +133,8 @@ func createCatalog(dir string, dirs []string) (*catalog, error) {
 	return openCatalog(dir)
 }
 
-// verify reads the catalog through, looks each id up, and counts: pages have no checksums of their own. It costs about a
-// microsecond a block. A record that cannot be read is that block's matter alone.
+// verify reads the catalog through, looks each id up, and counts: pages have no checksums of their own. It costs a look-up
+// a block. A record that cannot be read is that block's matter alone.
 func (c *catalog) verify() error {
 	var all, sound int64
 	err := c.view(func(tx *bbolt.Tx) error {
