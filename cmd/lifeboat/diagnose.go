@@ -93,9 +93,9 @@ func (x *examination) metadataRemedy() string {
 	words := x.instanceErr.Error()
 	has := func(word string) bool { return strings.Contains(words, word) }
 	switch {
-	case has("403"):
+	case has("answered 403"):
 		return "the service is turned off for this instance: turn it on (EC2: modify-instance-metadata-options --http-endpoint enabled)"
-	case has(" 50"), has("429"):
+	case has("answered 50"), has("answered 429"):
 		return "the service is in trouble, or asked too often by this host: ask again; EC2 counts linklocal_allowance_exceeded in ethtool -S"
 	case x.provider == "ec2" && has("token") && x.container:
 		return "in a container the token does not come back: raise the hop limit to 2, or use the host's network"

@@ -44,6 +44,9 @@ func TestDiagnosis(t *testing.T) {
 		{"all is well", func(*examination) {}, "", "", ""},
 		{"another cloud", func(x *examination) { x.provider, x.agent.Provider = "gce", "gce" }, "provider", stateBad, "cloud.provider: auto"},
 		{"metadata turned off", func(x *examination) { x.instanceErr = errors.New("answered 403 Forbidden") }, "metadata", stateBad, "turn it on"},
+		{"a port with the digits of a status", func(x *examination) {
+			x.instanceErr = errors.New(`ask for instance-id: Get "http://127.0.0.1:40379/latest": answered 503 Service Unavailable`)
+		}, "metadata", stateBad, "ask again"},
 		{"metadata throttled", func(x *examination) { x.instanceErr = errors.New("answered 503 Service Unavailable") }, "metadata", stateBad, "ask again"},
 		{"no token in a container", func(x *examination) {
 			x.instanceErr, x.container = errors.New("get a metadata token: no whole answer in time"), true
