@@ -250,8 +250,11 @@ func (p *pulse) pause(ctx context.Context, began time.Time, span time.Duration) 
 	}
 }
 
-// sleep waits for d. It reports whether a nudge cut it short.
+// sleep waits for d, not at all if that is nothing. It reports whether a nudge cut it short.
 func sleep(ctx context.Context, d time.Duration, nudge <-chan struct{}) (nudged bool) {
+	if d <= 0 {
+		return false
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
