@@ -138,6 +138,10 @@ func (b *Blocks) Open(ctx context.Context, id string) (*Block, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", id, err)
 	}
+	if resp.ContentLength < 0 {
+		resp.Body.Close()
+		return nil, fmt.Errorf("read %s: the answer does not say how long it is: its end could not be told from a cut", id)
+	}
 	return &Block{Info: infoOf(resp), ctx: ctx, from: b, at: at, id: id, body: resp.Body}, nil
 }
 

@@ -163,6 +163,10 @@ func TestWhatAgentsAnswer(t *testing.T) {
 		{"in flight, and the next agent has it", []http.Handler{answer(503, ""), k}, nil, ""},
 		{"one agent is ill", []http.Handler{answer(500, "disk"), k}, nil, ""},
 		{"all are", []http.Handler{answer(500, "disk"), answer(403, "no right to read")}, nil, "no right to read"},
+		{"nobody knows how long it is", []http.Handler{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			io.WriteString(w, "some")
+		})}, nil, "how long it is"},
 		{"the whole for a part", []http.Handler{answer(206, "")}, ErrChanged, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
