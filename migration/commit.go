@@ -226,9 +226,9 @@ type unwellError struct{ dir string }
 
 func (e *unwellError) Error() string { return "disk " + e.dir + " takes no blocks any more" }
 
-// durable returns what is new here, once it would survive a power cut. What could not be made so has its fault noted, and
-// does not stand in the others' way.
-func (c *committer) durable(batch []*landed) (held []Held) {
+// durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
+// not stand in the others' way.
+func (c *committer) durable(batch []*landed) {
 	c.vault.catalog.contradictions(inPlace(batch)) // before they get names; the others are compared when they are recorded
 	segments := map[*segment][]*landed{}
 	stores := map[*Store][]*landed{}
@@ -253,12 +253,6 @@ func (c *committer) durable(batch []*landed) (held []Held) {
 	}
 	syncing.Wait()
 	c.record(batch)
-	for _, l := range batch {
-		if !l.already && l.fault == nil {
-			held = append(held, l.held())
-		}
-	}
-	return held
 }
 
 // inPlace are the blocks that get names, in the order of ids.

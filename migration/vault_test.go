@@ -296,7 +296,9 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	}
 	write(t, filepath.Join(n.dir, "cache/x"), []byte("the engine's own"))
 	batch := []*landed{done}
-	if held := newCommitter(n.vault, nil, nil).durable(batch); len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
+	var held []Held
+	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch)
+	if len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
 		t.Errorf("got %v, %v, want that the place is taken", held, batch[0].fault)
 	}
 	if got := n.content(t, "cache/-/x"); string(got) != "the engine's own" {
@@ -325,7 +327,8 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	}
 	write(t, filepath.Join(n.dir, "cache/bad"), []byte("in the way"))
 	write(t, filepath.Join(n.dir, "cache/deep"), []byte("a file where a directory should be"))
-	held := newCommitter(n.vault, nil, nil).durable(batch)
+	var held []Held
+	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch)
 	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[2].fault != nil || batch[0].fault == nil || batch[1].fault == nil {
 		t.Errorf("got %v, faults %v, %v, %v", held, batch[0].fault, batch[1].fault, batch[2].fault)
 	}
