@@ -18,8 +18,8 @@ func TestDevTellsHowItWent(t *testing.T) {
 			return r.Node == "node-1" && r.Kind == "terminate" && r.Lead == 120 && r.Total == 60 && r.Moved == 60 && r.Lost == 0 &&
 				r.BytesMoved == r.BytesTotal && r.BytesTotal > 7<<20 && r.Seconds > 0 && r.Left > 60 && r.Verified
 		}},
-		"more than fits into the time": {[]string{"--blocks", "40", "--bytes", "8MiB", "--rate", "1MiB", "--lead", "4s"}, 4, func(r devResult) bool {
-			return r.Total == 40 && r.Moved+r.Lost == 40 && r.Moved > 0 && r.Lost > 0 && !r.Verified && r.Left >= 0
+		"more than fits into the time": {[]string{"--blocks", "160", "--bytes", "32MiB", "--rate", "1MiB", "--lead", "15s"}, 4, func(r devResult) bool {
+			return r.Total == 160 && r.Moved+r.Lost == 160 && r.Moved > 0 && r.Lost > 0 && !r.Verified && r.Left >= 0
 		}},
 		"nobody to take it": {[]string{"--nodes", "1", "--blocks", "10", "--bytes", "1MiB", "--lead", "3s"}, 4, func(r devResult) bool {
 			return r.Total == 10 && r.Lost == 10 && !r.Verified
