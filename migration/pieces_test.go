@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -69,10 +70,33 @@ func TestPieces(t *testing.T) {
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("got %d bytes, %v, want the %d that were appended", len(got), err, len(want))
 			}
-			if past := direct > int64(len(want))/2; past != (c.way && c.aligned) {
+			if past := direct > 1<<20; past != (c.way && c.aligned) {
 				t.Errorf("%d of %d bytes went past the page cache", direct, len(want))
 			}
 		})
+	}
+}
+
+// A rotating disk that seeks for each piece is left to the kernel; one that is only busy for a moment is not.
+func TestSlowDiskIsNotWrittenDirectly(t *testing.T) {
+	for name, c := range map[string]struct {
+		pieces []time.Duration
+		want   bool
+	}{
+		"an SSD":              {slices.Repeat([]time.Duration{200 * time.Microsecond}, 100), false},
+		"a network disk":      {slices.Repeat([]time.Duration{8 * time.Millisecond}, 100), false},
+		"a seek for each":     {slices.Repeat([]time.Duration{20 * time.Millisecond}, 32), true},
+		"one long seek":       {append(slices.Repeat([]time.Duration{time.Millisecond}, 31), 200*time.Millisecond), false},
+		"too little is known": {slices.Repeat([]time.Duration{20 * time.Millisecond}, 31), false},
+	} {
+		var s straight
+		got := false
+		for _, took := range c.pieces {
+			got = got || s.slow(256<<10, took)
+		}
+		if got != c.want {
+			t.Errorf("%s: slow %t, want %t", name, got, c.want)
+		}
 	}
 }
 
