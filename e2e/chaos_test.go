@@ -63,7 +63,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 		f.write(host+".yaml", n.config(extra...)...)
 	}
 	c.source.fill(20, 4<<20)
-	c.source.shuffle(5, 1<<20)
+	c.source.shuffle(5, 4<<20) // larger than a piece that goes past the page cache
 	return c
 }
 
@@ -88,7 +88,7 @@ func (c *chaos) note(format string, args ...any) { c.did = append(c.did, fmt.Spr
 
 func (c *chaos) run() {
 	c.start()
-	c.until(10*time.Second, c.source.knows(2))
+	c.until(c.source.knows(2))
 	reading, stop := context.WithCancel(context.Background())
 	var readers sync.WaitGroup
 	readers.Go(func() { c.readAll(reading) })
@@ -101,7 +101,7 @@ func (c *chaos) run() {
 		c.wires[n].heal()
 	}
 	c.source.drained()
-	c.until(20*time.Second, c.source.is("DECOMMISSIONED"))
+	c.until(c.source.is("DECOMMISSIONED"))
 	m := c.source.manifest()
 	stop()
 	readers.Wait()
