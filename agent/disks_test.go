@@ -182,7 +182,7 @@ func TestMetricsTellOfDisks(t *testing.T) {
 	cfg := settings(t)
 	a := run(t, cfg)
 	cache := cfg.Stores[0].Paths[0]
-	within := time.NewTimer(10 * time.Second)
+	within := time.NewTimer(time.Minute)
 	defer within.Stop()
 	for {
 		changed := a.disks.Changed()

@@ -264,7 +264,7 @@ func TestPretenders(t *testing.T) {
 	}
 }
 
-// listen returns the next words of a source, each within seconds.
+// listen returns the next words of a source, each within a minute.
 func listen(t *testing.T, cloud preemption.Cloud) func() (preemption.Notice, error) {
 	ctx, stop := context.WithCancel(t.Context())
 	w := preemption.NewWatcher(quiet(), cloud)
@@ -275,7 +275,7 @@ func listen(t *testing.T, cloud preemption.Cloud) func() (preemption.Notice, err
 	}()
 	t.Cleanup(func() { stop(); <-ended })
 	return func() (preemption.Notice, error) {
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		return w.Next(ctx)
 	}

@@ -199,6 +199,33 @@ func TestLeaderWhoseMachineStaysAfterAll(t *testing.T) {
 	})
 }
 
+// How long nothing can be decided: hardly at all while the lead is handed over, and when the leader is killed for as long as
+// it takes the others to miss it.
+func TestDecisionsWaitForTheNextLeader(t *testing.T) {
+	bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {
+		next := func(what string, most time.Duration, goes func(leader int)) (was int) {
+			t.Helper()
+			was = c.Leader()
+			began := time.Now()
+			goes(was)
+			c.Decommission(0, time.Hour, what)
+			if took := time.Since(began); took > most {
+				t.Errorf("%s: got %s until the next decision, want %s at most", what, took, most)
+			}
+			if c.Leader() == was {
+				t.Errorf("%s: %d still leads", what, was)
+			}
+			return was
+		}
+		for range 3 {
+			next("handed over", 200*time.Millisecond, func(leader int) { c.HandOver((leader + 1) % 3) })
+			c.Sleep(5 * time.Second)
+			c.RestartCoordinator(next("killed", 5*time.Second, func(leader int) { c.KillCoordinator(leader) }))
+			c.Sleep(5 * time.Second)
+		}
+	})
+}
+
 // An order outlives the one who gave it, with its remaining time.
 func TestOrderOutlivesTheLeader(t *testing.T) {
 	bubble(t, three, func(t *testing.T, c *clustertest.Cluster) {

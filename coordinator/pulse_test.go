@@ -77,8 +77,11 @@ func TestManagerIsTold(t *testing.T) {
 	}
 	f.ledger.fsm.mu.Lock()
 	hears("nothing", 200*time.Millisecond) // what was said before
-	if hears("WATCHDOG=1", 500*time.Millisecond) {
-		t.Error("the watchdog is fed though nobody can look at the fleet")
+	for words := 0; hears("WATCHDOG=1", 500*time.Millisecond); {
+		if words++; words > 1 { // one may have been on its way
+			t.Error("the watchdog is fed though nobody can look at the fleet")
+			break
+		}
 	}
 	f.ledger.fsm.mu.Unlock()
 	if !hears("WATCHDOG=1", 10*time.Second) {

@@ -100,7 +100,7 @@ func (m watched) disk(t *testing.T, path string) Disk {
 
 // grace is what a machine that is busy with other tests may take on top: how fast a fault is seen is for the log, and
 // for LIFEBOAT_STRICT=1 on a quiet machine, to say.
-const grace = 30 * time.Second
+const grace = time.Minute
 
 // await waits until a disk is in a state, and says how long that took. DIR in the words stands for the path.
 func (m watched) await(t *testing.T, path string, want Health, why string, within time.Duration) Disk {
@@ -204,13 +204,13 @@ func bounded(t *testing.T, what string, work, rescue func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); work() }()
 	for _, help := range []func(){rescue, func() { t.Errorf("gave up on %s", what) }} {
-		timer := time.NewTimer(10 * time.Second)
+		timer := time.NewTimer(time.Minute)
 		select {
 		case <-done:
 			timer.Stop()
 			return
 		case <-timer.C:
-			t.Logf("waited 10s for %s", what)
+			t.Logf("waited a minute for %s", what)
 			help()
 		}
 	}

@@ -66,8 +66,8 @@ func (d *daemon) kill() {
 	d.cmd = nil
 }
 
-// stopLimit is above the two seconds that requests under way may take and the second of an agent's farewell.
-const stopLimit = 10 * time.Second
+// stopLimit is far above the two seconds that requests under way may take and the second of an agent's farewell.
+const stopLimit = 30 * time.Second
 
 // stop is SIGTERM. The process must end by itself, and well.
 func (d *daemon) stop() {

@@ -21,7 +21,7 @@ func TestDevTellsHowItWent(t *testing.T) {
 		"more than fits into the time": {[]string{"--blocks", "160", "--bytes", "32MiB", "--rate", "1MiB", "--lead", "15s"}, 4, func(r devResult) bool {
 			return r.Total == 160 && r.Moved+r.Lost == 160 && r.Moved > 0 && r.Lost > 0 && !r.Verified && r.Left >= 0
 		}},
-		"nobody to take it": {[]string{"--nodes", "1", "--blocks", "10", "--bytes", "1MiB", "--lead", "3s"}, 4, func(r devResult) bool {
+		"nobody to take it": {[]string{"--nodes", "1", "--blocks", "10", "--bytes", "1MiB", "--lead", "15s"}, 4, func(r devResult) bool {
 			return r.Total == 10 && r.Lost == 10 && !r.Verified
 		}},
 	} {

@@ -9,11 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestDeadNodesBlocksAreReadEverywhere(t *testing.T) {
-	f := newFleet(t, "lease: 1s")
+	f := newFleet(t, "lease: 3s") // which those that live must not outwait
 	token := "a token of more than sixteen characters"
 	secret := f.write("token", token)
 	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
@@ -22,12 +21,12 @@ func TestDeadNodesBlocksAreReadEverywhere(t *testing.T) {
 	a.shuffle(6, 1<<20)
 	f.up()
 	a.verb("decommission", "--self", "--wait").exits(0)
-	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	f.until(a.is("DECOMMISSIONED"))
 	held := a.located()
 	a.kill()
 
 	f.gets(a.blocks)
-	f.until(10*time.Second, func() error { // until its lease has run out the dead node counts as one that could have any block
+	f.until(func() error { // until its lease has run out the dead node counts as one that could have any block
 		if got := c.onSocket().get(t, "cache/-/host-a/never", ""); got.code != http.StatusNotFound {
 			return fmt.Errorf("a block that never was: got status %d (%s), want 404", got.code, got.body)
 		}

@@ -59,7 +59,7 @@ func TestInstancesJoinByThemselves(t *testing.T) {
 	certificate, incarnation := one.identity()
 	one.stop()
 	one.start()
-	c.until(10*time.Second, one.is("ACTIVE"))
+	c.until(one.is("ACTIVE"))
 	if again, same := one.identity(); again != certificate || same != incarnation {
 		t.Error("after a restart it has another certificate or incarnation")
 	}
@@ -75,8 +75,8 @@ func TestInstancesJoinByThemselves(t *testing.T) {
 	}
 	one.start()
 	two.start()
-	c.until(10*time.Second, one.is("ACTIVE"))
-	c.until(10*time.Second, two.is("ACTIVE"))
+	c.until(one.is("ACTIVE"))
+	c.until(two.is("ACTIVE"))
 	if other, life := two.identity(); other == certificate || life == incarnation {
 		t.Error("the copy has the certificate or the incarnation of the machine that it was copied from")
 	}
@@ -89,7 +89,7 @@ func TestInstancesJoinByThemselves(t *testing.T) {
 
 	stranger := c.launch("210987654321", "i-00000000000000003")
 	stranger.start()
-	c.until(10*time.Second, func() error {
+	c.until(func() error {
 		if !strings.Contains(stranger.logged(), "may not join") {
 			return fmt.Errorf("the stranger does not say why it waits")
 		}
@@ -106,14 +106,14 @@ func TestTokenFileAndImage(t *testing.T) {
 	n := c.agent("host-a", "tls: {}", "join: {token_file: token}")
 	c.coordinator.start()
 	n.start()
-	c.until(10*time.Second, func() error {
+	c.until(func() error {
 		if !strings.Contains(n.logged(), "join.token_file") {
 			return fmt.Errorf("it does not say that it waits for its token")
 		}
 		return nil
 	})
 	c.write("token", strings.TrimSpace(c.verb("token", "create", "--uses", "1").exits(0).stdout))
-	c.until(20*time.Second, n.is("ACTIVE"))
+	c.until(n.is("ACTIVE"))
 
 	config := "--config=" + filepath.Join(c.dir, "host-a.yaml")
 	c.verb("generalize", config).exits(1).tells("stop it first")

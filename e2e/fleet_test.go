@@ -200,7 +200,7 @@ func (f *fleet) up() {
 				want++
 			}
 		}
-		f.until(10*time.Second, n.knows(want))
+		f.until(n.knows(want))
 	}
 }
 
@@ -222,14 +222,18 @@ func (f *fleet) start() {
 		n.start()
 	}
 	for _, n := range f.nodes {
-		f.until(10*time.Second, n.is("ACTIVE"))
+		f.until(n.is("ACTIVE"))
 	}
 }
 
+// patience is how long a story waits for what will come: far longer than it takes on the slowest machine. How long it took
+// is for the log, and decides nothing.
+const patience = 90 * time.Second
+
 // until asks again and again until want is nil. A process that ends meanwhile will not bring it about.
-func (f *fleet) until(limit time.Duration, want func() error) {
+func (f *fleet) until(want func() error) {
 	f.t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		err := want()
 		if err == nil {
 			return
@@ -243,7 +247,7 @@ func (f *fleet) until(limit time.Duration, want func() error) {
 			}
 		}
 		if time.Now().After(deadline) {
-			f.t.Fatalf("after %s: %v", limit, err)
+			f.t.Fatalf("after %s: %v", patience, err)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (f *fleet) hosts() hostsView {
 // again waits until the coordinator answers.
 func (f *fleet) again() {
 	f.t.Helper()
-	f.until(10*time.Second, func() error {
+	f.until(func() error {
 		if s := f.verb("nodes"); s.code != 0 {
 			return fmt.Errorf("%s", s.stderr)
 		}
@@ -61,7 +61,7 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 	f.write("exclude", "# for repair", "host-b # the fan")
 	f.verb("refresh-nodes", "--graceful=120", "--client").exits(0).
 		tells("host-b", "waits for", "decommission", "DECOMMISSIONED", "1 excluded by "+f.dir+"/exclude")
-	f.until(5*time.Second, b.is("DECOMMISSIONED"))
+	f.until(b.is("DECOMMISSIONED"))
 	b.allMoved(b.manifest())
 	f.verb("recommission", "host-b").exits(1).tells("excluded by")
 
@@ -72,8 +72,8 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 		if h := f.hosts().Hosts; h.Excluded != 1 || !strings.Contains(h.Trouble, "exclude:2:") {
 			t.Errorf("got %+v, want one excluded host, and the fault", h)
 		}
-		f.until(10*time.Second, a.is("ACTIVE"))
-		f.until(10*time.Second, b.is("DECOMMISSIONED"))
+		f.until(a.is("ACTIVE"))
+		f.until(b.is("DECOMMISSIONED"))
 		f.coordinator.kill()
 		f.coordinator.start()
 		f.again()
@@ -83,10 +83,10 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 	}
 
 	// Its agent is started anew: it may not join, is told why, and asks at its ease.
-	f.until(10*time.Second, b.heard)
+	f.until(b.heard)
 	b.stop()
 	b.start()
-	f.until(10*time.Second, b.isKeptOut())
+	f.until(b.isKeptOut())
 	before := b.logged()
 	time.Sleep(3 * time.Second)
 	if lines := strings.Count(b.logged()[len(before):], "coordinator"); lines > 3 { // its disks may be found healthy just now
@@ -96,7 +96,7 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 	// No longer excluded: it comes back by itself.
 	f.write("exclude", "# nobody")
 	f.verb("refresh-nodes", "--graceful").exits(0).tells("recommission", "0 excluded")
-	f.until(20*time.Second, b.is("ACTIVE"))
+	f.until(b.is("ACTIVE"))
 	if h := f.hosts().Hosts; h.Trouble != "" || h.Excluded != 0 {
 		t.Errorf("got %+v, want no trouble", h)
 	}
@@ -104,10 +104,10 @@ func TestHostFilesDecideWhoStays(t *testing.T) {
 	// Without --graceful it is over at once; a file cut to nothing is no pardon, one that is gone neither.
 	f.write("exclude", "host-c")
 	f.verb("refresh-nodes").exits(0).tells("host-c", "force")
-	f.until(5*time.Second, c.is("DECOMMISSIONED"))
+	f.until(c.is("DECOMMISSIONED"))
 	f.write("exclude", "")
 	f.verb("refresh-nodes").exits(1).tells("exclude: is empty")
-	f.until(5*time.Second, c.is("DECOMMISSIONED"))
+	f.until(c.is("DECOMMISSIONED"))
 }
 
 // heard is nil once the coordinator of now has heard the node.

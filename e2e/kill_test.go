@@ -39,7 +39,7 @@ func TestSourceKilledMidDrain(t *testing.T) {
 	} else {
 		f.sameDeadline("the agent after the restart", after.Notice.Deadline, before.Deadline)
 	}
-	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	f.until(a.is("DECOMMISSIONED"))
 	m := a.manifest()
 	a.allMoved(m)
 	f.sameDeadline("the manifest", m.Incident.Deadline, before.Deadline)
@@ -62,7 +62,7 @@ func TestSourceKilledMidDrain(t *testing.T) {
 
 func TestReceiverKilledMidDrain(t *testing.T) {
 	f := newFleet(t)
-	a, b, c := f.agent("host-a", capped), f.agent("host-b"), f.agent("host-c")
+	a, b, c := f.agent("host-a", "drain: {max_bytes_per_second: 512KiB}"), f.agent("host-b"), f.agent("host-c")
 	a.fill(12, 5<<20)
 	a.shuffle(12, 1<<20)
 	f.up()
@@ -73,7 +73,7 @@ func TestReceiverKilledMidDrain(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // long enough for the sender to notice
 	b.start()
 	a.drained()
-	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	f.until(a.is("DECOMMISSIONED"))
 	a.allMoved(a.manifest())
 	held := a.located()
 	a.kill()
@@ -112,7 +112,7 @@ func TestCoordinatorKilledMidDrain(t *testing.T) {
 	f.coordinator.kill()
 	time.Sleep(500 * time.Millisecond) // beats fail meanwhile
 	f.coordinator.start()
-	f.until(10*time.Second, func() error {
+	f.until(func() error {
 		if s := a.seen(); s.State != "DECOMMISSIONING" && s.State != "DECOMMISSIONED" {
 			return fmt.Errorf("after its restart the coordinator says %s", s.State)
 		}
@@ -130,7 +130,7 @@ func TestCoordinatorKilledMidDrain(t *testing.T) {
 	a.reconfigure()
 	a.start()
 	a.drained()
-	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	f.until(a.is("DECOMMISSIONED"))
 	a.allMoved(a.manifest())
 	for _, n := range f.nodes[1:] {
 		if s := n.seen(); s.State != "ACTIVE" {
@@ -158,7 +158,7 @@ func TestCoordinatorDeadForTheWholeDrain(t *testing.T) {
 	a.kill()
 	a.start()
 	f.coordinator.start()
-	f.until(15*time.Second, a.is("DECOMMISSIONED"))
+	f.until(a.is("DECOMMISSIONED"))
 	m := a.manifest()
 	a.allMoved(m)
 	f.sameDeadline("the manifest", m.Incident.Deadline, before)
@@ -166,7 +166,7 @@ func TestCoordinatorDeadForTheWholeDrain(t *testing.T) {
 		t.Errorf("the manifest is of incident %s, want %s", m.Incident.ID, s.Notice.Incident)
 	}
 	for _, n := range []*node{b, c} {
-		f.until(10*time.Second, n.is("ACTIVE"))
+		f.until(n.is("ACTIVE"))
 	}
 	for id, x := range a.located() {
 		if l := decode[locationView](f.verb("locate", id, "-o", "json").exits(0)); l.State != "held" || len(l.Holders) != len(x.Holders) {

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -86,7 +87,7 @@ func (p promise) keeps(n *api.Node) error {
 // The leader is killed about every second, while operators decide, nodes beat, and one drains. Nothing that was answered is
 // lost, no deadline moves by more than a second, and nobody counts as lost.
 func TestFailoverLoad(t *testing.T) {
-	v := newTrio(t, "lease: 5s")
+	v := newTrio(t, "lease: 10s")
 	a, _ := v.agent("host-a", slow), v.agent("host-b")
 	a.fill(10, 4<<20)
 	v.up()
@@ -107,7 +108,7 @@ func TestFailoverLoad(t *testing.T) {
 		extras = append(extras, e)
 		beats.Go(func() { e.live(alive) })
 	}
-	v.until(20*time.Second, func() error {
+	v.until(func() error {
 		if n := strings.Count(v.verb("nodes").stdout, "extra-"); n != len(extras) {
 			return fmt.Errorf("got %d nodes, want %d", n, len(extras))
 		}
@@ -160,15 +161,25 @@ func TestFailoverLoad(t *testing.T) {
 			promises = append(promises, mine...)
 		})
 	}
+	decides := func() {
+		count := func() int { mu.Lock(); defer mu.Unlock(); return decided }
+		was := count()
+		v.until(func() error {
+			if count() == was {
+				return errors.New("nobody gets anything decided")
+			}
+			return nil
+		})
+	}
 	for range *failovers {
 		time.Sleep(time.Second)
+		decides()
 		leader := v.leader()
 		leader.kill()
 		time.Sleep(300 * time.Millisecond)
 		leader.start()
 	}
-	v.leader()
-	time.Sleep(time.Second)
+	decides()
 	stop()
 	all.Wait()
 
@@ -189,7 +200,7 @@ func TestFailoverLoad(t *testing.T) {
 		v.sameDeadline("at the end", n.Deadline, ordered)
 	}
 	a.drained()
-	v.until(10*time.Second, a.is("DECOMMISSIONED"))
+	v.until(a.is("DECOMMISSIONED"))
 	a.allMoved(a.manifest())
 	if n := strings.Count(v.verb("events", "-o", "json").exits(0).stdout, "NodeLost"); n > 0 {
 		t.Errorf("%d nodes count as lost", n)
@@ -203,14 +214,11 @@ func TestFailoverLoad(t *testing.T) {
 		}
 	}
 	t.Logf("%d failovers, %d decisions, longest time without an answered beat %s", *failovers, decided, longest)
-	if decided < *failovers {
-		t.Errorf("got %d decisions over %d failovers", decided, *failovers)
-	}
 }
 
 // decideOn makes one decision. What is promised comes also with an error: that is what was asked for.
 func decideOn(ctx context.Context, o api.OperatorClient, node string, stay bool, timeout time.Duration) (promise, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if stay {
 		_, err := o.Recommission(ctx, &api.RecommissionRequest{Nodes: []string{node}})
@@ -257,7 +265,7 @@ func TestKilledWhileDeciding(t *testing.T) {
 		})
 		select {
 		case <-enough:
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 		}
 		f.coordinator.kill()
 		stop()
@@ -268,7 +276,7 @@ func TestKilledWhileDeciding(t *testing.T) {
 			continue
 		}
 		var n *api.Node
-		f.until(10*time.Second, func() (err error) {
+		f.until(func() (err error) {
 			n, err = o.GetNode(t.Context(), &api.GetNodeRequest{Node: "host-a"})
 			return err
 		})

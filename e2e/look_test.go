@@ -122,7 +122,7 @@ func (n *node) is(state string) func() error {
 func (n *node) underWay(moved int64) drainView {
 	n.f.t.Helper()
 	var d drainView
-	n.f.until(20*time.Second, func() error {
+	n.f.until(func() error {
 		s := n.status()
 		if s.Drain == nil || s.Drain.Blocks.Moved < moved {
 			return fmt.Errorf("%s: drain %+v, want %d blocks moved", n.host, s.Drain, moved)
@@ -140,7 +140,7 @@ func (n *node) underWay(moved int64) drainView {
 func (n *node) drained() agentStatus {
 	n.f.t.Helper()
 	var s agentStatus
-	n.f.until(40*time.Second, func() error {
+	n.f.until(func() error {
 		s = n.status()
 		if s.Drain == nil || s.Drain.Phase != "drained" || s.Manifest == nil {
 			return fmt.Errorf("%s is not drained: %+v", n.host, s.Drain)
@@ -223,7 +223,7 @@ func (f *fleet) held() map[string]blockView {
 func (n *node) located() map[string]blockView {
 	n.f.t.Helper()
 	var held map[string]blockView
-	n.f.until(20*time.Second, func() error {
+	n.f.until(func() error {
 		held = n.f.held()
 		for id := range n.wholes() {
 			if b := held[id]; b.State != "held" || len(b.Holders) == 0 {
@@ -242,6 +242,15 @@ func (f *fleet) sameDeadline(what string, got, want *time.Time) {
 		f.t.Errorf("%s: got deadline %v, want %v", what, got, want)
 	} else if d := got.Sub(*want).Abs(); d > time.Second {
 		f.t.Errorf("%s: the deadline moved by %s, from %s to %s", what, d, want, got)
+	}
+}
+
+// comes fails the test unless a deadline is that long after a moment between from and now.
+func (f *fleet) comes(what string, got *time.Time, from time.Time, lead time.Duration) {
+	f.t.Helper()
+	first, last := from.Add(lead-time.Second), time.Now().Add(lead+time.Second) // a second, as above
+	if got == nil || got.Before(first) || got.After(last) {
+		f.t.Errorf("%s: got deadline %v, want one from %s to %s", what, got, first, last)
 	}
 }
 

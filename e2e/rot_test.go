@@ -59,14 +59,14 @@ func TestTurnedBitsAreFoundAndCarriedAgain(t *testing.T) {
 		"in place":     a.endOf(a.dir, func(x block) bool { return strings.HasSuffix(x.id, ".data") && x.bytes > 1<<20 }),
 	}
 	a.verb("decommission", "--self", "--timeout", "100s").exits(0)
-	for until := time.Now().Add(40 * time.Second); len(ends) > 0; time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(patience); len(ends) > 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("not found at any peer: what rests %v", slices.Collect(maps.Keys(ends)))
 		}
 		maps.DeleteFunc(ends, func(_ string, end []byte) bool { return b.turns(end) || c.turns(end) })
 	}
-	f.until(40*time.Second, a.is("DECOMMISSIONED"))
-	f.until(60*time.Second, func() error {
+	f.until(a.is("DECOMMISSIONED"))
+	f.until(func() error {
 		n := 0
 		for _, e := range f.events() {
 			if e.Type == "BlocksBroken" {

@@ -23,23 +23,27 @@ func TestReceiverKilledWhileItUnpacks(t *testing.T) {
 
 	a.verb("decommission", "--self", "--timeout", "90s").exits(0)
 	a.drained()
-	named := 0
+	named, amid := 0, 0
 	for range 3 {
-		for deadline := time.Now().Add(20 * time.Second); len(b.files(t)) < named+50; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); len(b.files(t)) < min(named+50, len(a.blocks)); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d files of %d have their names, and no more come: %+v", named, len(a.blocks), b.status().Unpacking)
 			}
 		}
 		b.kill()
-		if named = b.whole(t, a.blocks); named == len(a.blocks) {
-			t.Fatal("all was unpacked: not killed amid it")
+		if named = b.whole(t, a.blocks); named < len(a.blocks) {
+			amid++
 		}
+		t.Logf("killed when %d files of %d had their names", named, len(a.blocks))
 		b.start()
+	}
+	if amid == 0 {
+		t.Error("all was unpacked: it was not killed amid that")
 	}
 	a.allMoved(a.manifest())
 	a.kill()
 	b.onSocket().serves(t, few(a.blocks, 50))
-	f.until(60*time.Second, func() error {
+	f.until(func() error {
 		if u, n := b.status().Unpacking, len(b.files(t)); u.Blocks > 0 || n < len(a.blocks) {
 			return fmt.Errorf("%d files have their names, and %d blocks wait for theirs", n, u.Blocks)
 		}

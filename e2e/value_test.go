@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // A program says which of its blocks are costly. The agent is killed and comes back; a cap and a deadline let a part of
@@ -33,7 +32,7 @@ func TestWhatAProgramSaysIsPreciousIsSaved(t *testing.T) {
 	a.verb("value", words[1], "elsewhere/-/x=1h").exits(2).tells("value 2 of 2", "no store elsewhere")
 	a.kill()
 	a.start()
-	f.until(10*time.Second, func() error {
+	f.until(func() error {
 		if s := a.verb("blocks"); s.code != 0 {
 			return fmt.Errorf("lifeboat blocks: %s", s.stderr)
 		}
@@ -43,7 +42,7 @@ func TestWhatAProgramSaysIsPreciousIsSaved(t *testing.T) {
 
 	a.verb("decommission", "--self", "--timeout", "16s").exits(0)
 	a.drained()
-	f.until(10*time.Second, a.is("DECOMMISSIONED"))
+	f.until(a.is("DECOMMISSIONED"))
 	m := a.manifest()
 	saved := map[string]bool{}
 	for _, e := range m.Entries {

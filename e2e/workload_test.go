@@ -64,7 +64,7 @@ func (n *node) works(text string) *worker {
 	w := &worker{cmd, make(chan struct{})}
 	go func() { cmd.Wait(); close(w.ended) }()
 	n.f.t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); <-w.ended })
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if b, err := os.ReadFile(file); err == nil && len(b) > 0 {
 			return w
 		}
@@ -117,15 +117,17 @@ func TestOrderWaitsForARealWorkload(t *testing.T) {
 		trap 'echo USR1 >> $2/signals; leaving=1' USR1
 		echo $$ > $1
 		while [ -z "$leaving" ]; do sleep 0.05; done
-		for i in 1 2 3 4 5 6 7 8; do echo "late $i" > $2/cache/host-a/late-$i; sleep 0.5; done
+		for i in 1 2 3 4; do echo "late $i" > $2/cache/host-a/late-$i; done
+		while [ ! -e $2/end ]; do sleep 0.05; done
+		for i in 5 6 7 8; do echo "late $i" > $2/cache/host-a/late-$i; sleep 0.5; done
 		rm $1`)
 	f.up()
-	f.until(10*time.Second, a.workload("worker", "RUNNING"))
+	f.until(a.workload("worker", "RUNNING"))
 	a.verb("simulate", "terminate", "--in", "60s", "--dry-run").exits(0).tells("worker: watched", "SIGUSR1", "waited for")
 
 	f.verb("decommission", "host-a", "--timeout", "60s").exits(0)
-	f.until(10*time.Second, a.workload("worker", "TOLD"))
-	f.until(10*time.Second, func() error {
+	f.until(a.workload("worker", "TOLD"))
+	f.until(func() error {
 		if s := a.seen(); s.SubState != "WAIT_WORKLOAD" {
 			return fmt.Errorf("it is %s %s, want WAIT_WORKLOAD", s.State, s.SubState)
 		}
@@ -140,11 +142,15 @@ func TestOrderWaitsForARealWorkload(t *testing.T) {
 			return nil
 		}
 	}
-	f.until(10*time.Second, hears("noticed", "changed"))
+	f.until(hears("noticed", "changed"))
 	a.verb("status").exits(0).tells("waits for", "workload worker (TOLD", "SINCE")
 	a.kill()
 	a.start()
-	f.until(20*time.Second, a.is("DECOMMISSIONED"))
+	f.until(a.workload("worker", "TOLD"))
+	if err := os.WriteFile(filepath.Join(a.dir, "end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.until(a.is("DECOMMISSIONED"))
 	if w.lives() {
 		t.Error("the node left before its worker had ended")
 	}
@@ -155,10 +161,10 @@ func TestOrderWaitsForARealWorkload(t *testing.T) {
 	if got := linesOf(t, signals); len(got) != 1 {
 		t.Errorf("the worker got %v, want one signal", got)
 	}
-	f.until(time.Second, hears("noticed", "changed"))
+	f.until(hears("noticed", "changed"))
 	f.verb("recommission", "host-a").exits(0)
-	f.until(10*time.Second, a.is("ACTIVE"))
-	f.until(10*time.Second, hears("noticed", "changed", "withdrawn"))
+	f.until(a.is("ACTIVE"))
+	f.until(hears("noticed", "changed", "withdrawn"))
 }
 
 // A worker that ignores SIGTERM is killed after its grace, with what it has started, in time for what it wrote last. A
@@ -167,13 +173,14 @@ func TestStubbornWorkloadIsKilledInTime(t *testing.T) {
 	f := newFleet(t)
 	a := f.agent("host-a")
 	f.agent("host-b")
+	a.reconfigure("drain: {tail: 10s}")
 	file := filepath.Join(f.dir, "host-a.yaml")
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	settings := string(b) + fmt.Sprintf(`workloads:
-  - {name: worker, type: pid_file, pid_file: %s, await: true, stop: true, grace: 3s, every: 200ms, tell: {signal: SIGPWR}}
+  - {name: worker, type: pid_file, pid_file: %s, await: true, stop: true, grace: 10s, every: 200ms, tell: {signal: SIGPWR}}
 `, filepath.Join(a.dir, "worker.pid"))
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
@@ -193,29 +200,30 @@ func TestStubbornWorkloadIsKilledInTime(t *testing.T) {
 	f.up()
 
 	began := time.Now()
-	a.verb("decommission", "--self", "--timeout", "16s").exits(0)
+	const lead = 40 * time.Second
+	a.verb("decommission", "--self", "--timeout", lead.String()).exits(0)
 	// SIGPWR would have killed it: that is shown, and keeps nobody from leaving.
-	f.until(5*time.Second, func() error {
+	f.until(func() error {
 		s := a.verb("status")
 		if !strings.Contains(s.stdout, "does not catch SIGPWR") && !strings.Contains(s.stdout, "SIGPWR to the process") {
 			return errors.New("the status does not say why the worker was not told:\n" + s.stdout)
 		}
 		return nil
 	})
-	// 5 s are the tail and 2 s are for the last pass: SIGTERM at 6 s, SIGKILL at 9 s.
-	f.until(12*time.Second, a.workload("worker", "STOPPING"))
-	if took := time.Since(began); took < 4*time.Second {
-		t.Errorf("it was asked to end after %s, want 6 s", took)
+	// 10 s are the tail and 4 s are for the last pass: SIGTERM at 15.5 s, SIGKILL at 25.5 s.
+	f.until(a.workload("worker", "STOPPING"))
+	if took := time.Since(began); took < 15*time.Second {
+		t.Errorf("it was asked to end after %s, want 15.5 s", took)
 	}
 	a.kill()
 	a.start()
 	if !w.lives() {
 		t.Error("it was killed within its grace")
 	}
-	f.until(12*time.Second, a.workload("worker", "KILLED"))
+	f.until(a.workload("worker", "KILLED"))
 	a.drained()
-	if took := time.Since(began); took > 14*time.Second {
-		t.Errorf("drained after %s, want it well before the deadline", took)
+	if took := time.Since(began); took > lead {
+		t.Errorf("drained after %s, its deadline was %s", took, lead)
 	}
 	<-w.ended
 	if child := linesOf(t, filepath.Join(a.dir, "child")); len(child) == 1 {
@@ -226,6 +234,7 @@ func TestStubbornWorkloadIsKilledInTime(t *testing.T) {
 	if err := bystander.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("a bystander: %v", err)
 	}
+	f.until(a.is("DECOMMISSIONED"))
 	if m := a.manifest(); m.Blocks.Lost != 0 {
 		for _, e := range m.Entries {
 			if e.Outcome == "lost" {

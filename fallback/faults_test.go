@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -42,6 +43,7 @@ func answer(f *fakeS3, times int, status int, word string, which func(*http.Requ
 		if which != nil && !which(r) || n.Add(1) > int64(times) {
 			return false
 		}
+		_, _ = io.Copy(io.Discard, r.Body) // who is still sending when the connection is closed may not hear the answer
 		refuse(w, status, word)
 		return true
 	})
@@ -103,12 +105,11 @@ func TestUploadIsAbortedWhenItsContextEnds(t *testing.T) {
 		}
 		return false
 	})
-	began := time.Now()
 	if err := tryPut(ctx, b, large); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
-	if n := f.openUploads(); n != 0 || f.count("partNumber=3") != 0 || time.Since(began) > 4*time.Second {
-		t.Errorf("%d uploads are open after %v, and part 3 was asked %d times", n, time.Since(began), f.count("partNumber=3"))
+	if n := f.openUploads(); n != 0 || f.count("partNumber=3") != 0 {
+		t.Errorf("%d uploads are open, and part 3 was asked %d times", n, f.count("partNumber=3"))
 	}
 }
 
@@ -116,7 +117,10 @@ func TestUploadIsAbortedWhenItsContextEnds(t *testing.T) {
 func TestBucketThatSaysNothing(t *testing.T) {
 	f, b := newFakeS3(t)
 	over := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		cancel()
 		select {
 		case <-over:
 		case <-r.Context().Done():
@@ -124,11 +128,11 @@ func TestBucketThatSaysNothing(t *testing.T) {
 		return true
 	})
 	defer close(over)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	began := time.Now()
-	if err := tryPut(ctx, b, 100); err == nil || time.Since(began) > 3*time.Second {
-		t.Errorf("got %v after %v, want an error soon", err, time.Since(began))
+	if err := tryPut(ctx, b, 100); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	if n := f.count("PUT"); n != 1 {
+		t.Errorf("it was asked %d times, want once", n)
 	}
 }
 
@@ -136,7 +140,7 @@ func TestBucketThatIsAway(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	b := clientOf(t, srv.URL)
 	srv.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := tryPut(ctx, b, 100)
 	wantError(t, err, "no answer", "connection refused")
@@ -301,9 +305,8 @@ func TestDirectoryThatHangs(t *testing.T) {
 	d := fallback.NewDirectory(dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	began := time.Now()
-	if _, err := d.Get(ctx, "x", 0, make([]byte, 10)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 3*time.Second {
-		t.Errorf("got %v after %v, want the context's error soon", err, time.Since(began))
+	if _, err := d.Get(ctx, "x", 0, make([]byte, 10)); !errors.Is(err, context.DeadlineExceeded) { // else it never comes back
+		t.Errorf("got %v, want the context's error", err)
 	}
 	w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // lets the call that was left behind come back
 	if err != nil {

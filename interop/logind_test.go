@@ -102,7 +102,7 @@ func (l *logind) start(t *testing.T) {
 			if len(s.Body) < 3 || s.Body[2] == "" { // another signal, or the end of an earlier mock
 				continue
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("the mock did not come up")
 		}
 		break
@@ -160,7 +160,7 @@ func (l *logind) locks(t *testing.T) (who []string) {
 // awaitLocks waits until the mock has as many locks as wanted: it sees one that was let go in its own time.
 func (l *logind) awaitLocks(t *testing.T, want int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -199,7 +199,7 @@ func listenToLogind(t *testing.T) (*preemption.Logind, func() preemption.Notice)
 		select {
 		case n := <-notices:
 			return n
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("no notice")
 			return preemption.Notice{}
 		}

@@ -126,8 +126,8 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 		return sum
 	}
 
-	ctx, withdrawn := context.WithTimeout(t.Context(), 6*time.Second)
-	sum := drain(ctx, "first", 4<<20) // the large one would take ten seconds
+	ctx, withdrawn := context.WithTimeout(t.Context(), 12*time.Second)
+	sum := drain(ctx, "first", 2<<20) // the large one would take twenty seconds, and the others take none
 	withdrawn()
 	if sum.Moved.Blocks != 3 || sum.Lost.Blocks != 1 {
 		t.Errorf("cut short: got %+v, want all but the large one moved", sum)

@@ -185,8 +185,9 @@ func (s *FS) Mount(t testing.TB, dir string) {
 	}
 }
 
-// patience is how long the end of a server is waited for, before and after its connection is aborted.
-const patience = 10 * time.Second
+// patience is how long the end of a server is waited for, before and after its connection is aborted. A file system on a
+// device in a file here writes a last time when it goes, and each write is a trip to the server.
+const patience = time.Minute
 
 func (s *FS) end(t testing.TB, server *fuse.Server, dir string, device uint64) {
 	s.Heal()

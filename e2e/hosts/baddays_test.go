@@ -37,12 +37,12 @@ func TestKeyOfEverybody(t *testing.T) {
 	h.boot()
 	h.does("chmod", "644", "/etc/lifeboat/open.key")
 	h.install("lifeboat.deb")
-	f.until(15*time.Second, func() error { return h.journalTells("/etc/lifeboat/open.key") })
+	f.until(func() error { return h.journalTells("/etc/lifeboat/open.key") })
 	if s := f.verb("nodes", "-o", "json").exits(0).stdout; strings.Contains(s, "open") {
 		t.Errorf("the node is in the fleet, with a key that everybody may read: %s", s)
 	}
 	h.does("chmod", "600", "/etc/lifeboat/open.key")
-	f.until(15*time.Second, h.is("ACTIVE"))
+	f.until(h.is("ACTIVE"))
 }
 
 // /etc is read-only, as on hosts whose system is an image, and /var is full when the agent starts.
@@ -55,13 +55,13 @@ func TestReadOnlyEtcAndFullVar(t *testing.T) {
 	h.fill(4, 1<<20)
 	h.boot("--tmpfs=/var/lib/lifeboat:mode=0750,size=6m")
 	h.install("lifeboat.deb")
-	f.until(20*time.Second, h.is("ACTIVE"))
+	f.until(h.is("ACTIVE"))
 	h.does("sh", "-ec", "mount --bind /etc /etc; mount -o remount,ro,bind /etc")
 	h.fillDisk()
 	before := h.property("MainPID")
 	h.does("systemctl", "restart", "lifeboat-agent")
-	f.until(20*time.Second, h.is("ACTIVE"))
-	f.until(20*time.Second, h.knows(1))
+	f.until(h.is("ACTIVE"))
+	f.until(h.knows(1))
 	if now := h.property("MainPID"); now == before || now == "0" {
 		t.Errorf("the agent's PID is %s, and was %s", now, before)
 	}
@@ -83,7 +83,7 @@ func TestTwoHostsOfOneName(t *testing.T) {
 		h.configure()
 		h.boot()
 		h.install("lifeboat.deb")
-		f.until(20*time.Second, func() error {
+		f.until(func() error {
 			if got, want := h.seen().Incarnation, h.status().Incarnation; got != want || got == "" {
 				return fmt.Errorf("the node's incarnation is %q at the coordinator, want %q", got, want)
 			}

@@ -28,7 +28,7 @@ func (f *town) joined(names ...string) (first *host, join []string, nodes []*hos
 		nodes = append(nodes, h)
 	}
 	for _, h := range nodes {
-		f.until(20*time.Second, h.is("ACTIVE"))
+		f.until(h.is("ACTIVE"))
 	}
 	return first, join, nodes
 }
@@ -75,32 +75,32 @@ func TestCertificateIsRenewed(t *testing.T) {
 	_, _, nodes := f.joined("node-a", "node-b")
 	a, b := nodes[0], nodes[1]
 	a.fill(8, 1<<20)
-	f.until(20*time.Second, a.knows(1))
+	f.until(a.knows(1))
 	f.verb("decommission", a.host, "--timeout", "60s", "--wait").exits(0)
 	a.cutPower()
 
 	b.recertify(time.Now().Add(-time.Hour), time.Now().Add(40*time.Minute))
 	b.does("systemctl", "restart", "lifeboat-agent")
 	pid := b.property("MainPID")
-	f.until(20*time.Second, func() error {
+	f.until(func() error {
 		if left := time.Until(b.certificate().NotAfter); left < 24*time.Hour {
 			return fmt.Errorf("the certificate is good for %s", left)
 		}
 		return nil
 	})
-	f.until(20*time.Second, func() error { return b.journalTells("the certificate was renewed") })
+	f.until(func() error { return b.journalTells("the certificate was renewed") })
 	a.readBack()
 	if now := b.property("MainPID"); now != pid {
 		t.Errorf("the agent's PID is %s and was %s", now, pid)
 	}
-	f.until(20*time.Second, b.is("ACTIVE"))
+	f.until(b.is("ACTIVE"))
 }
 
 // triesInPeace fails the story unless the unit failed with a word, and tries again now and then.
 func (h *host) triesInPeace(word string) {
 	h.t.Helper()
 	h.try("systemctl", "restart", "lifeboat-agent") // it says that this fails
-	h.f.until(15*time.Second, func() error { return h.journalTells(word) })
+	h.f.until(func() error { return h.journalTells(word) })
 	before, _ := strconv.Atoi(h.property("NRestarts"))
 	time.Sleep(25 * time.Second)
 	after, _ := strconv.Atoi(h.property("NRestarts"))
@@ -122,7 +122,7 @@ func TestCertificateExpired(t *testing.T) {
 	a.recertify(time.Now().Add(-2*time.Hour), time.Now().Add(-time.Minute))
 	a.triesInPeace("certificate expired")
 	a.does("lifeboat", join...)
-	f.until(20*time.Second, a.is("ACTIVE"))
+	f.until(a.is("ACTIVE"))
 	if got := a.seen().ID; got != id {
 		t.Errorf("the node's id is %s, and was %s", got, id)
 	}
@@ -137,7 +137,7 @@ func TestCertificateOfTomorrow(t *testing.T) {
 	begins := time.Now().Add(50 * time.Second)
 	a.recertify(begins, begins.Add(24*time.Hour))
 	a.triesInPeace("check the clock")
-	f.until(time.Until(begins)+20*time.Second, a.is("ACTIVE"))
+	f.until(a.is("ACTIVE"))
 	if time.Now().Before(begins) {
 		t.Error("the node is in the fleet with a certificate of a time to come")
 	}
@@ -156,7 +156,7 @@ func TestHostIsRenamed(t *testing.T) {
 	if got := strings.TrimSpace(h.does("hostname")); got != "beth" {
 		t.Fatalf("the host is %q, want beth", got)
 	}
-	f.until(20*time.Second, h.is("ACTIVE"))
+	f.until(h.is("ACTIVE"))
 	if got := h.seen().ID; got != id {
 		t.Errorf("the node's id is %s, and was %s", got, id)
 	}

@@ -117,12 +117,13 @@ func lastLines(text string) string {
 type said struct {
 	t              *testing.T
 	line           string
+	began, ended   time.Time
 	code           int
 	stdout, stderr string
 }
 
 // runLimit is far above what any verb here should take; one that waits longer hangs.
-const runLimit = 60 * time.Second
+const runLimit = 2 * time.Minute
 
 // run runs a verb on the machine.
 func (m *machine) run(env []string, args ...string) said {
@@ -137,6 +138,7 @@ func finish(ctx context.Context, t *testing.T, cmd *exec.Cmd, line string) said 
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	began := time.Now()
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		t.Fatalf("%s: not done in time\nstdout: %s\nstderr: %s", line, &stdout, &stderr)
@@ -144,7 +146,7 @@ func finish(ctx context.Context, t *testing.T, cmd *exec.Cmd, line string) said 
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return said{t, line, cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return said{t, line, began, time.Now(), cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
 // exits fails the story unless the program exited with that code.
@@ -156,6 +158,12 @@ func (s said) exits(code int) said {
 	return s
 }
 
+// moment is one that is known as well as one who looks from outside can know it.
+type moment struct{ first, last time.Time }
+
+// gives is the deadline that comes of a verb that gave so much time.
+func (s said) gives(lead time.Duration) moment { return moment{s.began.Add(lead), s.ended.Add(lead)} }
+
 // decode reads JSON that a verb printed.
 func decode[T any](s said) (v T) {
 	s.t.Helper()
@@ -165,16 +173,20 @@ func decode[T any](s said) (v T) {
 	return v
 }
 
+// patience is how long a story waits for what will come: far longer than it takes on the slowest machine, and than the
+// longest that systemd's watchdogs wait. How long it took is for the log, and decides nothing.
+const patience = 2 * time.Minute
+
 // until asks again and again until want is nil.
-func until(t *testing.T, limit time.Duration, want func() error) {
+func until(t *testing.T, want func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		err := want()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %v", limit, err)
+			t.Fatalf("after %s: %v", patience, err)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (f *town) decide() *decider {
 	d.pawn.fill(4, 16<<20)
 	f.settled()
 	f.verb("decommission", "pawn", "--timeout", "1h").exits(0)
-	f.until(10*time.Second, d.pawn.is("DECOMMISSIONING"))
+	f.until(d.pawn.is("DECOMMISSIONING"))
 	d.first = *d.pawn.seen().Deadline
 	id, err := certs.LoadDir(f.tls)
 	if err != nil {
@@ -82,7 +82,7 @@ func (d *decider) end() {
 }
 
 // goesOn waits until one more decision is acknowledged.
-func (d *decider) goesOn(limit time.Duration) {
+func (d *decider) goesOn() {
 	d.f.t.Helper()
 	so := func() int {
 		d.mu.Lock()
@@ -90,7 +90,7 @@ func (d *decider) goesOn(limit time.Duration) {
 		return len(d.acked)
 	}
 	began, before := time.Now(), so()
-	d.f.until(limit, func() error {
+	d.f.until(func() error {
 		if so() == before {
 			return errors.New("no decision is acknowledged")
 		}
@@ -127,7 +127,8 @@ func (d *decider) check() {
 		at += 1 + next
 	}
 	if got := d.pawn.seen().Deadline; len(decided) > 0 {
-		d.f.sameInstant("pawn", got, d.first.Add(decided[len(decided)-1]))
+		last := d.first.Add(decided[len(decided)-1])
+		d.f.sameInstant("pawn", got, moment{last, last})
 	}
 	d.f.t.Logf("%d decisions acknowledged, %d decided", len(d.acked), len(decided))
 }

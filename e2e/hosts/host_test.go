@@ -179,7 +179,7 @@ func (h *host) boot(options ...string) {
 		_ = cmd.Wait() // ProcessState says how it ended
 	}()
 	h.t.Cleanup(h.cutPower)
-	until(h.t, 30*time.Second, func() error {
+	until(h.t, func() error {
 		if h.off() {
 			text, _ := os.ReadFile(h.log) // shown as far as it can be read
 			h.t.Fatalf("%s did not boot:\n%s", h.host, lastLines(string(text)))
@@ -234,12 +234,12 @@ func (h *host) cutPower() {
 }
 
 // goesDown waits until the machine has switched itself off.
-func (h *host) goesDown(limit time.Duration) {
+func (h *host) goesDown() {
 	h.t.Helper()
 	select {
 	case <-h.ended:
-	case <-time.After(limit):
-		h.t.Fatalf("%s still runs after %s", h.host, limit)
+	case <-time.After(patience):
+		h.t.Fatalf("%s still runs after %s", h.host, patience)
 	}
 }
 
@@ -285,7 +285,7 @@ func (f *town) newHost(name string, extra ...string) *host {
 	h.fill(16, 8<<20)
 	h.boot()
 	h.install("lifeboat.deb")
-	f.until(20*time.Second, h.is("ACTIVE"))
-	f.until(20*time.Second, h.knows(len(f.nodes)))
+	f.until(h.is("ACTIVE"))
+	f.until(h.knows(len(f.nodes)))
 	return h
 }

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 )
 
 // Four hosts start from one disk: that of a host with the package, which has run before. Each is itself.
@@ -16,12 +15,12 @@ func TestGoldenImage(t *testing.T) {
 	golden.configure()
 	golden.boot()
 	golden.install("lifeboat.deb")
-	f.until(20*time.Second, golden.is("ACTIVE"))
+	f.until(golden.is("ACTIVE"))
 	ids, incarnations := map[string]string{}, map[string]string{}
 	mine := golden.seen()
 	ids[mine.ID], incarnations[mine.Incarnation] = "golden", "golden"
 	golden.does("systemctl", "poweroff")
-	golden.goesDown(60 * time.Second)
+	golden.goesDown()
 	golden.write("etc/machine-id", 0o444) // machine-id(5): an image that is to be cloned has an empty one, and none of D-Bus's
 	if err := os.RemoveAll(filepath.Join(golden.disk, "var/lib/dbus/machine-id")); err != nil {
 		t.Fatal(err)
@@ -31,7 +30,7 @@ func TestGoldenImage(t *testing.T) {
 		h := f.rack(name, golden)
 		h.configure()
 		h.boot()
-		f.until(20*time.Second, h.is("ACTIVE"))
+		f.until(h.is("ACTIVE"))
 		mine := h.seen()
 		if other := ids[mine.ID]; other != "" {
 			t.Errorf("%s has the id %s, and so has %s", name, mine.ID, other)

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // there says of each path on the disk whether something is at it.
@@ -51,7 +50,7 @@ func TestLifeOfThePackage(t *testing.T) {
 	}
 	runs := func(when string) {
 		t.Helper()
-		f.until(20*time.Second, h.is("ACTIVE"))
+		f.until(h.is("ACTIVE"))
 		h.unit(when, "active", "enabled")
 	}
 
@@ -81,7 +80,7 @@ func TestLifeOfThePackage(t *testing.T) {
 	h.does("grep", "-q", "# mine", "/"+environment)
 
 	h.does("dpkg", "--remove", "lifeboat")
-	f.until(10*time.Second, h.is("SHUTDOWN"))
+	f.until(h.is("SHUTDOWN"))
 	h.there("removed", false, program, "usr/lib/systemd/system/lifeboat-agent.service", "usr/share/doc/lifeboat")
 	h.there("removed", true, settings, environment, kept+"/machine")
 
@@ -92,7 +91,7 @@ func TestLifeOfThePackage(t *testing.T) {
 	}
 
 	h.does("dpkg", "--purge", "lifeboat")
-	f.until(10*time.Second, h.is("SHUTDOWN"))
+	f.until(h.is("SHUTDOWN"))
 	h.there("purged", false, program, kept, environment, "run/lifeboat", "usr/lib/lifeboat")
 	h.there("purged", true, settings, "etc/lifeboat/host.key")
 	left := h.does("sh", "-c", "find / -xdev -name '*lifeboat*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/media/*' -not -path '/var/log/*' -not -path '/run/systemd/propagate*'")

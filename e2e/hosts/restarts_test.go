@@ -21,19 +21,19 @@ func TestRestartsDecommissionNothing(t *testing.T) {
 	for range 3 {
 		before := h.property("MainPID")
 		h.does("systemctl", "restart", "lifeboat-agent")
-		f.until(20*time.Second, h.is("ACTIVE"))
+		f.until(h.is("ACTIVE"))
 		if now := h.property("MainPID"); now == before || now == "0" {
 			t.Errorf("the agent's PID is %s, and was %s", now, before)
 		}
 	}
 	h.does("systemctl", "stop", "lifeboat-agent")
-	f.until(5*time.Second, h.is("SHUTDOWN"))
+	f.until(h.is("SHUTDOWN"))
 	time.Sleep(lease + time.Second)
 	if s := h.seen(); s.State != "SHUTDOWN" {
 		t.Errorf("a lease after it was stopped the node is %s, want SHUTDOWN", s.State)
 	}
 	h.does("systemctl", "start", "lifeboat-agent")
-	f.until(20*time.Second, h.is("ACTIVE"))
+	f.until(h.is("ACTIVE"))
 	for _, e := range f.events() {
 		switch e.Type {
 		case "NodeDecommissioning", "WorkerDecommission", "NodeDecommissioned", "NodeLost", "NodeReplaced":
@@ -58,7 +58,7 @@ func TestCoordinatorHangs(t *testing.T) {
 	unit := func(name string) string {
 		return strings.TrimSpace(first.does("systemctl", "show", "--value", "--property="+name, "lifeboat-coordinator.service"))
 	}
-	f.until(20*time.Second, func() error {
+	f.until(func() error {
 		if got, want := unit("StatusText"), "leads; 1 ACTIVE"; got != want {
 			return fmt.Errorf("systemctl status shows %q, want %q", got, want)
 		}
@@ -66,7 +66,7 @@ func TestCoordinatorHangs(t *testing.T) {
 	})
 	before := unit("MainPID")
 	first.does("systemctl", "kill", "--kill-whom=main", "--signal=STOP", "lifeboat-coordinator.service")
-	f.until(90*time.Second, func() error { // 60 s of the watchdog, 10 s until SIGABRT gives way to SIGKILL
+	f.until(func() error { // 60 s of the watchdog, 10 s until SIGABRT gives way to SIGKILL
 		if now := unit("MainPID"); now == before || now == "0" {
 			return fmt.Errorf("the coordinator's PID is %s still", now)
 		}
@@ -128,7 +128,7 @@ func TestProbeThatCannotBeKilled(t *testing.T) {
 	put := func(file, text string) error { return os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644) }
 	t.Cleanup(func() {
 		err := put("freezer.state", "THAWED")
-		until(t, 10*time.Second, func() error { return os.Remove(dir) })
+		until(t, func() error { return os.Remove(dir) })
 		if err != nil {
 			t.Error(err)
 		}
@@ -138,7 +138,7 @@ func TestProbeThatCannotBeKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var probe int
-	f.until(20*time.Second, func() error {
+	f.until(func() error {
 		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", agent)) // whichever thread started it
 		if err != nil {
 			t.Fatal(err)
@@ -154,13 +154,13 @@ func TestProbeThatCannotBeKilled(t *testing.T) {
 	})
 	began := time.Now()
 	h.does("systemctl", "restart", "lifeboat-agent")
-	if took := time.Since(began); took > 15*time.Second {
+	if took := time.Since(began); took > 45*time.Second { // far below what systemd waits for one that does not end
 		t.Errorf("the restart took %s", took)
 	}
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/exe", probe)); err != nil {
 		t.Errorf("the story means nothing: the probe has ended: %v", err)
 	}
-	f.until(20*time.Second, h.is("ACTIVE"))
+	f.until(h.is("ACTIVE"))
 	f.verb("decommission", h.host, "--timeout", "60s", "--wait").exits(0)
 	h.allMoved()
 }
@@ -182,7 +182,7 @@ func TestOutOfMemoryMidDrain(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { until(t, 10*time.Second, func() error { return os.Remove(dir) }) })
+	t.Cleanup(func() { until(t, func() error { return os.Remove(dir) }) })
 	deadline := h.midDrain()
 	before := h.property("MainPID")
 	pid := strconv.Itoa(h.inside(before))
@@ -191,7 +191,7 @@ func TestOutOfMemoryMidDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.again(before, deadline, 30*time.Second)
+	h.again(before, deadline)
 	text, err := os.ReadFile(filepath.Join(dir, "memory.oom_control"))
 	if err != nil || !strings.Contains(string(text), "oom_kill 1") {
 		t.Errorf("the story means nothing: the kernel killed nobody for want of memory (%v):\n%s", err, text)

@@ -13,14 +13,17 @@ func TestInterruption(t *testing.T) {
 	f := newTown(t, 2)
 	f.settled()
 	h := f.newHost("spot")
-	end := time.Now().Add(40 * time.Second).Truncate(time.Second)
+	end := time.Now().Add(2 * time.Minute).Truncate(time.Second)
 	h.cloud.Interrupt("terminate", end)
-	m := h.drained(time.Until(end) - 10*time.Second)
+	m := h.drained()
+	if late := time.Since(end); late > 0 {
+		t.Errorf("the drain ended %s after the machine was to go", late)
+	}
 	if m.Incident.Kind != "terminate" || m.Incident.Source != "ec2" {
 		t.Errorf("got an incident of kind %s from %s, want terminate from ec2", m.Incident.Kind, m.Incident.Source)
 	}
-	f.sameInstant("the manifest", m.Incident.Deadline, end)
-	f.until(10*time.Second, h.is("DECOMMISSIONED"))
+	f.sameInstant("the manifest", m.Incident.Deadline, moment{end, end})
+	f.until(h.is("DECOMMISSIONED"))
 	h.cutPower()
 	h.allMoved()
 	h.readBack()
@@ -32,12 +35,12 @@ func TestPoweroff(t *testing.T) {
 	bootable(t)
 	f := newTown(t, 2)
 	f.settled()
-	h := f.newHost("desk", slowly)
+	h := f.newHost("desk", "drain: {max_bytes_per_second: 1MiB}")
 	began := time.Now()
 	h.does("systemctl", "poweroff")
-	h.goesDown(90 * time.Second)
+	h.goesDown()
 	t.Logf("it was off %s after it was told to be", time.Since(began).Round(100*time.Millisecond))
-	f.until(10*time.Second, h.is("DECOMMISSIONED"))
+	f.until(h.is("DECOMMISSIONED"))
 	if m := h.allMoved(); m.Incident.Kind != "shutdown" {
 		t.Errorf("got an incident of kind %s, want shutdown", m.Incident.Kind)
 	}
@@ -46,19 +49,18 @@ func TestPoweroff(t *testing.T) {
 }
 
 // midDrain begins a drain of a host with an hour of time, and comes back in the midst of it.
-func (h *host) midDrain() (deadline time.Time) {
+func (h *host) midDrain() (deadline moment) {
 	h.t.Helper()
-	h.f.verb("decommission", h.host, "--timeout", "1h", "--reason", "the story's").exits(0)
-	deadline = time.Now().Add(time.Hour)
+	deadline = h.f.verb("decommission", h.host, "--timeout", "1h", "--reason", "the story's").exits(0).gives(time.Hour)
 	h.underWay(2)
 	return deadline
 }
 
 // again waits until another process than that of PID before answers as the agent, and fails the story if it has forgotten
 // anything.
-func (h *host) again(before string, deadline time.Time, limit time.Duration) {
+func (h *host) again(before string, deadline moment) {
 	h.t.Helper()
-	h.f.until(limit, func() error {
+	h.f.until(func() error {
 		if now := h.property("MainPID"); now == before || now == "0" {
 			return fmt.Errorf("the agent's PID is %s still", now)
 		}
@@ -79,7 +81,7 @@ func TestUpgradeMidDrain(t *testing.T) {
 	deadline := h.midDrain()
 	before := h.property("MainPID")
 	h.install("newer.deb")
-	h.again(before, deadline, 15*time.Second)
+	h.again(before, deadline)
 	f.left(h.node, deadline)
 }
 
@@ -92,11 +94,11 @@ func TestAgentKilledMidDrain(t *testing.T) {
 	deadline := h.midDrain()
 	before := h.property("MainPID")
 	h.signal("KILL")
-	h.again(before, deadline, 15*time.Second)
+	h.again(before, deadline)
 
 	before = h.property("MainPID")
 	h.signal("STOP")
-	h.again(before, deadline, time.Minute) // 30 s of the watchdog, 10 s until SIGABRT gives way to SIGKILL
+	h.again(before, deadline) // 30 s of the watchdog, 10 s until SIGABRT gives way to SIGKILL
 	if result := h.does("journalctl", "--unit=lifeboat-agent", "--no-pager"); !strings.Contains(result, "Watchdog timeout") {
 		t.Errorf("the journal does not tell of a watchdog:\n%s", lastLines(result))
 	}
@@ -134,7 +136,7 @@ func TestCoordinatorsLostMidDrain(t *testing.T) {
 	for _, c := range f.coordinators {
 		c.kill()
 	}
-	h.drained(30 * time.Second)
+	h.drained()
 	for _, c := range f.coordinators {
 		c.start()
 	}
@@ -176,15 +178,15 @@ func TestFullDisks(t *testing.T) {
 	h.fill(16, 8<<20)
 	h.boot(small)
 	h.install("lifeboat.deb")
-	f.until(20*time.Second, h.knows(2))
+	f.until(h.knows(2))
 	h.fillDisk()
 	h.midDrain()
 	tiny.fillDisk()
 	// The account of which block went where has no room on the leaving host: its sums are told, and the peers say the rest.
-	if m := h.drained(time.Minute); m.Blocks.Moved != int64(len(h.blocks)) || m.Blocks.Lost != 0 {
+	if m := h.drained(); m.Blocks.Moved != int64(len(h.blocks)) || m.Blocks.Lost != 0 {
 		t.Errorf("got %+v, want %d moved and none lost", m.Blocks, len(h.blocks))
 	}
-	f.until(15*time.Second, h.is("DECOMMISSIONED"))
+	f.until(h.is("DECOMMISSIONED"))
 	h.cutPower()
 	h.readBack()
 	f.nobodyLost()
@@ -224,7 +226,7 @@ func TestCoordinatorsHostLosesPower(t *testing.T) {
 	c.cutPower()
 	time.Sleep(time.Second)
 	c.boot()
-	f.until(20*time.Second, func() error {
+	f.until(func() error {
 		if s := f.verb("nodes"); s.code != 0 {
 			return fmt.Errorf("%s", s.stderr)
 		}

@@ -16,7 +16,7 @@ import (
 // that outlasts them is short; lease is long beside what two busy processors hold a heartbeat up.
 const (
 	pace  = 200 * time.Millisecond
-	lease = 6 * time.Second
+	lease = 10 * time.Second
 )
 
 // town is three coordinators, agents, and a machine that an operator sits at.
@@ -137,8 +137,8 @@ func (n *node) fill(files int, bytes int64) {
 func (f *town) settled() {
 	f.t.Helper()
 	for _, n := range f.nodes {
-		f.until(20*time.Second, n.is("ACTIVE"))
-		f.until(20*time.Second, n.knows(len(f.nodes)-1))
+		f.until(n.is("ACTIVE"))
+		f.until(n.knows(len(f.nodes) - 1))
 	}
 }
 
@@ -153,9 +153,9 @@ func (n *node) knows(peers int) func() error {
 }
 
 // until waits as the func of that name does, but not for what daemons that ended will not bring about.
-func (f *town) until(limit time.Duration, want func() error) {
+func (f *town) until(want func() error) {
 	f.t.Helper()
-	until(f.t, limit, func() error {
+	until(f.t, func() error {
 		for _, c := range f.coordinators {
 			if c.fell() {
 				f.t.Fatalf("%s ended by itself", c.on.name)
@@ -190,7 +190,7 @@ func (n *node) verb(args ...string) said {
 func (f *town) leader() *daemon {
 	f.t.Helper()
 	var leads *daemon
-	f.until(15*time.Second, func() error {
+	f.until(func() error {
 		said := f.verb("raft", "members", "-o", "json")
 		if said.code != 0 {
 			return fmt.Errorf("%s", said.stderr)
