@@ -10,10 +10,7 @@ import (
 
 // The settings name nobody, so the certificate does: a host that was renamed stays the node that it was.
 func TestCertificateNamesTheNode(t *testing.T) {
-	c, err := Load("testdata/config/least.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := settings(t)
 	c.Node.Name = ""
 	dir := t.TempDir()
 	if err := certs.InitCA(dir); err != nil {
@@ -24,8 +21,6 @@ func TestCertificateNamesTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.TLS = config.TLS{CA: filepath.Join(dir, "ca.pem"), Cert: cert, Key: key}
-	c.DataDir, c.Listen.Socket = t.TempDir(), filepath.Join(dir, "s")
-	c.Listen.Peer, c.Listen.HTTP, c.Cloud.Provider = "127.0.0.1:0", "127.0.0.1:0", "none"
 	if err := config.Check(&c); err != nil {
 		t.Fatal(err)
 	}

@@ -1,43 +1,19 @@
 package agent
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // A drain plans by where the node stands, by who can be asked, by the caps that hold when it begins and by a deadline that
 // may move.
 func TestDrainIsToldWhatItPlansBy(t *testing.T) {
-	dir := t.TempDir()
-	if err := certs.InitCA(dir); err != nil {
-		t.Fatal(err)
-	}
-	cert, key, err := certs.Issue(dir, certs.Name{Role: certs.RoleNode, Name: "host-a"}, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Load("testdata/config/least.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Node = Node{Name: "host-a", Zone: "z1", Pool: "m7gd.large-spot"}
-	c.TLS = config.TLS{CA: filepath.Join(dir, "ca.pem"), Cert: cert, Key: key}
-	c.DataDir, c.Listen.Socket = t.TempDir(), filepath.Join(dir, "s")
-	c.Listen.Peer, c.Listen.HTTP, c.Cloud.Provider = "127.0.0.1:0", "127.0.0.1:0", "none"
+	c := settings(t)
+	c.Node.Zone, c.Node.Pool = "z1", "m7gd.large-spot"
 	c.Drain.MaxBytesPerSecond, c.Drain.ConnectionsPerPeer = 1000, 3
-	if err := config.Check(&c); err != nil {
-		t.Fatal(err)
-	}
-	id, err := c.Identity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := New(t.Context(), c, Deps{Identity: id})
+	a, err := New(t.Context(), c, deps(c))
 	if err != nil {
 		t.Fatal(err)
 	}

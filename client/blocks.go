@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,35 +10,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// What a fleet says of a block that it does not hand out.
 var (
-	ErrUnknown  = errors.New("no node has it")        // 404: every node that could have it was asked
-	ErrLost     = errors.New("it is lost: recompute") // 410: known to be gone for good
-	ErrInFlight = errors.New("it is being carried")   // 503, for longer than the patience: try again later
-	ErrChanged  = errors.New("it is another one now") // between two parts of one reading: begin again
-	errEnded    = errors.New("the block was closed")  // by its reader
+	errEnded    = errors.New("the block was closed") // by its reader
 	errNoAgents = errors.New("no agent is given: ask the one of this machine at unix:/run/lifeboat/agent.sock")
 )
-
-// MembersError says that an id is of a map output, whose members have ids of their own to be read by (300).
-type MembersError struct {
-	Members []Member `json:"members"`
-}
-
-// Member is one file of a map output.
-type Member struct {
-	ID    string `json:"id"`
-	Bytes int64  `json:"bytes"`
-}
-
-func (e *MembersError) Error() string {
-	return fmt.Sprintf("it is a map output of %d members: read them", len(e.Members))
-}
 
 // BlocksConfig says whom to ask for blocks.
 type BlocksConfig struct {
@@ -69,12 +47,9 @@ type door struct {
 const (
 	dialPatience = 5 * time.Second
 	// firstByte: an agent may have to ask others, and to reach a holder that is busy, before it answers.
-	firstByte   = 30 * time.Second
-	longestWait = 5 * time.Second // between two tries for a block that is being carried
+	firstByte = 30 * time.Second
 	// maxResumes bounds how often one reading goes on elsewhere without a byte in between.
 	maxResumes = 3
-	// mostMembers is far above what a list of members takes: a map output has three.
-	mostMembers = 1 << 20
 )
 
 // NewBlocks makes a reader of blocks.
@@ -154,12 +129,13 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 		for i := range b.agents {
 			at = (first + i) % len(b.agents)
 			d := b.agents[at]
-			resp, retry, err := d.ask(ctx, method, id, header)
+			resp, err := d.ask(ctx, method, id, header)
+			flight, carried := errors.AsType[*InFlightError](err)
 			switch {
-			case err == nil && retry == 0:
-				return resp, at, nil
 			case err == nil:
-				wait = max(wait, retry)
+				return resp, at, nil
+			case carried:
+				wait = max(wait, flight.Retry)
 			case ctx.Err() != nil:
 				return nil, at, context.Cause(ctx)
 			case final(err):
@@ -188,53 +164,26 @@ func final(err error) bool {
 	return several || errors.Is(err, ErrUnknown) || errors.Is(err, ErrLost) || errors.Is(err, ErrChanged)
 }
 
-// ask asks one agent. retry is when to ask again for a block that is being carried.
-func (d door) ask(ctx context.Context, method, id string, header http.Header) (resp *http.Response, retry time.Duration, err error) {
+func (d door) ask(ctx context.Context, method, id string, header http.Header) (*http.Response, error) {
 	u := d.base
 	u.Path = "/blocks/" + id
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	maps.Copy(req.Header, header)
-	if resp, err = d.client.Do(req); err != nil {
+	resp, err := d.client.Do(req)
+	if err != nil {
 		if bare, ok := errors.AsType[*url.Error](err); ok {
 			err = bare.Err
 		}
-		return nil, 0, err
+		return nil, err
 	}
-	switch {
-	case resp.StatusCode == http.StatusPartialContent, resp.StatusCode == http.StatusOK && header.Get("Range") == "":
-		return resp, 0, nil
+	if resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusOK && header.Get("Range") == "" {
+		return resp, nil
 	}
 	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusMultipleChoices:
-		return nil, 0, readMembers(resp.Body)
-	case http.StatusNotFound:
-		return nil, 0, ErrUnknown
-	case http.StatusGone:
-		return nil, 0, ErrLost
-	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
-		return nil, 0, ErrChanged
-	case http.StatusServiceUnavailable:
-		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-		if err != nil || seconds < 1 {
-			seconds = 1
-		}
-		return nil, min(time.Duration(min(seconds, 3600))*time.Second, longestWait), nil
-	}
-	words, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // a few, if there are any
-	return nil, 0, fmt.Errorf("it answered %s: %q", resp.Status, strings.TrimSpace(string(words)))
-}
-
-// readMembers returns the list as the error that it is. After HEAD there is none to read.
-func readMembers(body io.Reader) error {
-	m := &MembersError{}
-	if err := json.NewDecoder(io.LimitReader(body, mostMembers)).Decode(m); err != nil && err != io.EOF {
-		return fmt.Errorf("read the list of members: %w", err)
-	}
-	return m
+	return nil, Refused(resp)
 }
 
 // Block is a block that is being read. When whoever serves it goes, the reading goes on where another has it, if that are

@@ -197,3 +197,18 @@ func TestWhatAgentsAnswer(t *testing.T) {
 		t.Error("nobody would be asked")
 	}
 }
+
+func FuzzMembers(f *testing.F) {
+	f.Add(`{"members":[{"id":"spark/app/shuffle_0_1_0.data","bytes":3}]}`)
+	f.Add(`{"members":[]}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, body string) {
+		err := readMembers(strings.NewReader(body))
+		if several, ok := errors.AsType[*MembersError](err); ok && len(several.Members) == 0 && strings.TrimSpace(body) != "" {
+			t.Errorf("%q: a list of members without any", body)
+		}
+		if err == nil {
+			t.Errorf("%q: no error and no members", body)
+		}
+	})
+}

@@ -1,8 +1,6 @@
 package coordinator
 
 import (
-	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,9 +11,8 @@ import (
 	"github.com/lifeboat/lifeboat/attest"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/config/configtest"
 )
-
-var updateConfig = flag.Bool("update-config", false, "rewrite the expected faults")
 
 // TestConfigMinimal loads the file that the manual shows.
 func TestConfigMinimal(t *testing.T) {
@@ -50,33 +47,8 @@ func TestConfigMinimal(t *testing.T) {
 }
 
 func TestConfigFaults(t *testing.T) {
-	for _, name := range []string{"faults", "insecure", "join"} {
-		_, err := Load(filepath.Join("testdata/config", name+".yaml"))
-		faults, ok := errors.AsType[*config.Faults](err)
-		if !ok {
-			t.Fatalf("%s: got %T %v, want faults", name, err, err)
-		}
-		golden := filepath.Join("testdata/config", name+".want")
-		got := strings.ReplaceAll(faults.Error(), "testdata/config/", "") + "\n"
-		if *updateConfig {
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s: got:\n%swant:\n%s", name, got, want)
-		}
-		for _, f := range *faults {
-			if f.Remedy == "" {
-				t.Errorf("%s: no remedy in %q", name, f)
-			}
-		}
-	}
+	configtest.Faults(t, func(path string) error { _, err := Load(path); return err },
+		"testdata/config/faults.yaml", "testdata/config/insecure.yaml", "testdata/config/join.yaml")
 }
 
 func TestConfigIdentity(t *testing.T) {

@@ -99,7 +99,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 			return nil, err
 		}
 		if ctx.Err() != nil {
-			return nil, errors.Join(ctx.Err(), err)
+			return nil, fmt.Errorf("%w (%w)", err, ctx.Err())
 		}
 		if cfg.Trouble != nil {
 			cfg.Trouble(err)
@@ -110,7 +110,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		select {
 		case <-time.After(backoff(n / len(cfg.Coordinators))):
 		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), err)
+			return nil, fmt.Errorf("%w (%w)", err, ctx.Err())
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package sidecar
 
 import (
-	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -11,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/config/configtest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
-
-var updateConfig = flag.Bool("update-config", false, "rewrite the expected faults")
 
 const example = "../packaging/examples/sidecar.yaml"
 
@@ -120,24 +116,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	_, err := Load("testdata/faults.yaml")
-	faults, ok := errors.AsType[*config.Faults](err)
-	if !ok {
-		t.Fatalf("got %T %v, want faults", err, err)
-	}
-	got := strings.ReplaceAll(faults.Error(), "testdata/", "") + "\n"
-	if *updateConfig {
-		if err := os.WriteFile("testdata/faults.want", []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/faults.want")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
+	configtest.Faults(t, func(path string) error { _, err := Load(path); return err }, "testdata/faults.yaml")
 }
 
 func TestReload(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -56,6 +57,9 @@ func (f *daemonFlags) logger(w io.Writer) (*slog.Logger, error) {
 func badConfig(err error) error {
 	if _, ok := err.(*config.Faults); ok {
 		return usagef("%s", fmt.Sprint(err))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: write it or give --config; /usr/share/doc/lifeboat/examples has one for each daemon", err)
 	}
 	return err
 }

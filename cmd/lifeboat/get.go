@@ -2,17 +2,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/client"
 )
 
 func getCommand() *cobra.Command {
@@ -59,9 +59,8 @@ type getter struct {
 }
 
 const (
-	inFlight   = time.Minute      // how long to wait for a block that is being carried
-	longestNap = 5 * time.Second  // between two tries of it
-	stall      = 30 * time.Second // without a byte: the holder is gone
+	inFlight = time.Minute      // how long to wait for a block that is being carried
+	stall    = 30 * time.Second // without a byte: the holder is gone
 )
 
 // get finds who has the block and asks them in turn.
@@ -80,7 +79,7 @@ func (g *getter) get(ctx context.Context, id string, to *target) error {
 			return err
 		}
 		if state == "lost" {
-			return incompletef("get %s: %w", id, errLost)
+			return incompletef("get %s: %w", id, client.ErrLost)
 		}
 	}
 	return g.fromAny(ctx, id, from, doubt, to)
@@ -94,7 +93,7 @@ func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt e
 	}
 	for _, h := range from {
 		err := g.patiently(ctx, id, h, to)
-		many, isMany := errors.AsType[*membersError](err)
+		many, isMany := errors.AsType[*client.MembersError](err)
 		final, isFinal := errors.AsType[*finalError](err)
 		switch {
 		case err == nil:
@@ -105,9 +104,9 @@ func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt e
 			return g.members(ctx, id, h, many, to)
 		case isFinal:
 			return fmt.Errorf("get %s from %s: %w", id, h, final)
-		case errors.Is(err, errLost):
+		case errors.Is(err, client.ErrLost):
 			return incompletef("get %s: %w", id, err)
-		case !errors.Is(err, errUnknown):
+		case !errors.Is(err, client.ErrUnknown):
 			troubles = append(troubles, fmt.Errorf("from %s: %w", h, err))
 		}
 	}
@@ -118,7 +117,7 @@ func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt e
 }
 
 // members writes each member of a map output, or names them when they have nowhere to go.
-func (g *getter) members(ctx context.Context, id string, h *holder, many *membersError, to *target) error {
+func (g *getter) members(ctx context.Context, id string, h *holder, many *client.MembersError, to *target) error {
 	if to.dir == nil || to.name != "" {
 		var b strings.Builder
 		fmt.Fprintf(&b, "get %s: it has several members; get one of them, or give a directory with -o:", id)
@@ -133,9 +132,9 @@ func (g *getter) members(ctx context.Context, id string, h *holder, many *member
 	for _, m := range many.Members {
 		err := g.patiently(ctx, m.ID, h, to)
 		switch {
-		case errors.Is(err, errUnknown):
+		case errors.Is(err, client.ErrUnknown):
 			return notFoundf("get %s: %s has no member %s", id, h, m.ID)
-		case errors.Is(err, errLost):
+		case errors.Is(err, client.ErrLost):
 			return incompletef("get %s: member %s: %w", id, m.ID, err)
 		case err != nil:
 			return fmt.Errorf("get %s: member %s from %s: %w", id, m.ID, h, err)
@@ -149,15 +148,15 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 	until, said := time.Now().Add(inFlight), false
 	for {
 		err := g.once(ctx, id, h, to)
-		flight, ok := errors.AsType[*flightError](err)
-		if !ok || time.Now().Add(flight.retry).After(until) {
+		flight, ok := errors.AsType[*client.InFlightError](err)
+		if !ok || time.Now().Add(flight.Retry).After(until) {
 			return err
 		}
 		if !said {
 			said = true
 			fmt.Fprintf(g.stderr, "%s is in flight: asking again for %s\n", plain(id), span(inFlight))
 		}
-		if !sleep(ctx, flight.retry) {
+		if !sleep(ctx, flight.Retry) {
 			return err
 		}
 	}
@@ -190,62 +189,16 @@ func (g *getter) once(ctx context.Context, id string, h *holder, to *target) err
 			return fmt.Errorf("%w: %w", err, cause)
 		}
 		return err
-	case http.StatusMultipleChoices:
-		return readMembers(resp.Body)
-	case http.StatusNotFound:
-		return errUnknown
-	case http.StatusGone:
-		return errLost
-	case http.StatusServiceUnavailable:
-		return &flightError{retryAfter(resp.Header.Get("Retry-After"))}
 	case http.StatusRequestedRangeNotSatisfiable:
 		return &finalError{usagef("--range %s: the block has no such bytes (%s)", g.span, resp.Header.Get("Content-Range"))}
-	case http.StatusOK:
-		return errors.New("it answered the whole block where a range was asked for")
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // a few words, if there are any
-	return fmt.Errorf("it %s %s", statusWords(resp.StatusCode), plain(strings.TrimSpace(string(text))))
+	return client.Refused(resp)
 }
-
-// flightError says that the block is being carried just now.
-type flightError struct{ retry time.Duration }
-
-func (e *flightError) Error() string { return "in flight: it is being carried just now" }
 
 // finalError is one that no other holder would answer better.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }
-
-func retryAfter(header string) time.Duration {
-	s, err := strconv.Atoi(header) // the other form, a date, is not what agents say
-	if err != nil || s < 1 {
-		return time.Second
-	}
-	return min(time.Duration(min(s, 3600))*time.Second, longestNap)
-}
-
-// membersError is the answer 300: the id is of a map output, and its members have ids of their own.
-type membersError struct {
-	Members []struct {
-		ID    string `json:"id"`
-		Bytes int64  `json:"bytes"`
-	} `json:"members"`
-}
-
-func (e *membersError) Error() string { return "it has several members" }
-
-func readMembers(body io.Reader) error {
-	const most = 1 << 20 // a map output has three members, not thousands
-	var m membersError
-	if err := json.NewDecoder(io.LimitReader(body, most)).Decode(&m); err != nil {
-		return fmt.Errorf("read the list of members: %w", err)
-	}
-	if len(m.Members) == 0 {
-		return errors.New("it says that there are members, and names none")
-	}
-	return &m
-}
 
 // stallReader puts off the end of patience with each byte.
 type stallReader struct {

@@ -107,7 +107,7 @@ func TestGetWaitsForABlockInFlightAndNoLonger(t *testing.T) {
 		})
 		start := time.Now()
 		err := getInto(t, "-", io.Discard, flying)
-		if took := time.Since(start); err == nil || took > inFlight || took < inFlight-longestNap {
+		if took := time.Since(start); err == nil || took > inFlight || took < inFlight-5*time.Second {
 			t.Errorf("got %v after %s, want an error after about %s", err, took, inFlight)
 		}
 	})
@@ -192,21 +192,6 @@ func FuzzMemberName(f *testing.F) {
 		}
 		if want := map[bool]int{true: 1, false: 0}[err == nil]; len(entries) != want {
 			t.Errorf("%q: got %d files and %v", id, len(entries), err)
-		}
-	})
-}
-
-func FuzzMembers(f *testing.F) {
-	f.Add(`{"members":[{"id":"spark/app/shuffle_0_1_0.data","bytes":3}]}`)
-	f.Add(`{"members":[]}`)
-	f.Add(`[]`)
-	f.Fuzz(func(t *testing.T, body string) {
-		err := readMembers(strings.NewReader(body))
-		if m, ok := errors.AsType[*membersError](err); ok && len(m.Members) == 0 {
-			t.Errorf("%q: a list of members without any", body)
-		}
-		if err == nil {
-			t.Errorf("%q: no error and no members", body)
 		}
 	})
 }

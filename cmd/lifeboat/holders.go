@@ -86,12 +86,6 @@ func blockClient(t *http.Transport) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// errors of a block, whoever was asked
-var (
-	errUnknown = errors.New("not known")
-	errLost    = errors.New("lost: recompute it")
-)
-
 // probe asks many nodes for a block and returns those that have it, in the order asked; once `enough` have it, the rest
 // is let be. Nodes that gave no answer count neither way: silent says who they were.
 func probe(ctx context.Context, id string, candidates []*holder, enough int) (have []*holder, lost bool, silent error) {

@@ -70,9 +70,15 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
 	defer cancel()
 	files := enrol.In(j.dataDir)
+	said := ""
 	reply, err := enrol.Join(ctx, enrol.Config{
 		Coordinators: addresses, Name: j.name, Pin: token.Pin, Token: token.String(), Files: files,
-		Trouble: func(err error) { fmt.Fprintf(j.out, "not yet: %v\n", err) },
+		Trouble: func(err error) {
+			if err.Error() != said {
+				said = err.Error()
+				fmt.Fprintf(j.out, "not yet, trying for %s: %s\n", span(joinPatience), said)
+			}
+		},
 	})
 	if err != nil {
 		return err

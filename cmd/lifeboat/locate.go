@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/client"
 )
 
 func locateCommand() *cobra.Command {
@@ -42,7 +43,7 @@ there. Without a coordinator it asks the agent of this machine. Exits 3 when nob
 			}
 			switch {
 			case at.State == "lost":
-				return incompletef("locate %s: %w", at.ID, errLost)
+				return incompletef("locate %s: %w", at.ID, client.ErrLost)
 			case len(at.Holders) > 0:
 				return nil
 			case doubt != nil: // silence is not a no
@@ -84,7 +85,7 @@ func (r *reach) find(ctx context.Context, id string, enough int) (state string, 
 	defer cancel()
 	reply, err := operator.Locate(ask, &api.LocateRequest{Id: id})
 	if err != nil {
-		return "", nil, nil, l.rpcError("locate "+id, err)
+		return "", nil, nil, l.rpcError(r.cmd.Name()+" "+id, err)
 	}
 	if reply.GetState() == "held" {
 		have, err = r.nodes(reply.GetHolders())

@@ -93,7 +93,7 @@ func (r *reach) identity() (*certs.Identity, error) {
 	}
 	id, err := certs.LoadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("load the operator's certificate: %w", err)
+		return nil, fmt.Errorf("load the operator's certificate from %s, as --tls-dir or LIFEBOAT_TLS_DIR says: %w", dir, err)
 	}
 	return id, nil
 }
@@ -208,6 +208,9 @@ func (l *link) dialError() error {
 		return errors.New("there is no such socket: does the agent run? (--coordinator ADDR asks the fleet instead)")
 	case errors.Is(l.lastErr, os.ErrPermission):
 		return errors.New("permission denied: the socket is for root, the agent's user and its group")
+	}
+	if _, network := errors.AsType[*net.OpError](l.lastErr); network {
+		return fmt.Errorf("%w: does it run, and may this machine reach it there?", l.lastErr)
 	}
 	return l.lastErr
 }

@@ -17,6 +17,11 @@ func rootCommand() *cobra.Command {
 		Long: `Lifeboat gets a machine's work and data off it before the cloud takes the machine away.
 
 Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something was lost or timed out.`,
+		Example: `  lifeboat dev                                        # a fleet on loopback, and a notice: see what it does
+  lifeboat nodes --watch                              # which machine goes, and how long it has
+  lifeboat decommission host-b --timeout 10m --wait   # let one leave
+  lifeboat manifest host-b                            # where its blocks went
+  lifeboat get cache/-/model-7.bin -o model-7.bin     # read one, wherever it is now`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

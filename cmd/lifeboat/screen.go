@@ -95,7 +95,8 @@ func drainView(a *api.AgentStatus) string {
 	fmt.Fprintf(&b, "\n  %s %3.0f%%  %d of %d blocks  %s of %s  %s/s", bar(d.BytesMoved, d.BytesTotal, 30), percent(d.BytesMoved, d.BytesTotal),
 		d.BlocksMoved, d.BlocksTotal, size(d.BytesMoved), size(d.BytesTotal), size(d.BytesPerSecond))
 	for _, p := range d.Peers {
-		fmt.Fprintf(&b, "\n  to %-10s %6d blocks  %9s  %s", plain(p.Node), p.Blocks, size(p.Bytes), plain(p.Trouble))
+		line := fmt.Sprintf("\n  to %-10s %6d blocks  %9s  %s", plain(p.Node), p.Blocks, size(p.Bytes), plain(p.Trouble))
+		b.WriteString(strings.TrimRight(line, " "))
 	}
 	return b.String()
 }

@@ -87,6 +87,7 @@ Nodes and operators check names and roles; --ip and --dns are for programs that 
 	cmd.MarkFlagsOneRequired(kinds...)
 	cmd.MarkFlagsMutuallyExclusive(kinds...)
 	f.IPSliceVar(&ips, "ip", nil, "an `ADDRESS` to put into the certificate; may be repeated")
+	f.Lookup("ip").DefValue = "" // not "[]"
 	f.StringSliceVar(&dns, "dns", nil, "a host `NAME` to put into the certificate; may be repeated")
 	return cmd
 }

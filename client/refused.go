@@ -1,0 +1,83 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What a fleet says of a block that it does not hand out.
+var (
+	ErrUnknown  = errors.New("no node has it")                          // 404: every node that could have it was asked
+	ErrLost     = errors.New("lost: recompute it")                      // 410: known to be gone for good
+	ErrInFlight = errors.New("in flight: it is being carried just now") // 503, for longer than the patience: try again later
+	ErrChanged  = errors.New("it is another one now")                   // between two parts of one reading: begin again
+)
+
+// InFlightError is ErrInFlight with the time after which to ask again.
+type InFlightError struct{ Retry time.Duration }
+
+func (e *InFlightError) Error() string { return ErrInFlight.Error() }
+func (e *InFlightError) Unwrap() error { return ErrInFlight }
+
+// MembersError says that an id is of a map output, whose members have ids of their own to be read by (300).
+type MembersError struct {
+	Members []Member `json:"members"` // none after HEAD
+}
+
+// Member is one file of a map output.
+type Member struct {
+	ID    string `json:"id"`
+	Bytes int64  `json:"bytes"`
+}
+
+func (e *MembersError) Error() string {
+	return fmt.Sprintf("it is a map output of %d members: read them", len(e.Members))
+}
+
+const (
+	longestWait = 5 * time.Second // between two tries for a block that is being carried
+	mostMembers = 1 << 20         // bytes, far above what a list of members takes: a map output has three
+)
+
+// Refused reads what an agent answered to GET /blocks/ID instead of the bytes asked for, and returns it as the error that it
+// is: ErrUnknown, ErrLost, ErrChanged, *InFlightError, *MembersError or one with the agent's words.
+func Refused(resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusMultipleChoices:
+		return readMembers(resp.Body)
+	case http.StatusNotFound:
+		return ErrUnknown
+	case http.StatusGone:
+		return ErrLost
+	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
+		return ErrChanged
+	case http.StatusServiceUnavailable:
+		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")) // the other form, a date, is not what agents say
+		if err != nil || seconds < 1 {
+			seconds = 1
+		}
+		return &InFlightError{min(time.Duration(min(seconds, 3600))*time.Second, longestWait)}
+	case http.StatusOK:
+		return errors.New("it answered the whole block where a part was asked for")
+	}
+	words, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // a few, if there are any
+	return fmt.Errorf("it answered %d %s %q", resp.StatusCode, strings.ToLower(http.StatusText(resp.StatusCode)), strings.TrimSpace(string(words)))
+}
+
+func readMembers(body io.Reader) error {
+	m := &MembersError{}
+	switch err := json.NewDecoder(io.LimitReader(body, mostMembers)).Decode(m); {
+	case err == io.EOF: // the answer to HEAD
+	case err != nil:
+		return fmt.Errorf("read the list of members: %w", err)
+	case len(m.Members) == 0:
+		return errors.New("it says that there are members, and names none")
+	}
+	return m
+}
