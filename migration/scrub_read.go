@@ -246,6 +246,7 @@ func (r *Receiver) Suspect(id BlockID) bool { return r.cfg.Vault.unread.suspect(
 // unsound returns those of the ids whose records cannot be read, or are another block's.
 func (c *catalog) unsound(ids []BlockID) (bad []BlockID) {
 	err := c.view(func(tx *bbolt.Tx) error {
+		defer c.pages.looked(tx, len(ids))
 		for _, id := range ids {
 			v := tx.Bucket(bucketBlocks).Get([]byte(id))
 			if v == nil {

@@ -30,6 +30,7 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
   lifeboat agent --config agent.yaml --log-format json`,
 		Args: cobra.NoArgs,
 		RunE: paced(func(cmd *cobra.Command, _ []string) error {
+			thrifty()
 			log, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -47,7 +48,6 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			case err != nil:
 				return err
 			}
-			thrifty()
 			a, err := agent.New(cmd.Context(), cfg, agent.Deps{
 				Log: log, Identity: id, Version: thisBuild().String(), Logind: preemption.NewLogind(preemption.LogindConfig{Log: log}),
 				ProbeCommand: probeCommand(), Ready: settle,

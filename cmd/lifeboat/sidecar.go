@@ -28,6 +28,7 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
   lifeboat status --socket /run/lifeboat/sidecar.sock`,
 		Args: cobra.NoArgs,
 		RunE: paced(func(cmd *cobra.Command, _ []string) error {
+			thrifty()
 			log, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -36,7 +37,6 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 			if err != nil {
 				return badConfig(err)
 			}
-			thrifty()
 			s, err := sidecar.New(cmd.Context(), cfg, sidecar.Deps{
 				Log: log, Version: thisBuild().String(), Ready: settle, Logind: preemption.NewLogind(preemption.LogindConfig{Log: log}),
 			})
