@@ -60,7 +60,7 @@ func (in *inbound) landInVault(f frame, o opening) error {
 			return err
 		}
 		err = in.on(&dir, func() (err error) {
-			in.seg, err = v.acquire(dir, in.gather)
+			in.seg, err = v.acquire(dir)
 			return err
 		})
 		if err != nil {

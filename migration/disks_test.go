@@ -411,7 +411,7 @@ func TestReceiverStopsThoughASyncHangs(t *testing.T) {
 // hangs is a disk that takes nothing until it thaws.
 type hangs chan struct{}
 
-func (h hangs) WriteAt(b []byte, _ int64) (int, error) { <-h; return len(b), nil }
+func (h hangs) Write(b []byte) (int, error) { <-h; return len(b), nil }
 
 // A write that hangs takes its stream with it, so that the sender goes elsewhere, and leaves everything else alone.
 func TestHungWriteEndsItsStream(t *testing.T) {
@@ -419,12 +419,12 @@ func TestHungWriteEndsItsStream(t *testing.T) {
 		t.Run(fmt.Sprint("told=", told), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, f := onDisks(t, "b", nil, "d0", "d1")
-				seg, err := n.vault.acquire(n.more[0], newPieces())
+				seg, err := n.vault.acquire(n.more[0])
 				if err != nil {
 					t.Fatal(err)
 				}
 				thaw := make(hangs)
-				seg.to = segmentWays{cached: thaw}
+				seg.w.reset(thaw, 0)
 				n.vault.release(seg, false)
 				ctx, stop := n.receiving(t)
 				s := n.stream(t, ctx)

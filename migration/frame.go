@@ -89,9 +89,8 @@ type frame struct {
 
 // frameReader reads and verifies frames. Its buffer is one frame long and all the memory that it ever takes.
 type frameReader struct {
-	r    io.Reader
-	buf  []byte
-	room func() []byte // where data frames go that are to be kept; nil: into buf, too
+	r   io.Reader
+	buf []byte
 }
 
 // newFrameReader makes a reader that refuses payloads larger than largest.
@@ -107,20 +106,15 @@ func (fr *frameReader) next() (frame, error) {
 	}
 	t := frameType(h[0])
 	length := binary.BigEndian.Uint32(h[4:])
-	buf := fr.buf
-	if t == frameData && fr.room != nil {
-		buf = fr.room()
-	}
 	switch {
 	case t == 0 || int(t) >= len(maxPayload):
 		return frame{}, fmt.Errorf("frame of unknown type %d", t)
 	case h[1] != 0 || h[2] != 0 || h[3] != 0:
 		return frame{}, fmt.Errorf("frame of type %d: reserved bytes are set", t)
-	case length > uint32(min(maxPayload[t], len(buf)-headerBytes)):
-		return frame{}, fmt.Errorf("frame of type %d: %d bytes, at most %d", t, length, min(maxPayload[t], len(buf)-headerBytes))
+	case length > uint32(min(maxPayload[t], len(fr.buf)-headerBytes)):
+		return frame{}, fmt.Errorf("frame of type %d: %d bytes, at most %d", t, length, min(maxPayload[t], len(fr.buf)-headerBytes))
 	}
-	raw := buf[:headerBytes+int(length)]
-	h = raw[:copy(raw, h)]
+	raw := fr.buf[:headerBytes+int(length)]
 	payload := raw[headerBytes:]
 	if _, err := io.ReadFull(fr.r, payload); err != nil {
 		if errors.Is(err, io.EOF) {

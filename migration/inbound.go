@@ -32,7 +32,6 @@ type inbound struct {
 	pending  []*landed  // complete, and not yet with the kernel
 	flushing []*landed
 
-	gather  *pieces // what is appended to seg
 	seg     *segment
 	ahead   *allotment // on its disk
 	broken  bool       // the segment failed to take bytes
@@ -61,10 +60,8 @@ func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
 	if c, ok := conn.(*Conn); ok {
 		more = func() bool { return br.Buffered() > 0 || c.buffered() > 0 }
 	}
-	in := &inbound{r: r, node: node, frames: newFrameReader(br, maxPayload[frameOpen]), more: more, out: newOutbox(), sum: newSummer(),
-		changed: r.disks.Changed(), gather: newPieces(), lost: make(chan struct{}), again: true}
-	in.frames.room = in.gather.room
-	return in
+	return &inbound{r: r, node: node, frames: newFrameReader(br, ChunkBytes), more: more, out: newOutbox(), sum: newSummer(),
+		changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
 }
 
 // handshake answers a hello. After a grant the stream counts until leave is called.
@@ -315,7 +312,7 @@ func (in *inbound) flush() {
 	in.mu.Unlock()
 	in.recognise(ready)
 	if in.seg != nil {
-		if err := in.on(&in.seg.dir, in.gather.flush); err != nil {
+		if err := in.on(&in.seg.dir, in.seg.w.Flush); err != nil {
 			in.r.fault(in.seg.dir, err)
 			in.broken = true
 			ready = in.lose(ready, err)

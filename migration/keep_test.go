@@ -375,7 +375,7 @@ func plus(want map[string][]byte, id, content string) map[string][]byte {
 func TestSegmentThatIsWrittenToIsNotRetired(t *testing.T) {
 	n := newNode(t, "b")
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
-	s, err := n.vault.acquire(n.vault.dir, newPieces())
+	s, err := n.vault.acquire(n.vault.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

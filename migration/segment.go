@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -22,9 +23,8 @@ type segment struct {
 	dir string
 	in  []string // dir, for all the blocks that lie here
 	f   *os.File
-	to  segmentWays
-	end int64   // of what was appended, flushed or not
-	w   *pieces // of the stream that appends
+	w   *pieces
+	end int64 // of what was appended, flushed or not
 
 	from string // where what is appended next comes from, as was said last; "": nobody said
 
@@ -38,17 +38,8 @@ type segment struct {
 	fault  error // of a commit. The kernel tells that a sync failed once, and forgets the bytes: nothing more is promised here
 }
 
-// acquire hands out a segment of that directory to append to, by way of w.
-func (v *Vault) acquire(dir string, w *pieces) (*segment, error) {
-	s, err := v.openSegment(dir)
-	if err == nil {
-		s.w = w
-		w.reset(s.to, s.end)
-	}
-	return s, err
-}
-
-func (v *Vault) openSegment(dir string) (*segment, error) {
+// acquire hands out a segment of that directory to append to.
+func (v *Vault) acquire(dir string) (*segment, error) {
 	v.mu.Lock()
 	d := v.placeOf(dir)
 	if n := len(d.free); n > 0 {
@@ -69,8 +60,7 @@ func (v *Vault) openSegment(dir string) (*segment, error) {
 	if err := syncDir(filepath.Dir(f.Name())); err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	s := &segment{no: no, dir: dir, in: []string{dir}, f: f, users: 1}
-	s.to = waysInto(f, s.behind.direct)
+	s := &segment{no: no, dir: dir, in: []string{dir}, f: f, w: newPieces(f, 0), users: 1}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.writing[no] = s
@@ -127,14 +117,7 @@ func (s *segment) close() {
 	case s.end > s.kept:
 		_ = s.f.Truncate(s.kept)
 	}
-	s.closeFiles()
-}
-
-func (s *segment) closeFiles() error {
-	if s.to.direct == nil {
-		return s.f.Close()
-	}
-	return errors.Join(s.f.Close(), s.to.direct.Close())
+	s.f.Close()
 }
 
 // keep notes how far a segment was committed.
@@ -154,13 +137,16 @@ func (v *Vault) spoil(s *segment, err error) error {
 
 // cut forgets what was appended from offset on: a block that was not finished.
 func (s *segment) cut(offset int64) error {
-	if err := s.w.flush(); err != nil {
+	if err := s.w.Flush(); err != nil {
 		return err
 	}
 	if err := s.f.Truncate(offset); err != nil {
 		return err
 	}
-	s.w.reset(s.to, offset)
+	if _, err := s.f.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	s.w.reset(s.f, offset)
 	s.end, s.from = offset, "" // that may be cut off, too
 	s.behind.cut(offset)
 	return nil
@@ -175,11 +161,12 @@ func (s *segment) forget(offset int64) {
 }
 
 func (s *segment) append(raw []byte) error {
-	if err := s.w.append(raw); err != nil {
+	n, err := s.w.Write(raw)
+	s.end += int64(n)
+	if err != nil {
 		return err
 	}
-	s.end += int64(len(raw))
-	return s.behind.wrote(s.f, s.w.at)
+	return s.behind.wrote(s.f, s.end-int64(s.w.Buffered()))
 }
 
 // void marks a block that is not kept, so that it does not come back should the catalog be lost.
@@ -201,10 +188,8 @@ func (v *Vault) sync(s *segment, disks Disks) error {
 		disks.Fault(s.dir, err)
 		return v.spoil(s, err)
 	}
-	took := time.Since(began) + time.Duration(s.behind.pastForNano.Swap(0))
-	fresh := max(0, info.Size()-max(s.synced.Swap(info.Size()), written)) + s.behind.past.Swap(0)
-	if fresh > 0 {
-		disks.Flushed(s.dir, fresh, took)
+	if last := s.synced.Swap(info.Size()); info.Size() > max(last, written) {
+		disks.Flushed(s.dir, info.Size()-max(last, written), time.Since(began))
 	}
 	return v.spoil(s, nil)
 }
@@ -223,10 +208,7 @@ func (v *Vault) failed(s *segment) bool {
 // (On a fast disk it costs nothing: docs/benchmarks.md.)
 type writeBehind struct {
 	begun, done int64
-
-	// For who syncs:
-	begunAt           atomic.Int64 // begun
-	past, pastForNano atomic.Int64 // what was written directly since the last sync, and how long the disk took for it
+	begunAt     atomic.Int64 // begun, for who syncs
 }
 
 const writeBehindBytes = 8 << 20
@@ -246,14 +228,6 @@ func (w *writeBehind) wrote(f *os.File, end int64) error {
 		return nil
 	}
 	return err
-}
-
-// direct notes that the disk has taken all that lies before the end.
-func (w *writeBehind) direct(end, bytes int64, took time.Duration) {
-	w.begun, w.done = end, end
-	w.begunAt.Store(end)
-	w.past.Add(bytes)
-	w.pastForNano.Add(int64(took))
 }
 
 // cut forgets what was begun behind the end.
