@@ -28,7 +28,7 @@ func (r *Receiver) oversee(ctx context.Context) {
 
 // look answers for blocks that a disk holds up, and gives up the streams that wait for it.
 func (r *Receiver) look(now time.Time) {
-	stuck := r.commit.look(now)
+	stuck := r.commit.stuck(now)
 	for _, u := range r.unpackers.all {
 		u.look(now)
 	}
@@ -46,8 +46,9 @@ func (r *Receiver) look(now time.Time) {
 			given = append(given, in)
 		}
 	}
-	r.stuck = stuck
+	r.stuck = stuck // before anybody is answered: a sender comes again at once, and must not be sent to the same disk
 	r.mu.Unlock()
+	r.commit.refuse(now)
 	for _, in := range given {
 		r.disks.Fault(in.why.dir, in.why)
 		r.commit.disown(in.unanswered(), in.why)
