@@ -96,14 +96,10 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 	var over atomic.Bool
 	ended := make(chan bool, 1)
 	go func() {
-		whole := true
-		for it, err := range s.scanPart(ctx, part) {
+		whole := s.layout.scan(ctx, s, part, d.looked(dirs), func(it Item, err error) bool {
 			beat.Add(1)
-			if over.Load() || !take(it, err) {
-				whole = false
-				break
-			}
-		}
+			return !over.Load() && take(it, err)
+		})
 		ended <- whole && ctx.Err() == nil
 	}()
 	owes := func() bool { return slices.ContainsFunc(dirs, func(dir string) bool { return !d.disks.Readable(dir) }) }
@@ -118,6 +114,22 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 		over.Store(true)
 		d.abandoned(s, dirs, began)
 	}
+}
+
+// looked is since when a file of the directories must have changed to be news, as fresh sees it; the zero time: all are.
+func (d *Drain) looked(dirs []string) (since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, dir := range dirs {
+		at, ok := d.since[dir]
+		if !ok {
+			return time.Time{}
+		}
+		if at = at.Add(-clockGrain); i == 0 || at.Before(since) {
+			since = at
+		}
+	}
+	return since
 }
 
 // scanned notes which directories a scan has read since it began, and which it could not.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"time"
 )
 
 // filesLayout: every regular file is a block, its scope is "-", its name the path below the store's directory. Where a
@@ -30,12 +31,25 @@ func temporaryName(base string) bool {
 
 func (filesLayout) parts(s *Store) int { return len(s.roots) }
 
-func (filesLayout) scan(ctx context.Context, s *Store, i int, yield func(Item, error) bool) bool {
+func (l filesLayout) scan(ctx context.Context, s *Store, i int, since time.Time, yield func(Item, error) bool) bool {
 	if err := s.readable(s.Paths[i]); err != nil {
 		return yield(Item{}, err)
 	}
+	if since.IsZero() {
+		return l.walk(s, i, yield).below(ctx, ".")
+	}
+	yield = oneByOne(yield)
+	return spread(ctx, func() *walk {
+		w := l.walk(s, i, yield)
+		w.since, w.passed = since.UnixNano(), func() bool { return yield(Item{}, nil) }
+		return w
+	})
+}
+
+func (filesLayout) walk(s *Store, i int, yield func(Item, error) bool) *walk {
 	enter := func(dir string) bool { return path.Base(dir) != stagingDir }
 	var said values
+	var members roster
 	visit := func(f *seen) bool {
 		if err := said.in(s.roots[i], f.dir); err != nil && !yield(Item{}, err) {
 			return false
@@ -48,7 +62,7 @@ func (filesLayout) scan(ctx context.Context, s *Store, i int, yield func(Item, e
 		case temporaryName(f.name):
 			return yield(s.skip(i, noScope, f.path, "temporary file", f.bytes()), nil)
 		}
-		id, err := s.id(noScope, f.path)
+		id, err := ParseBlockID(f.id)
 		if err != nil {
 			return yield(s.skip(i, noScope, f.path, "its name cannot be carried: "+err.Error(), f.bytes()), nil)
 		}
@@ -59,12 +73,13 @@ func (filesLayout) scan(ctx context.Context, s *Store, i int, yield func(Item, e
 		if first, ok := s.earlier(i, f.path); ok {
 			return yield(s.skip(i, noScope, f.path, "the same name is in "+first+", which comes first", m.Bytes), nil)
 		}
-		b := s.block(id, m)
+		b := s.block(id, members.of(1)...)
+		b.Members[0] = m
 		b.value = said.of[f.name]
 		return yield(Item{Block: b}, nil)
 	}
-	w := walk{root: s.roots[i], enter: enter, visit: visit, fault: func(err error) bool { return yield(Item{}, err) }}
-	return w.below(ctx, ".")
+	fault := func(err error) bool { return yield(Item{}, err) }
+	return &walk{root: s.roots[i], prefix: s.Name + "/" + noScope + "/", enter: enter, visit: visit, fault: fault}
 }
 
 // earlier returns the directory before that one that has a file of that name. What lies on a disk that does not answer

@@ -135,7 +135,7 @@ func TestPayloadsRoundTrip(t *testing.T) {
 		t.Errorf("record: got %+v, %v", got, err)
 	}
 	blk := Block{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []Member{{Name: "x", Bytes: 3, ModTime: time.Unix(0, 9), root: 1, path: "x", ctim: 8}}}
-	if got, err := parseBlock(appendBlock(nil, blk), Block{}); err != nil || got.version() != blk.version() || got.Members[0] != blk.Members[0] {
+	if got, err := parseBlock(appendBlock(nil, blk), Block{}, new(roster)); err != nil || got.version() != blk.version() || got.Members[0] != blk.Members[0] {
 		t.Errorf("block: got %+v, %v, want %+v", got, err, blk)
 	}
 }
@@ -191,8 +191,8 @@ func FuzzPayloads(f *testing.F) {
 				t.Errorf("record %+v: %v", r, err)
 			}
 		}
-		if blk, err := parseBlock(b, Block{}); err == nil {
-			if again, err := parseBlock(appendBlock(nil, blk), Block{}); err != nil || again.version() != blk.version() {
+		if blk, err := parseBlock(b, Block{}, new(roster)); err == nil {
+			if again, err := parseBlock(appendBlock(nil, blk), Block{}, new(roster)); err != nil || again.version() != blk.version() {
 				t.Errorf("block %+v: %v", blk, err)
 			}
 		}

@@ -50,12 +50,14 @@ func ParseBlockID(s string) (BlockID, error) {
 	if len(s) > maxIDBytes {
 		return bad("%d bytes long, at most %d", len(s), maxIDBytes)
 	}
-	if !utf8.ValidString(s) {
-		return bad("not UTF-8")
-	}
-	for _, r := range s {
-		if unicode.IsControl(r) {
-			return bad("control character %U", r)
+	if !plainASCII(s) {
+		if !utf8.ValidString(s) {
+			return bad("not UTF-8")
+		}
+		for _, r := range s {
+			if unicode.IsControl(r) {
+				return bad("control character %U", r)
+			}
 		}
 	}
 	if strings.Count(s, "/") < 2 {
@@ -75,6 +77,16 @@ func ParseBlockID(s string) (BlockID, error) {
 		return bad("store %q: want lower-case letters, digits, dots, dashes", store)
 	}
 	return BlockID(s), nil
+}
+
+// plainASCII reports whether there is nothing in s but what ASCII prints, as in nearly every id.
+func plainASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // Store, Scope and Name take a parsed id apart.

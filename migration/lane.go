@@ -20,7 +20,9 @@ type lane struct {
 	conn net.Conn
 	buf  []byte
 	sum  summer
+	near near // where the last block was
 
+	whole   Sum          // of the block that was sent: in a variable it would be an allocation
 	members []memberSize // of the block that is sent, and its opening: kept for the next one's
 	payload []byte
 

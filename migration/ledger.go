@@ -249,10 +249,18 @@ func readLedger(p string) iter.Seq2[Entry, error] {
 // share one would make the second look moved, so chance must not matter.
 type version [16]byte
 
-func (v version) String() string {
-	var digits [2 * len(v)]byte
-	hex.Encode(digits[:], v[:])
-	return string(digits[:])
+const versionDigits = 2 * len(version{})
+
+func (v version) String() string { return hex.EncodeToString(v[:]) }
+
+// versionsOf writes the versions of blocks one behind the other.
+func versionsOf(blocks []entry) string {
+	digits := make([]byte, 0, len(blocks)*versionDigits)
+	for _, e := range blocks {
+		v := e.version()
+		digits = hex.AppendEncode(digits, v[:])
+	}
+	return string(digits)
 }
 
 func (b Block) version() (v version) {

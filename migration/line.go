@@ -33,6 +33,11 @@ func parseLine(line []byte) (e Entry, err error) {
 	if e, ok := parsePlain(string(line)); ok {
 		return e, nil
 	}
+	return parseAny(line)
+}
+
+// parseAny is by itself because what encoding/json fills in is an allocation.
+func parseAny(line []byte) (e Entry, err error) {
 	err = json.Unmarshal(line, &e)
 	return e, err
 }

@@ -205,8 +205,9 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 	}
 	entries := make([]Entry, len(blocks))
 	var n Count
+	versions := versionsOf(blocks)
 	for i, e := range blocks {
-		entries[i] = Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Moved, Peer: p.Node, Version: e.version().String()}
+		entries[i] = Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Moved, Peer: p.Node, Version: versions[i*versionDigits:][:versionDigits]}
 		n.Blocks++
 		n.Bytes += e.Bytes()
 	}

@@ -64,6 +64,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			return false
 		case it.ID != "" && !d.concerns(it.Block):
 		case silent(err) && it.ID == "": // told by who reads the store
+		case err == nil && it.ID == "": // it goes on
 		case err != nil:
 			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
 			if it.ID != "" && pass == 0 {

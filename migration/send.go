@@ -70,6 +70,7 @@ func (l *lane) take(ctx context.Context) error {
 // sendBatch sends what the plan handed out. When that takes long, the plan has the rest back: what is best to send next may
 // be something else by now, or nothing.
 func (l *lane) sendBatch(ctx context.Context) error {
+	defer l.near.leave()
 	l.now = time.Now()
 	sent := 0
 	for stale := l.now.Add(paceStep); ctx.Err() == nil && l.now.Before(stale); sent++ {

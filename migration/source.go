@@ -80,7 +80,10 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 }
 
 // readWhole reads a member that is no longer than p. Only afterwards does it look whether that is what was planned.
-func (d *Drain) readWhole(b Block, i int, p []byte) error {
+func (d *Drain) readWhole(b Block, i int, p []byte, near *near) error {
+	if s := d.stores[b.ID.Store()]; b.Members[i].root != inVault && s.Land != LandPlace {
+		return near.read(s, b.Members[i], p)
+	}
 	r, err := d.openMember(b, i)
 	if err != nil {
 		return err

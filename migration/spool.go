@@ -22,6 +22,7 @@ type spool struct {
 	buf     []byte
 	tail    []byte
 	last    Block // that was popped: the next shares its words
+	members roster
 }
 
 // push never loses the block: an error says that it stays in memory.
@@ -57,7 +58,7 @@ func (s *spool) pop() (Block, error) {
 		}
 	}
 	n := 4 + int(binary.BigEndian.Uint32(s.head))
-	b, err := parseBlock(s.head[4:n], s.last)
+	b, err := parseBlock(s.head[4:n], s.last, &s.members)
 	if err != nil {
 		return Block{}, fmt.Errorf("read the plan back: %w", err)
 	}
@@ -113,11 +114,11 @@ func appendBlock(b []byte, blk Block) []byte {
 }
 
 // parseBlock takes from a block that came before what is the same.
-func parseBlock(record []byte, before Block) (blk Block, err error) {
+func parseBlock(record []byte, before Block, members *roster) (blk Block, err error) {
 	d := decoder{p: record}
 	blk.ID, blk.Kind, blk.Layout, blk.value = BlockID(d.string()), d.like(before.Kind), d.like(before.Layout), time.Duration(d.varint())
 	n, name := min(d.uvarint(), maxMembers), blk.ID.Name()
-	blk.Members = make([]Member, n)
+	blk.Members = members.of(int(n))
 	for i := range blk.Members {
 		m := &blk.Members[i]
 		*m = Member{Name: cmp.Or(d.string(), name), Bytes: d.varint(), ModTime: time.Unix(0, d.varint()), ctim: d.varint()}

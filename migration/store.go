@@ -58,8 +58,9 @@ type Store struct {
 // layout is how a store's files form blocks.
 type layout interface {
 	// scan yields every block below the store's directories, and every file that is left alone with the reason.
-	// A part of them is read by itself: one disk's if its blocks do not depend on others.
-	scan(ctx context.Context, s *Store, part int, yield func(Item, error) bool) (more bool)
+	// A part of them is read by itself: one disk's if its blocks do not depend on others. What did not change since then
+	// may be left out, unless that is the zero time; an Item without an id then says no more than that the scan goes on.
+	scan(ctx context.Context, s *Store, part int, since time.Time, yield func(Item, error) bool) (more bool)
 	parts(s *Store) int
 	// find returns the block that an id names, or the block that the named file is a member of. fs.ErrNotExist if there
 	// is none.
@@ -91,6 +92,19 @@ type Member struct {
 	root int    // of the store's directories, or inVault
 	path string // below that directory; of what is in the vault: the vault's directory
 	ctim int64  // change time, Unix nanoseconds: rises when a file is renamed into place
+}
+
+// roster is where the members of blocks are listed that one goroutine makes in a row, most of which have one: an allocation
+// for many blocks is felt with small ones.
+type roster []Member
+
+func (r *roster) of(n int) []Member {
+	if len(*r) < n {
+		*r = make(roster, max(n, 32))
+	}
+	some := (*r)[:n:n]
+	*r = (*r)[n:]
+	return some
 }
 
 // inVault is the root of members whose bytes are in the vault's segments.
@@ -168,15 +182,11 @@ func (s *Store) Close() error {
 func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for part := range s.layout.parts(s) {
-			if !s.layout.scan(ctx, s, part, yield) {
+			if !s.layout.scan(ctx, s, part, time.Time{}, yield) {
 				return
 			}
 		}
 	}
-}
-
-func (s *Store) scanPart(ctx context.Context, part int) iter.Seq2[Item, error] {
-	return func(yield func(Item, error) bool) { s.layout.scan(ctx, s, part, yield) }
 }
 
 // partDirs are the directories that a part of the store lies in.

@@ -18,6 +18,7 @@ import (
 type seen struct {
 	dir, name string // below the store's directory: path is dir/name
 	path      string
+	id        string // the walk's prefix and the path
 	regular   bool
 	stat      unix.Stat_t // of a regular file
 	err       error       // it could not be looked at
@@ -47,7 +48,12 @@ type walk struct {
 	visit func(*seen) (more bool) // what is there until the next
 	fault func(error) (more bool)
 
+	prefix string             // of what seen calls the id
+	since  int64              // regular files that did not change since are passed by; Unix nanoseconds, 0: none is
+	passed func() (more bool) // now and then, if since is set: nothing may be visited for long
+
 	buf  []byte
+	word []byte
 	seen seen
 }
 
@@ -84,6 +90,9 @@ func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
 		if n == 0 {
 			return dirs, true
 		}
+		if w.since != 0 && !w.passed() {
+			return nil, false
+		}
 		for entries := w.buf[:n]; len(entries) > 0; {
 			var e dirent
 			e, entries = nextDirent(entries)
@@ -103,36 +112,41 @@ func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
 	return nil, false
 }
 
-// look finds out what an entry is, and all about it if it is a regular file. 0: it has vanished.
+// look finds out what an entry is, and all about it if it is a regular file. 0: it has vanished, or is passed by. That is
+// decided before anything is made of its name: when a drain looks again, so it is with nearly every file.
 func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
-	p, name := inDir(dir, e.name)
-	w.seen = seen{dir: dir, name: name, path: p}
+	w.seen = seen{dir: dir}
 	kind = uint32(e.kind) << 12 // as in IFTODT of <dirent.h>
-	if kind != 0 && kind != unix.S_IFREG {
-		return kind
+	if kind == 0 || kind == unix.S_IFREG {
+		st := &w.seen.stat
+		_, err := again(func() (int, error) { return 0, unix.Fstatat(fd, string(e.name), st, unix.AT_SYMLINK_NOFOLLOW) })
+		switch {
+		case err == unix.ENOENT:
+			return 0
+		case err != nil:
+			w.call(dir, e.name)
+			w.seen.regular, w.seen.err = true, &fs.PathError{Op: "stat", Path: w.seen.path, Err: err}
+			return unix.S_IFREG
+		}
+		kind = st.Mode & unix.S_IFMT
+		w.seen.regular = kind == unix.S_IFREG
+		if w.seen.regular && st.Ctim.Nano() < w.since {
+			return 0
+		}
 	}
-	st := &w.seen.stat
-	_, err := again(func() (int, error) { return 0, unix.Fstatat(fd, name, st, unix.AT_SYMLINK_NOFOLLOW) })
-	switch {
-	case err == unix.ENOENT:
-		return 0
-	case err != nil:
-		w.seen.regular, w.seen.err = true, &fs.PathError{Op: "stat", Path: p, Err: err}
-		return unix.S_IFREG
-	}
-	kind = st.Mode & unix.S_IFMT
-	w.seen.regular = kind == unix.S_IFREG
+	w.call(dir, e.name)
 	return kind
 }
 
-// inDir is the path of an entry, and its name as a part of that.
-func inDir(dir string, entry []byte) (p, name string) {
-	if dir == "." {
-		name = string(entry)
-		return name, name
+// call names what is seen, all names of it in one string.
+func (w *walk) call(dir string, entry []byte) {
+	w.word = append(w.word[:0], w.prefix...)
+	if dir != "." {
+		w.word = append(append(w.word, dir...), '/')
 	}
-	p = dir + "/" + string(entry)
-	return p, p[len(dir)+1:]
+	w.word = append(w.word, entry...)
+	id := string(w.word)
+	w.seen.id, w.seen.path, w.seen.name = id, id[len(w.prefix):], id[len(id)-len(entry):]
 }
 
 // dirent is an entry as the kernel puts it: linux_dirent64 of getdents(2).

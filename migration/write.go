@@ -74,11 +74,11 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 			return err
 		}
 	}
-	sum := l.sum.sum()
-	if err := l.space(ctx, headerBytes+len(sum)+headerBytes); err != nil {
+	l.whole = l.sum.sum()
+	if err := l.space(ctx, headerBytes+len(l.whole)+headerBytes); err != nil {
 		return err
 	}
-	l.buf = appendFrame(l.buf, frameClose, l.last, sum[:])
+	l.buf = appendFrame(l.buf, frameClose, l.last, l.whole[:])
 	return nil
 }
 
@@ -89,7 +89,7 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 		behind += m.Bytes
 	}
 	if m.Bytes <= ChunkBytes {
-		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p) })
+		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p, &l.near) })
 	}
 	var r io.ReadCloser
 	err := l.onDisk(dir, func() (err error) { r, err = l.d.openMember(e.Block, i); return err })
@@ -142,7 +142,7 @@ func (l *lane) onDisk(dir *string, work func() error) error {
 		l.fetched.tell(l.d.disks)
 		l.fetched.dir = *dir
 	}
-	began := time.Now()
+	began := l.now
 	l.work.beginAt(dir, began)
 	err := work()
 	l.work.end()
