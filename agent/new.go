@@ -231,9 +231,10 @@ func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
 }
 
 func (a *Agent) landed(blocks []migration.Held) {
-	words := make([]*api.HeldBlock, len(blocks))
+	all, words := make([]api.HeldBlock, len(blocks)), make([]*api.HeldBlock, len(blocks)) // one piece of memory for them all
 	for i, h := range blocks {
-		words[i] = apiHeld(h)
+		words[i] = &all[i]
+		words[i].Id, words[i].Bytes, words[i].From = string(h.ID), h.Bytes, h.From
 	}
 	a.beat.Landed(words...)
 }

@@ -43,10 +43,9 @@ type landed struct {
 
 // word is one thing that a node says of a block.
 type word struct {
-	id    string
-	bytes int64
-	from  string
-	gone  bool
+	key  blockKey
+	what landed
+	gone bool
 }
 
 func newBlocks() *blocks {
@@ -66,9 +65,18 @@ func (b *blocks) clear() {
 }
 
 func keyOf(id string) blockKey {
+	near := unique.Make("")
+	return keyNear(id, &near)
+}
+
+// keyNear is keyOf for one id after the other: most have the scope of the one before.
+func keyNear(id string, near *unique.Handle[string]) blockKey {
 	store := strings.IndexByte(id, '/')
 	scope := store + 1 + strings.IndexByte(id[store+1:], '/')
-	return blockKey{unique.Make(id[:scope]), strings.Clone(id[scope+1:])}
+	if id[:scope] != near.Value() {
+		*near = unique.Make(id[:scope])
+	}
+	return blockKey{*near, strings.Clone(id[scope+1:])}
 }
 
 // checkID says why id is no STORE/SCOPE/NAME.
@@ -76,8 +84,9 @@ func checkID(id string) error {
 	if len(id) > maxID {
 		return fmt.Errorf("block id of %d bytes: at most %d", len(id), maxID)
 	}
-	parts := strings.SplitN(id, "/", 3)
-	if len(parts) < 3 || slices.Contains(parts, "") {
+	store, rest, _ := strings.Cut(id, "/")
+	scope, name, _ := strings.Cut(rest, "/")
+	if store == "" || scope == "" || name == "" {
 		return fmt.Errorf("block id %q: must be STORE/SCOPE/NAME, with - for a scope that there is not", id)
 	}
 	if !printable(id) {
@@ -90,18 +99,18 @@ func checkID(id string) error {
 func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	n := unique.Make(node)
 	for _, w := range words {
-		k := keyOf(w.id)
 		if w.gone {
-			b.drop(node, k)
+			b.drop(node, w.key)
 			continue
 		}
-		_, had := b.held[node][k]
-		if err := b.put(node, k, landed{w.bytes, unique.Make(w.from)}); err != nil {
+		isNew, err := b.put(n, w.key, w.what)
+		if err != nil {
 			return news, err
 		}
-		if !had {
-			news.count(w.from, w.bytes)
+		if isNew {
+			news.count(w.what.from.Value(), w.what.bytes)
 		}
 	}
 	return news, nil
@@ -120,8 +129,9 @@ func (b *blocks) replace(node string, words map[blockKey]landed) (news arrivals,
 	}
 	b.forgetLocked(node)
 	b.full[node] = true
+	n := unique.Make(node)
 	for k, l := range words {
-		if err := b.put(node, k, l); err != nil {
+		if _, err := b.put(n, k, l); err != nil {
 			return news, err
 		}
 	}
@@ -150,26 +160,30 @@ func (b *blocks) forgetLocked(node string) {
 	delete(b.full, node)
 }
 
-func (b *blocks) put(node string, k blockKey, l landed) error {
-	mine := b.held[node]
+// put notes a block, and says whether node was not said to hold it before.
+func (b *blocks) put(node unique.Handle[string], k blockKey, l landed) (isNew bool, err error) {
+	mine := b.held[node.Value()]
 	if mine == nil {
 		mine = map[blockKey]landed{}
-		b.held[node] = mine
+		b.held[node.Value()] = mine
 	}
-	if _, ok := mine[k]; !ok {
-		if len(mine) >= maxHeldBlocks {
-			return fmt.Errorf("node %s reports more than %d landed blocks: the rest is found by asking it", node, maxHeldBlocks)
-		}
-		h, n := b.hash(k), unique.Make(node)
-		if f, ok := b.first[h]; !ok {
-			b.first[h] = n
-			b.count++
-		} else if f != n && !slices.Contains(b.others[h], n) {
-			b.others[h] = append(b.others[h], n)
+	had := len(mine)
+	if had >= maxHeldBlocks {
+		if _, ok := mine[k]; !ok {
+			return false, fmt.Errorf("node %s reports more than %d landed blocks: the rest is found by asking it", node.Value(), maxHeldBlocks)
 		}
 	}
-	mine[k] = l
-	return nil
+	if mine[k] = l; len(mine) == had {
+		return false, nil
+	}
+	h := b.hash(k)
+	if f, ok := b.first[h]; !ok {
+		b.first[h] = node
+		b.count++
+	} else if f != node && !slices.Contains(b.others[h], node) {
+		b.others[h] = append(b.others[h], node)
+	}
+	return true, nil
 }
 
 func (b *blocks) drop(node string, k blockKey) {
@@ -244,12 +258,11 @@ func (b *blocks) located() int {
 // gather adds words to a full report on its way in.
 func gather(full map[blockKey]landed, words []word) error {
 	for _, w := range words {
-		k := keyOf(w.id)
 		if w.gone {
-			delete(full, k)
+			delete(full, w.key)
 			continue
 		}
-		full[k] = landed{w.bytes, unique.Make(w.from)}
+		full[w.key] = w.what
 	}
 	if len(full) > maxHeldBlocks {
 		return fmt.Errorf("more than %d landed blocks in one report: the rest is found by asking the node", maxHeldBlocks)

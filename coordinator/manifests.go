@@ -10,6 +10,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -39,6 +40,32 @@ type entry struct {
 	Outcome string `json:"outcome"`
 	Peer    string `json:"peer,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+}
+
+// appendLine appends an entry as encoding/json writes it, which is asked only for what it would escape: the manifests of a
+// small coordinator have millions of lines.
+func appendLine(b []byte, e *api.ManifestEntry) []byte {
+	b = appendText(append(b, `{"id":`...), e.Id)
+	b = strconv.AppendInt(append(b, `,"bytes":`...), e.Bytes, 10)
+	b = appendText(append(b, `,"outcome":`...), e.Outcome)
+	if e.Peer != "" {
+		b = appendText(append(b, `,"peer":`...), e.Peer)
+	}
+	if e.Reason != "" {
+		b = appendText(append(b, `,"reason":`...), e.Reason)
+	}
+	return append(b, "}\n"...)
+}
+
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ' || c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			quoted, _ := json.Marshal(s) // there is no string that it could not write
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // maxLine is above the longest entry: an id and a reason at their bounds, every byte escaped as \u00XX.
@@ -190,7 +217,7 @@ type manifestWriter struct {
 	name   string
 	file   *os.File
 	out    *bufio.Writer
-	lines  *json.Encoder
+	line   []byte // the last one
 	lost   []uint64
 	counts map[string]int64 // by outcome
 	total  int64
@@ -208,8 +235,7 @@ func (m *manifests) begin(node string, summary *api.ManifestSummary) (*manifestW
 		return nil, err
 	}
 	w.out = bufio.NewWriterSize(w.file, 64<<10)
-	w.lines = json.NewEncoder(w.out)
-	if err := w.lines.Encode(json.RawMessage(head)); err != nil {
+	if err := json.NewEncoder(w.out).Encode(json.RawMessage(head)); err != nil {
 		w.abort()
 		return nil, err
 	}
@@ -226,7 +252,9 @@ func (w *manifestWriter) add(e *api.ManifestEntry) error {
 	if e.Outcome == "lost" {
 		w.lost = append(w.lost, w.of.hash(e.Id))
 	}
-	return w.lines.Encode(entry{e.Id, e.Bytes, e.Outcome, e.Peer, e.Reason})
+	w.line = appendLine(w.line[:0], e)
+	_, err := w.out.Write(w.line)
+	return err
 }
 
 // commit makes the file durable under its own name.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
+	"unique"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -197,6 +199,7 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
 	var name string
 	var full map[blockKey]landed
+	var words []word
 	for {
 		r, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -217,7 +220,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			return err
 		}
 		s.breaks(name, r.Broken)
-		words := wordsOf(r)
+		words = wordsOf(words[:0], r)
 		if full == nil {
 			landed, err := s.blocks.hear(name, words)
 			s.moves.add(name, landed)
@@ -259,13 +262,18 @@ func (s *membership) registered(name, incarnation string) error {
 	return nil
 }
 
-func wordsOf(r *api.ReportBlocksRequest) []word {
-	words := make([]word, 0, len(r.Landed)+len(r.Gone))
+// wordsOf appends what a report says.
+func wordsOf(words []word, r *api.ReportBlocksRequest) []word {
+	words = slices.Grow(words, len(r.Landed)+len(r.Gone))
+	scope, from := unique.Make(""), unique.Make("")
 	for _, b := range r.Landed {
-		words = append(words, word{id: b.Id, bytes: b.Bytes, from: b.From})
+		if b.From != from.Value() {
+			from = unique.Make(b.From)
+		}
+		words = append(words, word{key: keyNear(b.Id, &scope), what: landed{b.Bytes, from}})
 	}
 	for _, id := range r.Gone {
-		words = append(words, word{id: id, gone: true})
+		words = append(words, word{key: keyNear(id, &scope), gone: true})
 	}
 	return words
 }

@@ -1,7 +1,10 @@
 package coordinator
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"runtime"
@@ -9,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unique"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -34,7 +38,7 @@ func TestBlocksAgreeWithModel(t *testing.T) {
 				for range r.IntN(5) {
 					x := id()
 					model[node][x] = true
-					if err := gather(full, []word{{id: x}}); err != nil {
+					if err := gather(full, []word{{key: keyOf(x), what: landed{from: unique.Make("")}}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -46,12 +50,12 @@ func TestBlocksAgreeWithModel(t *testing.T) {
 				b.forget(node)
 			case 2, 3, 4:
 				delete(model[node], x)
-				if _, err := b.hear(node, []word{{id: x, gone: true}}); err != nil {
+				if _, err := b.hear(node, []word{{key: keyOf(x), gone: true}}); err != nil {
 					t.Fatal(err)
 				}
 			default:
 				model[node][x] = true
-				if _, err := b.hear(node, []word{{id: x, bytes: int64(step), from: "f"}}); err != nil {
+				if _, err := b.hear(node, []word{{key: keyOf(x), what: landed{int64(step), unique.Make("f")}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -103,7 +107,7 @@ func BenchmarkBlocks(b *testing.B) {
 		runtime.ReadMemStats(&before)
 		for i := range n {
 			id := fmt.Sprintf("spark/app-20261121120000-0001/shuffle_%d_%d_0", i/10000, i%10000)
-			if _, err := blocks.hear(fmt.Sprint("node-", i%100), []word{{id: id, bytes: 1 << 20, from: "node-x"}}); err != nil {
+			if _, err := blocks.hear(fmt.Sprint("node-", i%100), []word{{key: keyOf(id), what: landed{1 << 20, unique.Make("node-x")}}}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -112,6 +116,58 @@ func BenchmarkBlocks(b *testing.B) {
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/block")
 		runtime.KeepAlive(blocks)
 	}
+}
+
+// A drain of 200,000 blocks, as it is heard from the node that takes them, and its manifest.
+func BenchmarkDrainIsHeard(b *testing.B) {
+	const blocks, each = 200_000, 512
+	var reports [][]byte
+	var entries []*api.ManifestEntry
+	for i := 0; i < blocks; {
+		r := &api.ReportBlocksRequest{Node: "b", Incarnation: "i"}
+		for ; len(r.Landed) < each && i < blocks; i++ {
+			id := fmt.Sprintf("cache/-/d%03d/part-%06d", i/1000, i)
+			r.Landed = append(r.Landed, &api.HeldBlock{Id: id, Bytes: 4 << 10, From: "a"})
+			entries = append(entries, &api.ManifestEntry{Id: id, Bytes: 4 << 10, Outcome: "moved", Peer: "b"})
+		}
+		data, err := proto.Marshal(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		reports = append(reports, data)
+	}
+	dir := b.TempDir()
+	m, err := openManifests(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	b.ReportAllocs()
+	for b.Loop() {
+		known := newBlocks()
+		var words []word
+		for _, data := range reports {
+			r := new(api.ReportBlocksRequest)
+			if err := cmp.Or(proto.Unmarshal(data, r), checkReport(r)); err != nil {
+				b.Fatal(err)
+			}
+			words = wordsOf(words[:0], r)
+			if _, err := known.hear("b", words); err != nil {
+				b.Fatal(err)
+			}
+		}
+		w, err := m.begin("a", &api.ManifestSummary{Node: "a"})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, e := range entries {
+			if err := cmp.Or(checkEntry(e), w.add(e)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		w.abort()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
 }
 
 func fleetOf(n int) []*api.Peer {
@@ -211,6 +267,23 @@ func FuzzRegister(f *testing.F) {
 	})
 }
 
+// A line of a manifest is what encoding/json would make of the entry.
+func FuzzManifestLine(f *testing.F) {
+	f.Add("s/a/x", int64(1), "moved", "b", "")
+	f.Add("s/a/<x>&\"\\", int64(-1), "lost", "", "line\nend\x7f\u2028é\xff")
+	f.Add("(what lies in /data)", int64(0), "skipped", "b", "busy")
+	f.Fuzz(func(t *testing.T, id string, bytes int64, outcome, peer, reason string) {
+		var want strings.Builder
+		if err := json.NewEncoder(&want).Encode(entry{id, bytes, outcome, peer, reason}); err != nil {
+			t.Fatal(err)
+		}
+		got := appendLine(nil, &api.ManifestEntry{Id: id, Bytes: bytes, Outcome: outcome, Peer: peer, Reason: reason})
+		if string(got) != want.String() {
+			t.Errorf("got %s, want %s", got, want.String())
+		}
+	})
+}
+
 func FuzzReport(f *testing.F) {
 	data, err := proto.Marshal(&api.ReportBlocksRequest{Landed: []*api.HeldBlock{{Id: "s/a/x", Bytes: 1, From: "b"}}, Gone: []string{"s/a/y"}})
 	if err != nil {
@@ -223,7 +296,7 @@ func FuzzReport(f *testing.F) {
 			return
 		}
 		b := newBlocks()
-		if _, err := b.hear("a", wordsOf(r)); err != nil {
+		if _, err := b.hear("a", wordsOf(nil, r)); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range b.of("a") {

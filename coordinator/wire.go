@@ -3,7 +3,6 @@ package coordinator
 import (
 	"cmp"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,11 +43,24 @@ func fault(format string, args ...any) error {
 }
 
 func printable(s string) bool {
+	if plain(s) {
+		return true
+	}
 	if !utf8.ValidString(s) {
 		return false
 	}
 	for _, r := range s {
 		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// plain says that s is printable ASCII, as nearly all that is said is.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
 			return false
 		}
 	}
@@ -242,12 +254,11 @@ func checkReport(r *api.ReportBlocksRequest) error {
 	if err := checkCount("blocks", len(r.Landed)+len(r.Gone)+len(r.Broken), maxBlocks); err != nil {
 		return err
 	}
-	for _, b := range slices.Concat(r.Landed, r.Broken) {
-		if err := checkID(b.GetId()); err != nil {
-			return fault("%v", err)
-		}
-		if err := first(checkWord("from", b.GetFrom(), maxName), checkSizes("block "+b.GetId(), b.GetBytes())); err != nil {
-			return err
+	for _, said := range [][]*api.HeldBlock{r.Landed, r.Broken} {
+		for _, b := range said {
+			if err := checkHeld(b); err != nil {
+				return err
+			}
 		}
 	}
 	for _, id := range r.Gone {
@@ -256,6 +267,16 @@ func checkReport(r *api.ReportBlocksRequest) error {
 		}
 	}
 	return nil
+}
+
+func checkHeld(b *api.HeldBlock) error {
+	if err := checkID(b.GetId()); err != nil {
+		return fault("%v", err)
+	}
+	if err := checkWord("from", b.GetFrom(), maxName); err != nil || b.GetBytes() >= 0 {
+		return err
+	}
+	return checkSizes("block "+b.GetId(), b.GetBytes())
 }
 
 func checkSummary(s *api.ManifestSummary) error {
@@ -290,7 +311,10 @@ func checkEntry(e *api.ManifestEntry) error {
 	default:
 		return fault("manifest entry %s: outcome %q: must be moved, lost or skipped", e.GetId(), e.GetOutcome())
 	}
-	return first(checkSizes("manifest entry "+e.GetId(), e.GetBytes()), checkWord("peer", e.GetPeer(), maxName), checkText("reason", e.GetReason()))
+	if e.GetBytes() < 0 {
+		return checkSizes("manifest entry "+e.GetId(), e.GetBytes())
+	}
+	return first(checkWord("peer", e.GetPeer(), maxName), checkText("reason", e.GetReason()))
 }
 
 // unnamed tells an entry for blocks whose names could not be read, on a disk that hangs, say: its id says so in brackets.

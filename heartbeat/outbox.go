@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -17,18 +18,12 @@ const (
 // Landed queues word that blocks now rest here; it goes out after the next answered beat. Call it once Held would yield
 // them: what the queue cannot keep is replaced by a full report of what Held yields. The blocks must not change afterwards.
 func (c *Client) Landed(blocks ...*api.HeldBlock) {
-	words := make([]word, 0, len(blocks))
-	for _, b := range blocks {
-		words = append(words, word{b.GetId(), b})
-	}
-	c.outbox.put(words...)
+	c.outbox.put(len(blocks), func(i int) word { return word{blocks[i].GetId(), blocks[i]} })
 }
 
 // Gone queues word that blocks no longer rest here. Call it once Held no longer yields them.
 func (c *Client) Gone(ids ...string) {
-	for _, id := range ids {
-		c.outbox.put(word{id: id})
-	}
+	c.outbox.put(len(ids), func(i int) word { return word{id: ids[i]} })
 }
 
 // word is what became of a block here.
@@ -52,16 +47,20 @@ func newOutbox() *outbox {
 	return &outbox{wake: make(chan struct{}, 1)}
 }
 
-func (o *outbox) put(words ...word) {
+// put takes in n words, each of which it asks for once.
+func (o *outbox) put(n int, word func(i int) word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.fullDue {
 		return
 	}
-	if len(o.words)+len(words) > mostQueued {
+	if len(o.words)+n > mostQueued {
 		o.replaceByFull()
 	} else {
-		o.words = append(o.words, words...)
+		o.words = slices.Grow(o.words, n)
+		for i := range n {
+			o.words = append(o.words, word(i))
+		}
 	}
 	if o.isOpen && (o.fullDue || len(o.words) >= manyQueued) {
 		o.rouse()

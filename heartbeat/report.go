@@ -148,6 +148,9 @@ func sendAlike(words []word, send func(*api.ReportBlocksRequest) error) error {
 	r, size := &api.ReportBlocksRequest{}, 0
 	for i, w := range words {
 		if w.held != nil {
+			if r.Landed == nil {
+				r.Landed = make([]*api.HeldBlock, 0, min(len(words)-i, batchItems))
+			}
 			r.Landed = append(r.Landed, w.held)
 			size += len(w.id) + len(w.held.From)
 		} else {

@@ -16,7 +16,7 @@ import (
 // batch fills.
 //
 // Each disk has its own: a sync that does not return holds up only the blocks that lie there. Those are answered without
-// it (look), and should it return after all, they are not kept: what was refused must not turn up later beside what was
+// it (refuse), and should it return after all, they are not kept: what was refused must not turn up later beside what was
 // sent in its stead.
 type committer struct {
 	vault  *Vault
@@ -168,9 +168,20 @@ func segmentsOf(batch []*landed) map[*segment]int {
 	return of
 }
 
-// look answers for blocks whose disks take nothing any more, or do not come back, and returns the directories of the
-// latter.
-func (c *committer) look(now time.Time) (stuck []string) {
+// stuck returns the directories whose disks do not come back.
+func (c *committer) stuck(now time.Time) (dirs []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.shelves {
+		if s.late(now) {
+			dirs = append(dirs, s.dirs...)
+		}
+	}
+	return dirs
+}
+
+// refuse answers for blocks whose disks take nothing any more, or do not come back.
+func (c *committer) refuse(now time.Time) {
 	type refusal struct {
 		blocks []*landed
 		why    error
@@ -178,9 +189,6 @@ func (c *committer) look(now time.Time) (stuck []string) {
 	var refused []refusal
 	c.mu.Lock()
 	for _, s := range c.shelves {
-		if s.late(now) {
-			stuck = append(stuck, s.dirs...)
-		}
 		if why := c.trouble(s, now); why != nil {
 			refused = append(refused, refusal{slices.Concat(s.busy, s.queue), why})
 		}
@@ -189,7 +197,6 @@ func (c *committer) look(now time.Time) (stuck []string) {
 	for _, r := range refused {
 		c.disown(r.blocks, r.why)
 	}
-	return stuck
 }
 
 // disown answers for blocks without their disk. They are not kept, should it come to that.
@@ -255,19 +262,6 @@ func (c *committer) durable(batch []*landed) {
 	c.record(batch)
 }
 
-// inPlace are the blocks that get names, in the order of ids.
-func inPlace(batch []*landed) (named []*landed) {
-	for _, l := range batch {
-		if l.store != nil {
-			named = append(named, l)
-		}
-	}
-	slices.SortStableFunc(named, byID)
-	return named
-}
-
-func byID(a, b *landed) int { return strings.Compare(a.ID, b.ID) }
-
 // record writes what was synced into the catalog, together with what others have synced meanwhile.
 func (c *committer) record(batch []*landed) {
 	c.mu.Lock()
@@ -282,11 +276,11 @@ func (c *committer) record(batch []*landed) {
 		l.fault = cmp.Or(l.fault, l.disowned)
 	}
 	c.mu.Unlock()
-	slices.SortStableFunc(all, byID)    // as the catalog has them
+	all = inOrder(all)                  // as the catalog has them
 	c.vault.catalog.contradictions(all) // other disks' commits have come between
 	ends := map[uint32]segmentEnd{}
 	segments := map[*segment]bool{}
-	records, held := make([]record, 0, len(all)), make([]Held, 0, len(all))
+	records, held := make([]change, 0, len(all)), make([]Held, 0, len(all))
 	var spare []record // what lies in a segment and is not kept
 	for _, l := range all {
 		if l.fault == nil && !l.already {
@@ -311,7 +305,7 @@ func (c *committer) record(batch []*landed) {
 			ends[s.no] = end
 			segments[s] = true
 		}
-		records = append(records, l.record)
+		records = append(records, l.change())
 		held = append(held, l.held())
 	}
 	if len(records)+len(spare) == 0 {
@@ -369,7 +363,7 @@ func (c *catalog) repeats(l *landed) {
 const renewAfter = time.Hour
 
 // renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
-func (c *catalog) renew(l *landed, records []record) []record {
+func (c *catalog) renew(l *landed, records []change) []change {
 	now, err := c.get(BlockID(l.ID))
 	if err != nil {
 		l.fault = errRemoved
@@ -379,7 +373,7 @@ func (c *catalog) renew(l *landed, records []record) []record {
 		return records
 	}
 	now.Landed = time.Now()
-	return append(records, now)
+	return append(records, change{record: &now})
 }
 
 func (p placed) sameAs(other placed) bool { return p.Root == other.Root && p.Path == other.Path }

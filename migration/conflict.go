@@ -1,10 +1,13 @@
 package migration
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
+	"strings"
 
 	"go.etcd.io/bbolt"
 )
@@ -16,7 +19,7 @@ var errConflict = errors.New("another block of this id is here")
 
 // contradicts returns errConflict when what is on record under a block's id is of another origin and has other content. A
 // newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
-func contradicts(v []byte, r record) error {
+func contradicts(v []byte, r *record) error {
 	if v == nil {
 		return nil
 	}
@@ -30,7 +33,7 @@ func contradicts(v []byte, r record) error {
 	return old.against(r)
 }
 
-func (r record) against(other record) error {
+func (r *record) against(other *record) error {
 	if r.Sum == other.Sum || r.Origin == other.Origin {
 		return nil
 	}
@@ -47,10 +50,11 @@ func (c *catalog) contradictions(batch []*landed) {
 				continue
 			}
 			if l.compared != tx.ID() {
-				l.fault, l.compared = contradicts(look.get(l.ID), l.record), tx.ID()
+				there := look.get(l.ID)
+				l.fault, l.compared, l.fresh = contradicts(there, &l.record), tx.ID(), there == nil
 			}
 			if last != nil && last.ID == l.ID && l.fault == nil {
-				l.fault = last.against(l.record)
+				l.fault = last.against(&l.record)
 			}
 			if l.fault == nil {
 				last = l
@@ -61,6 +65,43 @@ func (c *catalog) contradictions(batch []*landed) {
 	if err != nil {
 		failAll(batch, err)
 	}
+}
+
+// change is what the catalog is to hold of a block, and what the look for contradictions has told of it before.
+func (l *landed) change() change {
+	if !l.fresh {
+		return change{record: &l.record}
+	}
+	return change{&l.record, l.compared}
+}
+
+// inPlace are the blocks that get names, in the order of ids.
+func inPlace(batch []*landed) (named []*landed) {
+	for _, l := range batch {
+		if l.store != nil {
+			named = append(named, l)
+		}
+	}
+	return inOrder(named)
+}
+
+// inOrder returns blocks by their ids, those of one id as they came. The ids are gathered first: a sort looks at each of them
+// a dozen times.
+func inOrder(batch []*landed) []*landed {
+	type place struct {
+		id string
+		at int
+	}
+	places := make([]place, len(batch))
+	for i, l := range batch {
+		places[i] = place{l.ID, i}
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Or(strings.Compare(a.id, b.id), a.at-b.at) })
+	sorted := make([]*landed, len(batch))
+	for i, p := range places {
+		sorted[i] = batch[p.at]
+	}
+	return sorted
 }
 
 // contradicts returns errConflict when the node's own store has other bytes under the id of a block that is about to

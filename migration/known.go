@@ -87,17 +87,23 @@ func (c *catalog) known(batch []*landed) (found map[*landed]earlier, err error) 
 	return found, err
 }
 
-// lookup gets records one after the other, with less garbage than Bucket.Get makes.
+// lookup gets records one after the other, with less garbage than Bucket.Get makes, and without a search for what lies
+// between the last two that it has seen: of blocks in the order of their ids, that is most of the new ones.
 type lookup struct {
-	cur *bbolt.Cursor
-	key []byte
+	cur  *bbolt.Cursor
+	key  []byte // that was searched for last; nil: none was
+	next []byte // the first one from there on; nil: there is none
 }
 
 func newLookup(tx *bbolt.Tx) *lookup { return &lookup{cur: tx.Bucket(bucketBlocks).Cursor()} }
 
 func (l *lookup) get(id string) []byte {
+	if l.key != nil && string(l.key) < id && (l.next == nil || id < string(l.next)) {
+		return nil
+	}
 	l.key = append(l.key[:0], id...)
-	if k, v := l.cur.Seek(l.key); string(k) == id {
+	k, v := l.cur.Seek(l.key)
+	if l.next = k; string(k) == id {
 		return v
 	}
 	return nil

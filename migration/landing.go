@@ -39,7 +39,8 @@ type landed struct {
 
 	packing packing // of a block that becomes files later
 
-	compared int // which state of the catalog was asked about it; 0: none
+	compared int  // which state of the catalog was asked about it; 0: none
+	fresh    bool // and had nothing under its id
 
 	disowned error // why it was answered without its disk; guarded by committer.mu
 

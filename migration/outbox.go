@@ -2,6 +2,7 @@ package migration
 
 import (
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -47,18 +48,20 @@ func (o *outbox) close() {
 
 // run writes verdicts until the outbox is closed, or until the other end takes no more.
 func (o *outbox) run(w io.Writer) error {
-	var buf []byte
+	var buf, payload []byte
+	var said []verdict // the space of what was sent, for what comes
 	for range o.changed {
 		o.mu.Lock()
 		queue, closed := o.queue, o.closed
-		o.queue = nil
+		o.queue = said
 		o.mu.Unlock()
 		buf = buf[:0]
-		for len(queue) > 0 {
-			n := min(len(queue), verdictsPerFrame)
-			buf = appendFrame(buf, frameReceipts, 0, appendVerdicts(nil, queue[:n]))
-			queue = queue[n:]
+		for some := range slices.Chunk(queue, verdictsPerFrame) {
+			payload = appendVerdicts(payload[:0], some)
+			buf = appendFrame(buf, frameReceipts, 0, payload)
 		}
+		clear(queue)
+		said = queue[:0]
 		if len(buf) > 0 {
 			if _, err := w.Write(buf); err != nil {
 				return err

@@ -47,7 +47,7 @@ type unreadPlaced struct {
 }
 
 // note takes in records that were just committed.
-func (u *unread) note(records []record) {
+func (u *unread) note(records []change) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.ready()

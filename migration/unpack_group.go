@@ -273,7 +273,7 @@ func (u *unpacker) settle(moves []*move) (made Count, err error) {
 	if err != nil {
 		return made, err // they are announced still, and found in their place
 	}
-	var files []record
+	var files []change
 	defer func() { u.r.cfg.Vault.unread.note(files) }()
 	for i, m := range moves {
 		n := Count{1, m.was.bytes()}
@@ -281,9 +281,8 @@ func (u *unpacker) settle(moves []*move) (made Count, err error) {
 		case m.into.fault != nil:
 			err = cmp.Or(err, u.leave(m.was, m.into.fault))
 		case turned[i]:
-			made, files = made.plus(n), append(files, into[i])
+			made, files = made.plus(n), append(files, change{record: &into[i]})
 			u.done(n)
-			u.r.cfg.Vault.unread.note(into[i : i+1])
 		default:
 			u.again(m.was)
 		}

@@ -209,9 +209,9 @@ func TestCorruptCatalogValueIsNamed(t *testing.T) {
 
 func TestCatalogListsInBatches(t *testing.T) {
 	n := newNode(t, "b")
-	var records []record
+	var records []change
 	for i := range 3*listBatch + 7 {
-		records = append(records, record{opening: opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []memberSize{{"x", 1}}}, Segment: 1})
+		records = append(records, change{record: &record{opening: opening{ID: fmt.Sprintf("cache/-/%05d", i), Members: []memberSize{{"x", 1}}}, Segment: 1}})
 	}
 	if _, err := n.vault.catalog.commit(records, nil, nil); err != nil {
 		t.Fatal(err)
@@ -337,11 +337,11 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
 	n := newNode(t, "b")
 	for kept, want := range map[int64]int64{0: -1, 100: 100} {
-		s, err := n.vault.acquire(n.vault.dir, newPieces())
+		s, err := n.vault.acquire(n.vault.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(s.append(make([]byte, 300)), s.w.flush()); err != nil {
+		if err := errors.Join(s.append(make([]byte, 300)), s.w.Flush()); err != nil {
 			t.Fatal(err)
 		}
 		n.vault.keep(s, kept)
@@ -359,7 +359,7 @@ func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
 
 func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 	n := newNode(t, "b")
-	s, err := n.vault.acquire(n.vault.dir, newPieces())
+	s, err := n.vault.acquire(n.vault.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +379,7 @@ func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 		t.Error("a second sync makes good what the first one could not")
 	}
 	n.vault.release(s, false)
-	if again, err := n.vault.acquire(n.vault.dir, newPieces()); err != nil || again == s {
+	if again, err := n.vault.acquire(n.vault.dir); err != nil || again == s {
 		t.Errorf("the segment is in use again (%v)", err)
 	}
 }

@@ -59,17 +59,17 @@ func rangeKey(no uint32, offset int64) []byte {
 func rangeValue(length int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(length)) }
 
 // put writes a record. Where another lay under its id is free, unless this one lies there too.
-func (w weights) put(tx *bbolt.Tx, r record) error { return w.putAs(tx, r, appendRecord(nil, r)) }
-
-// putAs is put for who has made the value, which must not change until the transaction ends.
-func (w weights) putAs(tx *bbolt.Tx, r record, value []byte) error {
+func (w weights) put(tx *bbolt.Tx, r record) error {
 	id := []byte(r.ID)
 	if err := w.lift(tx, id, r); err != nil {
 		return err
 	}
-	w[r.Segment] = w[r.Segment].plus(Count{1, r.bytes()})
-	return tx.Bucket(bucketBlocks).Put(id, value)
+	w.add(r)
+	return tx.Bucket(bucketBlocks).Put(id, appendRecord(nil, r))
 }
+
+// add puts the weight of a record on where its block lies.
+func (w weights) add(r record) { w[r.Segment] = w[r.Segment].plus(Count{1, r.bytes()}) }
 
 // drop removes a record.
 func (w weights) drop(tx *bbolt.Tx, id []byte) error {
@@ -142,7 +142,7 @@ func (c *catalog) weigh() error {
 		w := weights{}
 		err = tx.Bucket(bucketBlocks).ForEach(func(_, v []byte) error {
 			if r, err := parseRecord(v); err == nil {
-				w[r.Segment] = w[r.Segment].plus(Count{1, r.bytes()})
+				w.add(r)
 			}
 			return nil
 		})
