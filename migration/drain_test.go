@@ -392,13 +392,13 @@ func TestDrainKilledIsResumed(t *testing.T) {
 		b, c := newNode(t, "b"), newNode(t, "c")
 		tr := newTrip(t, a, b)
 		tr.cfg.MaxBytesPerSecond = 400_000
-		killed := filepath.Join(a.dir, "killed")
-		time.AfterFunc(4*time.Second, func() { // what kill -9 leaves behind
-			if err := os.CopyFS(killed, os.DirFS(tr.cfg.Dir)); err != nil {
-				t.Error(err)
-			}
-		})
+		dir, killed := tr.cfg.Dir, filepath.Join(a.dir, "killed")
+		copied := make(chan error, 1)
+		time.AfterFunc(4*time.Second, func() { copied <- os.CopyFS(killed, os.DirFS(dir)) }) // what kill -9 leaves behind
 		tr.run(within(t, 4500*time.Millisecond))
+		if err := <-copied; err != nil {
+			t.Fatal(err)
+		}
 		receipted := outcome(t, entriesOf(t, killed), Moved)
 		if len(receipted) == 0 || len(receipted) == 60 {
 			t.Fatalf("%d of 60 had receipts: the test wants some", len(receipted))
