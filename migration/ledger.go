@@ -139,7 +139,7 @@ func (l *ledger) add(entries ...Entry) {
 		if f == nil {
 			continue
 		}
-		l.line = e.appendLine(l.line[:0])
+		l.line = e.AppendLine(l.line[:0])
 		if _, err := f.w.Write(l.line); err != nil {
 			l.fail(err)
 		}

@@ -26,7 +26,7 @@ func (l *ledger) void(e Entry) {
 		return
 	}
 	e.Outcome = voided
-	if _, err := f.w.Write(e.appendLine(nil)); err != nil {
+	if _, err := f.w.Write(e.AppendLine(nil)); err != nil {
 		l.fail(err)
 	}
 }
@@ -93,7 +93,7 @@ func (l *ledger) clear() (err error) {
 			return err
 		}
 		if last, is := until[e.ID]; !is || n > last {
-			line = e.appendLine(line[:0])
+			line = e.AppendLine(line[:0])
 			if _, err := w.Write(line); err != nil {
 				return err
 			}

@@ -11,8 +11,8 @@ import (
 // the few microseconds that a small block takes, encoding/json is slow, so the lines that this node writes are put
 // together and taken apart by hand. What a string makes special is left to encoding/json, both ways.
 
-// appendLine writes what json.Marshal would, and ends the line.
-func (e Entry) appendLine(b []byte) []byte {
+// AppendLine writes what json.Marshal would, and ends the line.
+func (e Entry) AppendLine(b []byte) []byte {
 	b = appendQuoted(append(b, `{"id":`...), e.ID)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), e.Bytes, 10)
 	b = appendQuoted(append(b, `,"outcome":`...), string(e.Outcome))
@@ -42,7 +42,7 @@ func parseAny(line []byte) (e Entry, err error) {
 	return e, err
 }
 
-// parsePlain reads what appendLine writes where no string is special.
+// parsePlain reads what AppendLine writes where no string is special.
 func parsePlain(line string) (e Entry, ok bool) {
 	r := plainReader{rest: line}
 	r.must(`{"id":`)

@@ -15,7 +15,7 @@ func FuzzLine(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line := e.appendLine(nil)
+		line := e.AppendLine(nil)
 		if string(line) != string(want)+"\n" {
 			t.Fatalf("got %s, want %s", line, want)
 		}
