@@ -94,6 +94,23 @@ func TestBusyDeviceIsSlowFirst(t *testing.T) {
 	})
 }
 
+// What a device did before it stood still is no work.
+func TestIdleDeviceIsNamed(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		f.deaf = true
+		f.freeze()
+		time.Sleep(12 * time.Second) // a probe is under way
+		f.mu.Lock()
+		f.count.Writes++
+		f.mu.Unlock()
+		time.Sleep(time.Minute)
+		if d := m.Snapshot()[0]; d.Health != IOHang || !strings.Contains(d.Why, "the device has nothing to do") {
+			t.Errorf("got %v %q", d.Health, d.Why)
+		}
+		f.thaw()
+	})
+}
+
 func TestStalledDeviceIsNamed(t *testing.T) {
 	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
 		f.deaf = true

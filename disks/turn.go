@@ -196,17 +196,21 @@ func (m *Monitor) lateness(c *question, now counters, ok bool) (f finding, works
 		return f, false
 	}
 	reading := step != stepOpen && step != stepWrite && step != stepSync
-	works = !reading && now.Writes > c.before.Writes || reading && now.Reads > c.before.Reads
+	done := func(before counters) bool {
+		return !reading && now.Writes > before.Writes || reading && now.Reads > before.Reads
+	}
+	works = done(c.before)
+	lately := done(c.seen)
 	reads, writes := stalled(c.seen, now)
 	c.seen = now
 	state := "works on, "
 	switch {
-	case works:
+	case lately:
 	case reads || writes:
 		state = "gets nothing done, "
-	case now.Reading+now.Writing == 0:
+	case now.Reading+now.Writing == 0: // what it did was done before it stood still
 		f.Why += "; the device has nothing to do"
-		return f, false
+		return f, works
 	default:
 		state = ""
 	}
