@@ -18,13 +18,16 @@ type Conn struct {
 const (
 	// blocksPiece is the size of the pieces in which blocks go, from client to server.
 	blocksPiece = 256 << 10
+	// sentPiece has room for what a lane sends at once with the 22 bytes that TLS adds to a record: the rest of it would be a
+	// system call of its own, and wake up the other end for some hundred bytes.
+	sentPiece = blocksPiece + 72<<10
 	// receiptsPiece is that of what comes back: a verdict is some bytes, and what readers ask for is less than what is carried.
 	receiptsPiece = 64 << 10
 )
 
 // Client and Server wrap a raw connection. The handshake happens at the first use, or when asked for.
 func Client(raw net.Conn, cfg *tls.Config) *Conn {
-	g := newGatheringConn(raw, receiptsPiece, blocksPiece)
+	g := newGatheringConn(raw, receiptsPiece, sentPiece)
 	return &Conn{tls.Client(g, cfg), g}
 }
 
@@ -59,6 +62,9 @@ func (c *Conn) buffered() int { return c.raw.r.Buffered() }
 
 // Write sends p in as few system calls as its size allows.
 func (c *Conn) Write(p []byte) (int, error) {
+	if err := c.Conn.Handshake(); err != nil { // its words are not to be held back
+		return 0, err
+	}
 	c.raw.hold()
 	n, err := c.Conn.Write(p)
 	if flushErr := c.raw.flush(); err == nil {

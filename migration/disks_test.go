@@ -411,7 +411,7 @@ func TestReceiverStopsThoughASyncHangs(t *testing.T) {
 // hangs is a disk that takes nothing until it thaws.
 type hangs chan struct{}
 
-func (h hangs) Write(b []byte) (int, error) { <-h; return len(b), nil }
+func (h hangs) writeBoth(head, tail []byte) (int, error) { <-h; return len(head) + len(tail), nil }
 
 // A write that hangs takes its stream with it, so that the sender goes elsewhere, and leaves everything else alone.
 func TestHungWriteEndsItsStream(t *testing.T) {

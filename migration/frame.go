@@ -116,13 +116,18 @@ func (fr *frameReader) next() (frame, error) {
 	}
 	raw := fr.buf[:headerBytes+int(length)]
 	payload := raw[headerBytes:]
-	if _, err := io.ReadFull(fr.r, payload); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+	var sum uint32
+	for got := 0; got < len(payload); { // a TLS record at a time is summed while the nearest cache still has it
+		n, err := fr.r.Read(payload[got:])
+		sum = crc32.Update(sum, castagnoli, payload[got:got+n])
+		got += n
+		if err != nil && got < len(payload) {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return frame{}, err
 		}
-		return frame{}, err
 	}
-	sum := crc32.Checksum(payload, castagnoli)
 	if crc32.Update(sum, castagnoli, h[:12]) != binary.BigEndian.Uint32(h[12:]) {
 		return frame{}, fmt.Errorf("frame of type %d, %d bytes: %w", t, length, errCorrupt)
 	}

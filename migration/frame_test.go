@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -15,12 +16,14 @@ func TestFramesRoundTrip(t *testing.T) {
 	for _, size := range []int{0, 1, 100, ChunkBytes} {
 		payload := contentOf("payload", size)
 		raw := appendFrame(nil, frameData, 7, payload)
-		f, err := newFrameReader(bytes.NewReader(raw), ChunkBytes).next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if f.typ != frameData || f.transfer != 7 || !bytes.Equal(f.payload, payload) || !bytes.Equal(f.raw, raw) {
-			t.Errorf("a frame of %d bytes came back as type %d, transfer %d, %d bytes", size, f.typ, f.transfer, len(f.payload))
+		for _, r := range []io.Reader{bytes.NewReader(raw), iotest.HalfReader(bytes.NewReader(raw)), iotest.DataErrReader(bytes.NewReader(raw))} {
+			f, err := newFrameReader(r, ChunkBytes).next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.typ != frameData || f.transfer != 7 || !bytes.Equal(f.payload, payload) || !bytes.Equal(f.raw, raw) {
+				t.Errorf("a frame of %d bytes came back as type %d, transfer %d, %d bytes", size, f.typ, f.transfer, len(f.payload))
+			}
 		}
 	}
 }

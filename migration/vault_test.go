@@ -357,6 +357,45 @@ func TestSegmentGivesBackWhatWasNeverReceipted(t *testing.T) {
 	}
 }
 
+// What a growing segment has reserved of its disk it has no longer when nobody appends to it, nor after a crash.
+func TestSegmentGivesBackWhatItReserved(t *testing.T) {
+	n := newNode(t, "b")
+	const size = reserveBytes + 2*ChunkBytes
+	s, err := n.vault.acquire(n.vault.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s.end < size {
+		if err := s.append(make([]byte, ChunkBytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if got := spaceOf(t, n.vault.dir); got < 2*reserveBytes {
+		t.Skipf("%d bytes are all that this file system reserves", got)
+	}
+	n.vault.release(s, false)
+	if got := spaceOf(t, n.vault.dir); got > size+reserveBytes/8 {
+		t.Errorf("a segment of %d bytes that nobody appends to has %d of its disk", size, got)
+	}
+
+	content := contentOf("x", size)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", content)))
+	if err := unix.Fallocate(int(s.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, s.end, reserveBytes); err != nil {
+		t.Fatal(err)
+	}
+	before := spaceOf(t, n.vault.dir)
+	n.reopen(t)
+	if got := spaceOf(t, n.vault.dir); got > before-reserveBytes {
+		t.Errorf("after a start the segments have %d bytes of their disk, before %d, of which %d were reserved", got, before, reserveBytes)
+	}
+	if !bytes.Equal(n.content(t, "cache/-/x"), content) {
+		t.Error("a block came back as something else")
+	}
+}
+
 func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 	n := newNode(t, "b")
 	s, err := n.vault.acquire(n.vault.dir)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // vaultDir is one of a vault's directories.
@@ -158,13 +159,19 @@ func (v *Vault) recover(dir string) error {
 		}
 		// A shorter one: the catalog is synced after the segment, so this is a disk that lost what it had promised. The
 		// blocks are found to be corrupt when they are read; the rest of the segment still serves.
-		if info.Size() > end.at {
-			if err := os.Truncate(segmentFile(dir, no), end.at); err != nil {
+		if info.Size() > end.at || reservedBehind(info) {
+			if err := os.Truncate(segmentFile(dir, no), min(info.Size(), end.at)); err != nil {
 				return err
 			}
 		}
 	}
 	return syncDir(dir)
+}
+
+// reservedBehind reports whether a file has disk space far behind its end.
+func reservedBehind(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Blocks*512 > info.Size()+reserveBytes/8 // a file system counts its own notes of where a file lies, too
 }
 
 // list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone: its disk is
