@@ -3,7 +3,6 @@ package migration
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -115,8 +114,7 @@ func (p *plan) isSealed() bool {
 
 // takeBack notes what a line says of which the account before was void, when the account of an earlier run is read.
 func (d *Drain) takeBack(e Entry, moved Count) Count {
-	var v version
-	if n, err := hex.Decode(v[:], []byte(e.Version)); n == len(v) && err == nil {
+	if v, known := e.version(); known {
 		delete(d.handled, v)
 	}
 	if d.unmoved == nil {

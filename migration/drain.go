@@ -3,7 +3,6 @@ package migration
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net"
@@ -176,8 +175,8 @@ func (d *Drain) recall() (moved Count) {
 			continue
 		}
 		d.movedAgain(e)
-		var v version
-		if n, err := hex.Decode(v[:], []byte(e.Version)); n != len(v) || err != nil {
+		v, known := e.version()
+		if !known {
 			continue
 		}
 		d.handled[v] = true

@@ -4,9 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +33,7 @@ type Entry struct {
 	Reason  string  `json:"reason,omitempty"`
 
 	// Version stands for the content that was moved (sizes and modification times), so that a drain resumed after a
-	// crash sends what changed since and nothing else.
+	// crash sends what changed since and nothing else. See appendVersion.
 	Version string `json:"version,omitempty"`
 }
 
@@ -135,16 +132,47 @@ func (l *ledger) add(entries ...Entry) {
 	}
 	for _, e := range entries {
 		l.count(e)
-		f := l.files[e.Outcome]
-		if f == nil {
-			continue
-		}
 		l.line = e.AppendLine(l.line[:0])
+		l.write(e.Outcome)
+	}
+	l.flush()
+}
+
+// moved records blocks that a peer has, and says how much that is. It is what a drain does for every block, so no versions
+// are made of which nothing is left but what stands in the lines.
+func (l *ledger) moved(peer string, blocks []entry) (n Count) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range blocks {
+		b := &blocks[i].Block
+		e := Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Moved, Peer: peer}
+		n = n.plus(Count{1, e.Bytes})
+		if l.closed {
+			continue // as in add
+		}
+		l.count(e)
+		l.line = append(e.appendFields(l.line[:0]), `,"version":"`...)
+		l.line = append(b.appendVersion(l.line), "\"}\n"...)
+		l.write(Moved)
+	}
+	if !l.closed {
+		l.flush()
+	}
+	return n
+}
+
+// write adds the line to those of an outcome.
+func (l *ledger) write(o Outcome) {
+	if f := l.files[o]; f != nil {
 		if _, err := f.w.Write(l.line); err != nil {
 			l.fail(err)
 		}
 	}
-	if f := l.files[Moved]; f != nil { // a kill -9 now must not forget them
+}
+
+// flush has a kill -9 not forget what was moved.
+func (l *ledger) flush() {
+	if f := l.files[Moved]; f != nil {
 		if err := f.w.Flush(); err != nil {
 			l.fail(err)
 		}
@@ -243,33 +271,4 @@ func readLedger(p string) iter.Seq2[Entry, error] {
 			}
 		}
 	}
-}
-
-// version is a hash of a block's id and of the sizes and modification times of its members. 16 bytes: two blocks that
-// share one would make the second look moved, so chance must not matter.
-type version [16]byte
-
-const versionDigits = 2 * len(version{})
-
-func (v version) String() string { return hex.EncodeToString(v[:]) }
-
-// versionsOf writes the versions of blocks one behind the other.
-func versionsOf(blocks []entry) string {
-	digits := make([]byte, 0, len(blocks)*versionDigits)
-	for _, e := range blocks {
-		v := e.version()
-		digits = hex.AppendEncode(digits, v[:])
-	}
-	return string(digits)
-}
-
-func (b Block) version() (v version) {
-	said := append(make([]byte, 0, 512), b.ID...) // that much needs no allocation
-	for _, m := range b.Members {
-		said = binary.BigEndian.AppendUint64(said, uint64(m.Bytes))
-		said = binary.BigEndian.AppendUint64(said, uint64(m.ModTime.UnixNano()))
-	}
-	sum := sha256.Sum256(said)
-	copy(v[:], sum[:])
-	return v
 }

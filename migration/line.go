@@ -13,6 +13,15 @@ import (
 
 // AppendLine writes what json.Marshal would, and ends the line.
 func (e Entry) AppendLine(b []byte) []byte {
+	b = e.appendFields(b)
+	if e.Version != "" {
+		b = appendQuoted(append(b, `,"version":`...), e.Version)
+	}
+	return append(b, "}\n"...)
+}
+
+// appendFields writes all but the version.
+func (e Entry) appendFields(b []byte) []byte {
 	b = appendQuoted(append(b, `{"id":`...), e.ID)
 	b = strconv.AppendInt(append(b, `,"bytes":`...), e.Bytes, 10)
 	b = appendQuoted(append(b, `,"outcome":`...), string(e.Outcome))
@@ -22,10 +31,7 @@ func (e Entry) AppendLine(b []byte) []byte {
 	if e.Reason != "" {
 		b = appendQuoted(append(b, `,"reason":`...), e.Reason)
 	}
-	if e.Version != "" {
-		b = appendQuoted(append(b, `,"version":`...), e.Version)
-	}
-	return append(b, "}\n"...)
+	return b
 }
 
 // parseLine reads any line that json.Unmarshal would.
@@ -111,10 +117,17 @@ func appendQuoted(b []byte, s string) []byte {
 // plainBytes is how much of a string encoding/json writes as it is, as far as that can be told byte by byte.
 func plainBytes(s string) int {
 	for i := range len(s) {
-		switch c := s[i]; {
-		case c < ' ', c >= utf8.RuneSelf, c == '"', c == '\\', c == '<', c == '>', c == '&':
+		if special[s[i]] {
 			return i
 		}
 	}
 	return len(s)
 }
+
+// special are the bytes that encoding/json does not write as they are, or not always.
+var special = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c < ' ' || c >= utf8.RuneSelf || strings.IndexByte(`"\<>&`, byte(c)) >= 0
+	}
+	return is
+}()

@@ -15,6 +15,7 @@ type near struct {
 	dir   string // of the last file, below that directory of the store's
 	fd    int    // of it; 0: it is not open (0 is the standard input's: Go opens those three if nobody did)
 	file  memberFile
+	word  []byte // the name of the last file, and a NUL
 }
 
 // read reads a member that is as long as p. It looks whether that is what was planned when it has read it: a copy of a file
@@ -65,7 +66,8 @@ func (n *near) open(s *Store, m Member) bool {
 	if !s.traced.Load() {
 		flags |= unix.O_NOATIME
 	}
-	fd, err := again(func() (int, error) { return unix.Openat(n.fd, name, flags, 0) })
+	n.word = append(append(n.word[:0], name...), 0)
+	fd, err := openAt(n.fd, n.word, flags)
 	if err != nil {
 		n.leave()
 		return false
@@ -88,5 +90,5 @@ func (n *near) leave() {
 	if n.fd != 0 {
 		unix.Close(n.fd)
 	}
-	*n = near{}
+	*n = near{word: n.word}
 }

@@ -203,18 +203,9 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 	if d.fallback == nil || p != d.fallback.state {
 		d.peerTook(time.Now())
 	}
-	entries := make([]Entry, len(blocks))
-	var n Count
-	versions := versionsOf(blocks)
-	for i, e := range blocks {
-		entries[i] = Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Moved, Peer: p.Node, Version: versions[i*versionDigits:][:versionDigits]}
-		n.Blocks++
-		n.Bytes += e.Bytes()
-	}
-	d.ledger.add(entries...)
+	n := d.ledger.moved(p.Node, blocks)
 	d.mu.Lock()
-	p.moved.Blocks += n.Blocks
-	p.moved.Bytes += n.Bytes
+	p.moved = p.moved.plus(n)
 	if p.failures > 0 {
 		d.cfg.Log.Info("peer is well again", "peer", p.Node)
 	}

@@ -119,8 +119,7 @@ func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
 	kind = uint32(e.kind) << 12 // as in IFTODT of <dirent.h>
 	if kind == 0 || kind == unix.S_IFREG {
 		st := &w.seen.stat
-		_, err := again(func() (int, error) { return 0, unix.Fstatat(fd, string(e.name), st, unix.AT_SYMLINK_NOFOLLOW) })
-		switch {
+		switch err := statAt(fd, e.ended, st); {
 		case err == unix.ENOENT:
 			return 0
 		case err != nil:
@@ -151,16 +150,14 @@ func (w *walk) call(dir string, entry []byte) {
 
 // dirent is an entry as the kernel puts it: linux_dirent64 of getdents(2).
 type dirent struct {
-	kind byte // DT_REG and the like; 0: the file system does not say
-	name []byte
+	kind  byte // DT_REG and the like; 0: the file system does not say
+	name  []byte
+	ended []byte // the name and the NUL behind it, as the kernel takes it
 }
 
 func nextDirent(p []byte) (e dirent, rest []byte) {
 	const length, kind, name = 16, 18, 19 // where these begin: after the inode's number and an offset of 8 bytes each
 	n := int(binary.NativeEndian.Uint16(p[length:]))
-	e = dirent{p[kind], p[name:n]}
-	if end := bytes.IndexByte(e.name, 0); end >= 0 {
-		e.name = e.name[:end]
-	}
-	return e, p[n:]
+	end := name + bytes.IndexByte(p[name:n], 0)
+	return dirent{p[kind], p[name:end], p[name : end+1]}, p[n:]
 }

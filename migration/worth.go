@@ -45,7 +45,7 @@ const (
 
 // rank orders blocks by value per byte: a lower one leaves first.
 func rank(bytes int64, value time.Duration) int {
-	r := 2 * (math.Log2(float64(bytes)+1) - math.Log2(value.Seconds()))
+	r := 2 * math.Log2((float64(bytes)+1)/value.Seconds())
 	return min(max(int(math.Round(r))+firstRank, 0), ranks-1)
 }
 

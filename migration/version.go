@@ -1,0 +1,57 @@
+package migration
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// version is a hash of a block's id and of the sizes and modification times of its members. 16 bytes: two blocks that
+// share one would make the second look moved, so chance must not matter.
+type version [16]byte
+
+func (b Block) version() version {
+	said := append(make([]byte, 0, 512), b.ID...) // that much needs no allocation
+	for _, m := range b.Members {
+		said = appendContent(said, m.Bytes, m.ModTime.UnixNano())
+	}
+	return versionOf(said)
+}
+
+func appendContent(said []byte, bytes, modified int64) []byte {
+	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(said, uint64(bytes)), uint64(modified))
+}
+
+func versionOf(said []byte) (v version) {
+	sum := sha256.Sum256(said)
+	copy(v[:], sum[:])
+	return v
+}
+
+// modifiedAt is before the time in Unix nanoseconds that is an Entry's Version where a block has one file.
+const modifiedAt = "@"
+
+// appendVersion writes an Entry's Version. The id and the size of a block of one file stand in the line: with the time when
+// the file was modified, that is all that its hash is made of, and next to nobody asks for that.
+func (b Block) appendVersion(line []byte) []byte {
+	if len(b.Members) == 1 {
+		return strconv.AppendInt(append(line, modifiedAt...), b.Members[0].ModTime.UnixNano(), 10)
+	}
+	v := b.version()
+	return hex.AppendEncode(line, v[:])
+}
+
+// version is what the line says was moved; false if it does not say that.
+func (e Entry) version() (v version, ok bool) {
+	if at, one := strings.CutPrefix(e.Version, modifiedAt); one {
+		modified, err := strconv.ParseInt(at, 10, 64)
+		return versionOf(appendContent([]byte(e.ID), e.Bytes, modified)), err == nil
+	}
+	said, err := hex.DecodeString(e.Version)
+	if err != nil || len(said) != len(v) {
+		return v, false
+	}
+	return version(said), true
+}

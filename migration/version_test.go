@@ -1,0 +1,63 @@
+package migration
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the account says was moved is known again, whatever the block is made of and whichever lifeboat wrote it.
+func TestMovedLineTellsTheVersion(t *testing.T) {
+	modified := time.Unix(1_700_000_000, 123_456_789)
+	one := Block{ID: "cache/-/x <é>", Members: []Member{{Name: "x <é>", Bytes: 4096, ModTime: modified}}}
+	two := Block{ID: "spark/app-1-1/shuffle_0_0_0", Members: []Member{{Bytes: 7, ModTime: modified}, {Bytes: 8, ModTime: modified}}}
+	before := Block{ID: "cache/-/y", Members: []Member{{Bytes: 1, ModTime: time.Unix(-1, 0)}}}
+	l, err := openLedger(t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := []entry{{Block: one}, {Block: two}, {Block: before}}
+	if got, want := l.moved("b", blocks), (Count{3, 4096 + 15 + 1}); got != want {
+		t.Errorf("moved %+v, want %+v", got, want)
+	}
+	if _, err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.moved("b", blocks); got.Blocks != 3 || l.counts().Moved.Blocks != 3 {
+		t.Errorf("after its end the account has %d blocks, and %d were told of", l.counts().Moved.Blocks, got.Blocks)
+	}
+	i := 0
+	for e, err := range Entries(l.dir) {
+		b := blocks[i].Block
+		if v, ok := e.version(); err != nil || !ok || v != b.version() {
+			t.Errorf("%s: got %x, %v, %v, want %x", b.ID, v, ok, err, b.version())
+		}
+		want := Entry{string(b.ID), b.Bytes(), Moved, "b", "", e.Version}
+		marshalled, err := json.Marshal(want)
+		if e != want || err != nil || string(e.AppendLine(nil)) != string(marshalled)+"\n" {
+			t.Errorf("%s: got %+v, want %+v", b.ID, e, want)
+		}
+		if touched := b; touched.ID == one.ID {
+			touched.Members = []Member{{Name: "x", Bytes: 4096, ModTime: modified.Add(1)}}
+			if v, _ := e.version(); v == touched.version() {
+				t.Errorf("%s: what was written since is taken for what was moved", b.ID)
+			}
+		}
+		i++
+	}
+	if i != len(blocks) {
+		t.Errorf("%d lines, want %d", i, len(blocks))
+	}
+	v := one.version()
+	hashed := Entry{ID: string(one.ID), Bytes: 4096, Version: fmt.Sprintf("%x", v)} // as lines of one file were before
+	if got, ok := hashed.version(); !ok || got != v {
+		t.Errorf("%s: got %x, %v, want %x", hashed.Version, got, ok, v)
+	}
+	for _, wrong := range []string{"", "@", "@x", "@99999999999999999999", "00", strings.Repeat("0", 34), strings.Repeat("x", 32)} {
+		if v, ok := (Entry{Version: wrong}).version(); ok {
+			t.Errorf("%q was taken for %x", wrong, v)
+		}
+	}
+}
