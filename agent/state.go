@@ -35,6 +35,9 @@ func (a *Agent) leaving() bool {
 
 // noticed says what the node is under, "" if nothing: a node under any notice takes no blocks.
 func (a *Agent) noticed() string {
+	if !a.incidents.IsOpen() { // asked for every block that comes
+		return ""
+	}
 	p, _ := a.incidents.Open()
 	if stance, _ := a.incidents.Stance(); !stance.AtLeast(preemption.StanceWatch) {
 		return ""

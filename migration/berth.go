@@ -8,7 +8,7 @@ func (in *inbound) land(f frame, o opening) error {
 		return err
 	}
 	if p, small := in.r.packs(o); small && in.landInVault(f, o) == nil {
-		in.landing.(*vaultLanding).packing = p
+		in.packed.packing = p
 		return nil
 	}
 	if s := in.r.stores[BlockID(o.ID).Store()]; s != nil && s.Land == LandPlace && s.Layout == o.Layout {
@@ -72,19 +72,14 @@ func (in *inbound) landInVault(f frame, o opening) error {
 		in.ahead = room
 		room.take(o.bytes())
 	}
-	err := in.on(&in.seg.dir, func() error {
-		l, err := landInVault(in.seg, in.node, f)
-		in.landing = l
-		return err
-	})
-	if err != nil {
+	in.dirs = in.seg.in
+	if err := in.gives(f, func() error { return in.packed.into(in.seg, in.node, f) }); err != nil {
 		in.r.fault(in.seg.dir, err)
 		in.broken = true // its buffer has lost bytes: nothing more is appended
-		in.landing = nil
 		in.ahead.drop()
 		return err
 	}
-	in.room, in.dirs = in.ahead, in.seg.in
+	in.landing, in.room = &in.packed, in.ahead
 	return nil
 }
 
@@ -122,6 +117,15 @@ func (in *inbound) on(dir *string, do func() error) error {
 	in.work.begin(dir)
 	defer in.work.end()
 	return do()
+}
+
+// gives has what a frame brings taken. A segment keeps most of it in memory until there is enough for a write: then no disk
+// is asked for anything that others would have to watch, nor the clock.
+func (in *inbound) gives(f frame, do func() error) error {
+	if _, inPlace := in.landing.(*placeLanding); !inPlace && in.seg.from == in.node && in.seg.holds(len(f.raw)) {
+		return do()
+	}
+	return in.on(&in.dirs[0], do)
 }
 
 // turned returns an error if a disk under the block has turned bad since it was last asked.

@@ -21,12 +21,15 @@ import (
 type committer struct {
 	vault  *Vault
 	disks  Disks
-	landed func([]Held) // told after each commit
+	landed func([]Held) // told after each commit; it keeps nothing of the slice
 
 	mu      sync.Mutex
 	shelves map[string]*shelf
 	synced  []*landed // waiting for the catalog
 	ended   bool
+
+	records []change // the space of what was recorded last, and of what was told; belong to who may write to the catalog
+	held    []Held
 
 	working sync.WaitGroup
 	quit    chan struct{} // closed by end
@@ -276,13 +279,16 @@ func (c *committer) record(batch []*landed) {
 		l.fault = cmp.Or(l.fault, l.disowned)
 	}
 	c.mu.Unlock()
-	all = inOrder(all)                  // as the catalog has them
+	all = inOrder(all) // as the catalog has them
+	now := time.Now()
 	c.vault.catalog.contradictions(all) // other disks' commits have come between
 	ends := map[uint32]segmentEnd{}
 	segments := map[*segment]bool{}
-	records, held := make([]change, 0, len(all)), make([]Held, 0, len(all))
+	records, held := slices.Grow(c.records[:0], len(all)), slices.Grow(c.held[:0], len(all))
+	defer func() { c.records, c.held = emptied(records), emptied(held) }()
 	var spare []record // what lies in a segment and is not kept
 	for _, l := range all {
+		l.Landed = now
 		if l.fault == nil && !l.already {
 			c.vault.catalog.repeats(l)
 			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.catalog))
@@ -340,6 +346,18 @@ func (c *committer) record(batch []*landed) {
 	}
 }
 
+// emptied keeps the space of what a commit told for the next one, unless it is much.
+func emptied[T any](list []T) []T {
+	if cap(list) > mostListed {
+		return nil
+	}
+	clear(list)
+	return list[:0]
+}
+
+// mostListed is more than most commits of small blocks tell of: a third of a megabyte.
+const mostListed = 4 << 10
+
 // withdraw takes back the files of a block that is not kept.
 func (l *landed) withdraw() {
 	if l.store != nil {
@@ -377,10 +395,3 @@ func (c *catalog) renew(l *landed, records []change) []change {
 }
 
 func (p placed) sameAs(other placed) bool { return p.Root == other.Root && p.Path == other.Path }
-
-// failAll notes a fault that several blocks share.
-func failAll(blocks []*landed, err error) {
-	for _, l := range blocks {
-		l.fault = cmp.Or(l.fault, err)
-	}
-}

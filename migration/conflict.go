@@ -153,3 +153,10 @@ func (d *Drain) origin(b Block) string {
 	}
 	return r.Origin
 }
+
+// failAll notes a fault that several blocks share.
+func failAll(blocks []*landed, err error) {
+	for _, l := range blocks {
+		l.fault = cmp.Or(l.fault, err)
+	}
+}

@@ -87,23 +87,39 @@ type frame struct {
 	payload  []byte
 }
 
-// frameReader reads and verifies frames. Its buffer is one frame long and all the memory that it ever takes.
+// frameReader reads and verifies frames, and hands each out where it came to lie: what comes of small ones at once is not
+// copied once more. Its buffer is all the memory that it ever takes.
 type frameReader struct {
-	r   io.Reader
-	buf []byte
+	r       io.Reader
+	largest int
+	buf     []byte
+	at, end int // of what has come and was not handed out
 }
+
+// readAhead is how much is read behind a frame, if it is there: a record of TLS, or what a file gives for a system call.
+const readAhead = 32 << 10
+
+// sumStep is how much of a large frame is waited for, and summed while the nearest cache still has it. A small one is summed at
+// once: CRC-32C is several times slower in parts of less than a KiB.
+const sumStep = 16 << 10
 
 // newFrameReader makes a reader that refuses payloads larger than largest.
 func newFrameReader(r io.Reader, largest int) *frameReader {
-	return &frameReader{r: r, buf: make([]byte, headerBytes+largest)}
+	return &frameReader{r: r, largest: largest, buf: make([]byte, headerBytes+largest+min(largest, readAhead))}
 }
+
+// reset goes on with another reader. What was read ahead is forgotten.
+func (fr *frameReader) reset(r io.Reader) { fr.r, fr.at, fr.end = r, 0, 0 }
+
+// buffered is how much has come and was not handed out.
+func (fr *frameReader) buffered() int { return fr.end - fr.at }
 
 // next returns io.EOF only between frames; a stream cut inside one is io.ErrUnexpectedEOF.
 func (fr *frameReader) next() (frame, error) {
-	h := fr.buf[:headerBytes]
-	if _, err := io.ReadFull(fr.r, h); err != nil {
+	if err := fr.come(headerBytes, headerBytes); err != nil {
 		return frame{}, err
 	}
+	h := fr.buf[fr.at : fr.at+headerBytes]
 	t := frameType(h[0])
 	length := binary.BigEndian.Uint32(h[4:])
 	switch {
@@ -111,27 +127,45 @@ func (fr *frameReader) next() (frame, error) {
 		return frame{}, fmt.Errorf("frame of unknown type %d", t)
 	case h[1] != 0 || h[2] != 0 || h[3] != 0:
 		return frame{}, fmt.Errorf("frame of type %d: reserved bytes are set", t)
-	case length > uint32(min(maxPayload[t], len(fr.buf)-headerBytes)):
-		return frame{}, fmt.Errorf("frame of type %d: %d bytes, at most %d", t, length, min(maxPayload[t], len(fr.buf)-headerBytes))
+	case length > uint32(min(maxPayload[t], fr.largest)):
+		return frame{}, fmt.Errorf("frame of type %d: %d bytes, at most %d", t, length, min(maxPayload[t], fr.largest))
 	}
-	raw := fr.buf[:headerBytes+int(length)]
-	payload := raw[headerBytes:]
-	var sum uint32
-	for got := 0; got < len(payload); { // a TLS record at a time is summed while the nearest cache still has it
-		n, err := fr.r.Read(payload[got:])
-		sum = crc32.Update(sum, castagnoli, payload[got:got+n])
-		got += n
-		if err != nil && got < len(payload) {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
+	size := headerBytes + int(length)
+	sum := uint32(0)
+	for summed := headerBytes; summed < size; {
+		if err := fr.come(min(summed+sumStep, size), size); err != nil {
 			return frame{}, err
 		}
+		upTo := min(fr.buffered(), size)
+		sum = crc32.Update(sum, castagnoli, fr.buf[fr.at+summed:fr.at+upTo])
+		summed = upTo
 	}
-	if crc32.Update(sum, castagnoli, h[:12]) != binary.BigEndian.Uint32(h[12:]) {
+	raw := fr.buf[fr.at : fr.at+size : fr.at+size]
+	fr.at += size
+	if crc32.Update(sum, castagnoli, raw[:12]) != binary.BigEndian.Uint32(raw[12:]) {
 		return frame{}, fmt.Errorf("frame of type %d, %d bytes: %w", t, length, errCorrupt)
 	}
-	return frame{typ: t, transfer: binary.BigEndian.Uint32(h[8:]), sum: sum, raw: raw, payload: payload}, nil
+	return frame{typ: t, transfer: binary.BigEndian.Uint32(raw[8:]), sum: sum, raw: raw, payload: raw[headerBytes:]}, nil
+}
+
+// come returns once so many bytes of a frame of that size have come. What there is goes to the front of the buffer before
+// more is read: there the whole frame has room.
+func (fr *frameReader) come(bytes, size int) error {
+	for fr.buffered() < bytes {
+		if fr.at > 0 {
+			fr.at, fr.end = 0, copy(fr.buf, fr.buf[fr.at:fr.end])
+		}
+		n, err := fr.r.Read(fr.buf[fr.end:min(size+readAhead, len(fr.buf))])
+		fr.end += n
+		switch {
+		case n > 0 || err == nil: // an error comes again
+		case errors.Is(err, io.EOF) && fr.buffered() > 0:
+			return io.ErrUnexpectedEOF
+		default:
+			return err
+		}
+	}
+	return nil
 }
 
 // Sum identifies the content of a block: SHA-256, cut to 16 bytes, over each member's size and the CRC-32C of each of

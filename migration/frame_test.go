@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -74,7 +76,7 @@ func TestFramesBeyondTheirBoundsAreRefusedUnread(t *testing.T) {
 		if _, err := fr.next(); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%s: got %v, want a refusal", name, err)
 		}
-		if len(fr.buf) != headerBytes+c.largest {
+		if len(fr.buf) != headerBytes+c.largest+min(c.largest, readAhead) {
 			t.Errorf("%s: the buffer grew to %d bytes", name, len(fr.buf))
 		}
 	}
@@ -251,4 +253,52 @@ func FuzzReadIndex(f *testing.F) {
 			t.Errorf("%d bytes said to be %d: got %d", len(b), size, end)
 		}
 	})
+}
+
+// Frames come through whole however they are cut on their way, and each stays as it is until the next is read.
+func TestFramesComeInAnyPieces(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var stream []byte
+	var want [][]byte
+	for i := range 400 {
+		size := rnd.IntN(1 << (1 + rnd.IntN(18)))
+		payload := contentOf(fmt.Sprint(i), size)
+		want = append(want, payload)
+		stream = appendFrame(stream, frameData, uint32(i), payload)
+	}
+	for name, r := range map[string]io.Reader{
+		"at once":       bytes.NewReader(stream),
+		"half of it":    iotest.HalfReader(bytes.NewReader(stream)),
+		"with its end":  iotest.DataErrReader(bytes.NewReader(stream)),
+		"TLS's records": readerFunc(records(stream, func() int { return 16 << 10 })),
+		"any pieces":    readerFunc(records(stream, func() int { return 1 + rnd.IntN(40<<10) })),
+	} {
+		fr := newFrameReader(r, ChunkBytes)
+		for i := range want {
+			f, err := fr.next()
+			if err != nil || f.transfer != uint32(i) || !bytes.Equal(f.payload, want[i]) || len(f.raw) != headerBytes+len(want[i]) {
+				t.Fatalf("%s: frame %d: %v, transfer %d, %d bytes", name, i, err, f.transfer, len(f.payload))
+			}
+		}
+		if _, err := fr.next(); err != io.EOF {
+			t.Errorf("%s: got %v at the end, want EOF", name, err)
+		}
+	}
+}
+
+// records hands out a stream in pieces.
+func records(stream []byte, size func() int) func([]byte) (int, error) {
+	var piece []byte
+	return func(p []byte) (int, error) {
+		if len(piece) == 0 {
+			if len(stream) == 0 {
+				return 0, io.EOF
+			}
+			n := min(size(), len(stream))
+			piece, stream = stream[:n], stream[n:]
+		}
+		n := copy(p, piece)
+		piece = piece[n:]
+		return n, nil
+	}
 }

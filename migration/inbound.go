@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 )
 
 // inbound is one stream being received.
@@ -19,7 +17,7 @@ type inbound struct {
 	node   string
 	alone  bool // its coordinator does not answer
 	frames *frameReader
-	more   func() bool // whether bytes have come that frames has not read
+	more   func() bool // whether bytes have come that are no frame yet
 	out    *outbox
 	beat   atomic.Int64 // rises with every frame
 
@@ -44,7 +42,8 @@ type inbound struct {
 	// The block under way:
 	transfer uint32
 	opening  opening
-	landing  landing // nil: none, or its frames are passed over because it was refused
+	landing  landing      // nil: none, or its frames are passed over because it was refused
+	packed   vaultLanding // what that is of a block for a segment
 	room     *allotment
 	promised func() // gives back its part of the quota
 	dirs     []string
@@ -55,12 +54,12 @@ type inbound struct {
 }
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
-	br := bufio.NewReaderSize(conn, 16<<10) // a record of TLS: longer reads go past it, and are copied once less
-	more := func() bool { return br.Buffered() > 0 }
+	frames := newFrameReader(conn, ChunkBytes)
+	more := func() bool { return frames.buffered() > 0 }
 	if c, ok := conn.(*Conn); ok {
-		more = func() bool { return br.Buffered() > 0 || c.buffered() > 0 }
+		more = func() bool { return frames.buffered() > 0 || c.buffered() > 0 }
 	}
-	return &inbound{r: r, node: node, frames: newFrameReader(br, ChunkBytes), more: more, out: newOutbox(), sum: newSummer(),
+	return &inbound{r: r, node: node, frames: frames, more: more, out: newOutbox(), sum: newSummer(),
 		changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
 }
 
@@ -185,16 +184,16 @@ func (in *inbound) data(f frame) error {
 	if in.landing == nil {
 		return nil
 	}
-	if err := in.r.turnAway(in.node, in.opening.bytes()); err != nil {
-		in.drop()
-		in.refuse(err)
-		return nil
+	if in.left > 0 { // else its end asks
+		if err := in.r.turnAway(in.node, in.opening.bytes()); err != nil {
+			in.drop()
+			in.refuse(err)
+			return nil
+		}
 	}
 	err := in.turned()
 	if err == nil {
-		in.work.begin(&in.dirs[0]) // as on does, but for every chunk
-		err = in.landing.data(in.member, f)
-		in.work.end()
+		err = in.gives(f, func() error { return in.landing.data(in.member, f) })
 	}
 	if err != nil {
 		in.fail(err)
@@ -235,8 +234,8 @@ func (in *inbound) end(f frame) error {
 		in.opening.Origin = in.node
 	}
 	var l *landed
-	err := in.on(&in.dirs[0], func() (err error) {
-		l, err = in.landing.finish(f, record{opening: in.opening, From: in.node, Landed: time.Now(), Sum: sum})
+	err := in.gives(f, func() (err error) {
+		l, err = in.landing.finish(f, record{opening: in.opening, From: in.node, Sum: sum})
 		return err
 	})
 	if err != nil {

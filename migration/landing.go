@@ -51,7 +51,7 @@ type landed struct {
 	told     atomic.Bool
 }
 
-// vaultLanding appends the frames of a block to a segment as they are.
+// vaultLanding appends the frames of a block to a segment as they are. A stream has one, for one block after the other.
 type vaultLanding struct {
 	seg    *segment
 	begin  int64 // of what was appended for it
@@ -59,23 +59,25 @@ type vaultLanding struct {
 	open   int64
 
 	packing packing
+
+	spare []landed // for blocks to come: one piece of memory for some of them
 }
 
-// landInVault says in the segment where blocks come from if that is another node than the last block's: frames do not, and
-// it must be known should the catalog be lost.
-func landInVault(seg *segment, from string, f frame) (*vaultLanding, error) {
-	l := &vaultLanding{seg: seg, begin: seg.end, open: int64(len(f.raw))}
+// landedTogether is how many blocks of a stream share a piece of memory. They are committed together, or nearly.
+const landedTogether = 8
+
+// into begins a block's landing. It says in the segment where blocks come from if that is another node than the last
+// block's: frames do not, and it must be known should the catalog be lost.
+func (l *vaultLanding) into(seg *segment, from string, f frame) error {
+	*l = vaultLanding{seg: seg, begin: seg.end, open: int64(len(f.raw)), spare: l.spare}
 	if seg.from != from {
 		if err := seg.append(appendFrame(nil, frameHello, 0, hello{Node: from}.append(nil))); err != nil {
-			return nil, err
+			return err
 		}
 		seg.from = from
 	}
 	l.offset = seg.end
-	if err := seg.append(f.raw); err != nil {
-		return nil, err
-	}
-	return l, nil
+	return seg.append(f.raw)
 }
 
 func (l *vaultLanding) data(_ int, f frame) error { return l.seg.append(f.raw) }
@@ -85,7 +87,13 @@ func (l *vaultLanding) finish(f frame, r record) (*landed, error) {
 		return nil, err
 	}
 	r.Segment, r.Offset, r.OpenLen, r.Length = l.seg.no, l.offset, l.open, l.seg.end-l.offset
-	return &landed{record: r, segment: l.seg, begin: l.begin, dirs: l.seg.in, packing: l.packing}, nil
+	if len(l.spare) == 0 {
+		l.spare = make([]landed, landedTogether)
+	}
+	b := &l.spare[0]
+	l.spare = l.spare[1:]
+	b.record, b.segment, b.begin, b.dirs, b.packing = r, l.seg, l.begin, l.seg.in, l.packing
+	return b, nil
 }
 
 func (l *vaultLanding) abort() { l.seg.forget(l.begin) }

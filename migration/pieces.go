@@ -54,7 +54,7 @@ func (f inFile) writeBoth(head, tail []byte) (n int, err error) {
 
 // Write appends p. It returns how much of it was taken.
 func (g *pieces) Write(p []byte) (taken int, err error) {
-	if room := pieceBytes - int(g.at%pieceBytes) - len(g.buf); len(p) >= room { // up to the end of the piece
+	if room := g.room(); len(p) >= room {
 		taken = room + (len(p)-room)/pieceBytes*pieceBytes
 		if g.put(p[:taken]); g.err != nil {
 			return 0, g.err
@@ -93,6 +93,9 @@ func (g *pieces) rest() {
 		g.buf = nil
 	}
 }
+
+// room is up to the end of the piece: what is less than that is not written yet.
+func (g *pieces) room() int { return pieceBytes - int(g.at%pieceBytes) - len(g.buf) }
 
 // Buffered is how much was appended and not written.
 func (g *pieces) Buffered() int { return len(g.buf) }

@@ -26,7 +26,8 @@ type ReceiverConfig struct {
 	Disks Disks
 	// Admit says why nothing is taken from that node now, and when to ask again; "" admits.
 	Admit func(node string) (reason string, retry time.Duration)
-	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is.
+	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is. The slice is used
+	// again once Landed has returned.
 	Landed func([]Held)
 	Gone   func([]BlockID)
 	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -29,7 +28,6 @@ type salvaged struct {
 	no   uint32
 	when time.Time
 	size int64
-	buf  *bufio.Reader
 	in   *frameReader
 	try  *frameReader // of what may be a frame
 	at   int64        // of the next frame
@@ -47,8 +45,8 @@ func salvage(path string, no uint32, whole func(record) error, broken func(Held)
 	if err != nil {
 		return nil, err
 	}
-	s := &salvaged{whole: whole, broken: broken, f: f, no: no, when: info.ModTime(), size: info.Size(), buf: bufio.NewReaderSize(nil, blocksPiece), gap: -1}
-	s.in, s.try = newFrameReader(s.buf, ChunkBytes), newFrameReader(nil, ChunkBytes)
+	s := &salvaged{whole: whole, broken: broken, f: f, no: no, when: info.ModTime(), size: info.Size(), gap: -1}
+	s.in, s.try = newFrameReader(nil, ChunkBytes), newFrameReader(nil, ChunkBytes)
 	s.seek(0)
 	for s.at < s.size {
 		if err := s.next(); err != nil {
@@ -60,7 +58,7 @@ func salvage(path string, no uint32, whole func(record) error, broken func(Held)
 
 func (s *salvaged) seek(at int64) {
 	s.at = at
-	s.buf.Reset(io.NewSectionReader(s.f, at, max(0, s.size-at)))
+	s.in.reset(io.NewSectionReader(s.f, at, max(0, s.size-at)))
 }
 
 // frame reads a frame. It returns errCorrupt for anything that is none, and the disk's own errors as they are.
@@ -190,7 +188,7 @@ func (s *salvaged) skip(at int64) error {
 
 // begins reports whether a frame begins there.
 func (s *salvaged) begins(at int64) bool {
-	s.try.r = io.NewSectionReader(s.f, at, s.size-at)
+	s.try.reset(io.NewSectionReader(s.f, at, s.size-at))
 	_, err := s.try.next()
 	return err == nil
 }

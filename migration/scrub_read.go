@@ -62,7 +62,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 				return err
 			}
 			w.at = end // what was removed is not there any more
-			frames = newFrameReader(io.NewSectionReader(f, w.at, max(0, w.to-w.at)), ChunkBytes)
+			frames.reset(io.NewSectionReader(f, w.at, max(0, w.to-w.at)))
 			continue
 		}
 		if fr.typ == frameOpen {

@@ -166,16 +166,20 @@ func (s *segment) forget(offset int64) {
 	}
 }
 
+// holds reports whether an append of so many bytes stays in memory.
+func (s *segment) holds(bytes int) bool { return bytes < s.w.room() && !s.runsOut() }
+
 func (s *segment) append(raw []byte) error {
 	n, err := s.w.Write(raw)
 	s.end += int64(n)
 	if err != nil {
 		return err
 	}
-	written := s.end - int64(s.w.Buffered())
-	s.reserve(written)
-	return s.behind.wrote(s.f, written)
+	s.reserve()
+	return s.behind.wrote(s.f, s.written())
 }
+
+func (s *segment) written() int64 { return s.end - int64(s.w.Buffered()) }
 
 // reserveBytes is for how much the blocks of the file system are asked for at once: as much as is written behind at once.
 const reserveBytes = writeBehindBytes
@@ -183,17 +187,22 @@ const reserveBytes = writeBehindBytes
 // reserve asks for the blocks that what is written next will lie in, once as much has been written. What ext4 does to every page
 // that has no block yet is 0.06 CPU s/GiB, and a tenth of that where it has one (measured; docs/benchmarks.md). Where it cannot be
 // had nothing is lost: the write that needs it tells.
-func (s *segment) reserve(written int64) {
-	if written < reserveBytes || written < s.reserved {
-		return
+func (s *segment) reserve() {
+	if s.runsOut() {
+		s.reserved = s.written() + reserveBytes
+		_ = unix.Fallocate(int(s.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, s.written(), reserveBytes)
 	}
-	s.reserved = written + reserveBytes
-	_ = unix.Fallocate(int(s.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, written, reserveBytes)
+}
+
+// runsOut reports whether what is written next needs a reservation.
+func (s *segment) runsOut() bool {
+	at := s.written()
+	return at >= reserveBytes && at >= s.reserved
 }
 
 // unreserve gives back what was reserved and not used; should that fail, the next start does it.
 func (s *segment) unreserve() {
-	if end := s.end - int64(s.w.Buffered()); s.reserved > end {
+	if end := s.written(); s.reserved > end {
 		_ = s.f.Truncate(end)
 	}
 	s.reserved = 0

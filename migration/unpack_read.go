@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -98,14 +97,11 @@ type replay struct {
 	no     uint32 // of the segment that is open; 0: none is
 	f      *os.File
 	done   func()
-	buf    *bufio.Reader
 	frames *frameReader
 }
 
 func newReplay(v *Vault) *replay {
-	p := &replay{vault: v, buf: bufio.NewReaderSize(nil, 64<<10)}
-	p.frames = newFrameReader(p.buf, ChunkBytes)
-	return p
+	return &replay{vault: v, frames: newFrameReader(nil, ChunkBytes)}
 }
 
 func (p *replay) close() {
@@ -144,7 +140,7 @@ func (p *replay) block(r record, data func(member int, f frame) error) error {
 		}
 		return err
 	}
-	p.buf.Reset(io.NewSectionReader(p.f, r.Offset, r.Length))
+	p.frames.reset(io.NewSectionReader(p.f, r.Offset, r.Length))
 	next := func(t frameType) (frame, error) {
 		f, err := p.frames.next()
 		if err == nil && f.typ != t || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

@@ -186,6 +186,13 @@ func (k *Keeper[W]) Open() (p Page[W], open bool) {
 	return k.page, k.open
 }
 
+// IsOpen reports whether there is an open incident.
+func (k *Keeper[W]) IsOpen() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.open
+}
+
 // Last returns the page of the open incident, or else of the newest one that ended.
 func (k *Keeper[W]) Last() (Page[W], bool, error) {
 	if p, open := k.Open(); open {

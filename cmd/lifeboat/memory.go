@@ -3,7 +3,9 @@ package main
 import (
 	"iter"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 	"strings"
 	"time"
@@ -12,17 +14,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gcPercent is half of Go's default: a daemon's live heap is about a megabyte, which Go would let grow to four before it
-// looks. Measured: no more CPU in a transfer, 2 MiB less at rest. The environment's GOGC goes first.
-const gcPercent = 50
+const (
+	// gcPercent is half of Go's default: a daemon's live heap is about a megabyte, which Go would let grow to four before it
+	// looks. Measured: 2 MiB less at rest. The environment's GOGC goes first.
+	gcPercent = 50
+	// roomyPercent is Go's default, for a live heap of more than smallHeap: many thousand small blocks are on their way then, and
+	// collections, twice as many at half the percent, were an eighth of what each of them costs its receiver. What a daemon
+	// keeps at rest, and while it carries larger blocks, is less than smallHeap (measured; docs/benchmarks.md).
+	roomyPercent = 100
+	smallHeap    = 5 << 20
+)
 
 // thrifty keeps a daemon small: it lives on every machine, beside what the machine is for.
 func thrifty() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+		followGC(gcPercent)
 	}
 	pageByPage()
 	giveBack()
+}
+
+// followGC has each collection that is to come look at what it left.
+func followGC(percent int) {
+	type garbage struct{ _ *garbage }
+	runtime.AddCleanup(new(garbage), func(percent int) {
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(live)
+		next := gcPercent
+		if live[0].Value.Uint64() > smallHeap {
+			next = roomyPercent
+		}
+		if next != percent {
+			debug.SetGCPercent(next)
+		}
+		followGC(next)
+	}, percent)
 }
 
 // settleAfter is by when a daemon has said all its first words: it is registered, and each source has been asked.

@@ -3,6 +3,9 @@ package main
 import (
 	"encoding/binary"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -51,4 +54,28 @@ func mapped(t *testing.T, at, n uintptr) (count int) {
 		}
 	}
 	return count
+}
+
+// A daemon with much in hand gets more space between two collections, and is small again once it has not.
+func TestGCPercentFollowsTheHeap(t *testing.T) {
+	was := debug.SetGCPercent(gcPercent)
+	defer debug.SetGCPercent(was)
+	followGC(gcPercent)
+	inHand := make([]byte, 4*smallHeap)
+	wantPercent(t, roomyPercent)
+	runtime.KeepAlive(inHand)
+	wantPercent(t, gcPercent)
+}
+
+// wantPercent collects until that is the percent: it is set a moment after a collection.
+func wantPercent(t *testing.T, want int) {
+	t.Helper()
+	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	for range 1000 {
+		runtime.GC()
+		if metrics.Read(percent); percent[0].Value.Uint64() == uint64(want) {
+			return
+		}
+	}
+	t.Errorf("%d %% after a thousand collections, want %d", percent[0].Value.Uint64(), want)
 }
