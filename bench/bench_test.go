@@ -58,13 +58,14 @@ func TestParseProc(t *testing.T) {
 
 // sample is a trial with known figures: 1 GiB, ours twice as fast as the daemon and four times as fast as ssh.
 func sample() trial {
-	t := trial{size: size{name: "a", n: 20_000, each: 1 << 30 / 20_000, all: 1 << 30 / 20_000 * 20_000}, names: []string{ours, inPlace, "rsync daemon", "rsync over ssh"}, outcomes: map[string][]outcome{}}
+	t := trial{size: size{name: "a", n: 20_000, each: 1 << 30 / 20_000, all: 1 << 30 / 20_000 * 20_000}, names: []string{ours, inPlace, "rsync daemon", "rsync over ssh", floor}, outcomes: map[string][]outcome{}}
 	for round := range 4 {
 		d := time.Duration(round+1) * time.Second
 		t.outcomes[ours] = append(t.outcomes[ours], outcome{sent: d, durable: d, cpu: d, told: d + time.Second, rss: [2]int64{22 << 20, 21 << 20}})
 		t.outcomes[inPlace] = append(t.outcomes[inPlace], outcome{sent: d, durable: d, cpu: d, told: d, unpacking: &unpacking{took: 2 * d, cpu: d, reads: 400 * (round + 1), worst: 7 * time.Millisecond}})
 		t.outcomes["rsync daemon"] = append(t.outcomes["rsync daemon"], outcome{sent: d, durable: 2 * d, cpu: 2 * d})
 		t.outcomes["rsync over ssh"] = append(t.outcomes["rsync over ssh"], outcome{sent: 3 * d, durable: 4 * d, cpu: 5 * d})
+		t.outcomes[floor] = append(t.outcomes[floor], outcome{sent: d / 2, durable: d / 2, cpu: d / 4})
 	}
 	return t
 }
@@ -80,10 +81,14 @@ func TestTableFits(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"lifeboat: mutual TLS, durable", "rsync daemon, not synced", "22/21", "[2.00 2.00 2.00 ..]", "lifeboat, land: place",
+		"bare stream: mutual TLS, durable       853   0.50       [0.50 0.50 0.50 ..]  0.63   4.00\n", "\nbare stream: 16000 blocks/s.\n",
 		"after the last receipt                named, s   files/s       CPU   reads/s  worst ms\nlifeboat, land: place                     5.00      4167      2.50       200       7.0\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, b.String())
 		}
+	}
+	if strings.Contains(b.String(), "bare stream, not synced") {
+		t.Errorf("the floor is there as if its word were not enough:\n%s", b.String())
 	}
 }
 
@@ -144,7 +149,7 @@ func TestOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contenders := []contender{rsyncDaemon{}}
+	contenders := []contender{rsyncDaemon{}, testBareStream(t, g.dir)}
 	if err := needs("nc", "netcat-openbsd"); err != nil {
 		t.Log(err)
 	} else {

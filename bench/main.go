@@ -186,7 +186,7 @@ func measureTransfer(ctx context.Context, b bench) ([]figure, error) {
 	return r.figures(), nil
 }
 
-// prepare makes what the contenders keep between rounds: certificates, ssh keys, the contender that is a program here.
+// prepare makes what the contenders keep between rounds: certificates, ssh keys, the contenders that are programs here.
 func prepare(ctx context.Context, b bench) ([]contender, error) {
 	us, err := newLifeboat(ctx, b.binary, b.g.dir)
 	if err != nil {
@@ -196,12 +196,16 @@ func prepare(ctx context.Context, b bench) ([]contender, error) {
 	if err != nil {
 		return nil, err
 	}
+	bare, err := newBareStream(ctx, b.root, b.g.dir, us.pki)
+	if err != nil {
+		return nil, err
+	}
 	all := []contender{us}
 	if b.against != "" {
 		all = append(all, &lifeboat{label: theOther, land: us.land, binary: b.against, pki: us.pki})
 	}
 	all = append(all, &lifeboat{label: inPlace, land: "place", binary: us.binary, pki: us.pki})
-	all = append(all, rsyncDaemon{}, tarPipe{}, stream)
+	all = append(all, rsyncDaemon{}, tarPipe{}, stream, bare)
 	if !b.skipSSH {
 		ssh, err := newRsyncSSH(ctx, b.g.dir)
 		if err != nil {

@@ -53,7 +53,7 @@ func (t trial) rows() []row {
 			continue
 		}
 		rows = append(rows, rowOf(who+meaning[who], who, true))
-		if who != ours && who != theOther {
+		if who != ours && who != theOther && who != floor {
 			rows = append(rows, rowOf(who+", not synced", who, false))
 		}
 	}
@@ -61,7 +61,7 @@ func (t trial) rows() []row {
 }
 
 var meaning = map[string]string{ours: ": mutual TLS, durable", "rsync daemon": ", plain, syncfs", "rsync over ssh": ", aes128-gcm, syncfs",
-	"tar over nc": ", plain, syncfs", "grpc stream": ", mutual TLS, syncfs"}
+	"tar over nc": ", plain, syncfs", "grpc stream": ", mutual TLS, syncfs", floor: ": mutual TLS, durable"}
 
 // print writes the table for people, at most 100 columns wide.
 func (t trial) print(w io.Writer) error {
@@ -87,7 +87,10 @@ func (t trial) print(w io.Writer) error {
 		"RSS: peak MiB, source/sink. lifeboat's last receipt came %s s after the trigger and %s s\n"+
 		"into the drain, %s blocks/s; the command returned after %s s.\n",
 		number(t.median(outcome.durableIn), 2), number(t.median(outcome.drainIn), 2),
-		number(t.blocksPerSecond(), 0), number(t.median(outcome.toldIn), 2))
+		number(t.blocksPerSecond(ours), 0), number(t.median(outcome.toldIn), 2))
+	if len(t.outcomes[floor]) > 0 {
+		fmt.Fprintf(&b, "%s: %s blocks/s.\n", floor, number(t.blocksPerSecond(floor), 0))
+	}
 	if words := t.size.goals(); words != "" {
 		fmt.Fprintf(&b, "wanted: %s.\n", words)
 	}
@@ -96,17 +99,21 @@ func (t trial) print(w io.Writer) error {
 	return err
 }
 
-// blocksPerSecond is lifeboat's, from the trigger to the last receipt.
-func (t trial) blocksPerSecond() float64 { return float64(t.size.n) / t.median(outcome.durableIn) }
+// blocksPerSecond is from the trigger to the last receipt.
+func (t trial) blocksPerSecond(who string) float64 {
+	return float64(t.size.n) / t.medianOf(who, outcome.durableIn)
+}
 
 func (o outcome) toldIn() float64    { return o.told.Seconds() }
 func (o outcome) durableIn() float64 { return o.durable.Seconds() }
 func (o outcome) drainIn() float64   { return o.drain.Seconds() }
 
 // median is one of lifeboat's own times.
-func (t trial) median(of func(outcome) float64) float64 {
+func (t trial) median(of func(outcome) float64) float64 { return t.medianOf(ours, of) }
+
+func (t trial) medianOf(who string, of func(outcome) float64) float64 {
 	var s []float64
-	for _, o := range t.outcomes[ours] {
+	for _, o := range t.outcomes[who] {
 		s = append(s, of(o))
 	}
 	return median(s)
@@ -184,7 +191,7 @@ func (r report) figures() []figure {
 			against("throughput", "MiB/s", us.speed, them.label, them.speed)
 			against("cpu", "CPU s/GiB", us.cpu, them.label, them.cpu)
 		}
-		add("blocks", "1/s", t.blocksPerSecond())
+		add("blocks", "1/s", t.blocksPerSecond(ours))
 		if len(t.outcomes[inPlace]) > 0 {
 			for _, f := range unpackingFigures {
 				add(f.name+" of land: place", f.unit, t.unpacking(f.of))
