@@ -176,3 +176,53 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 		t.Errorf("nobody has it whole: status %d, want 503", status)
 	}
 }
+
+// Of each block one line is left, and none where it was lost in the end: the numbers are those of the lines.
+func TestAccountHasEachBlockOnce(t *testing.T) {
+	l, err := openLedger(t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := func(id string, bytes int64, peer string) Entry {
+		return Entry{ID: id, Bytes: bytes, Outcome: Moved, Peer: peer}
+	}
+	l.add(moved("same", 1, "b"), moved("changed", 2, "b"), moved("broken", 4, "b"), moved("broken and back", 8, "b"), moved("changed and lost", 16, "b"))
+	l.onceMore()
+	l.void(moved("broken", 4, "b"))
+	l.void(moved("broken and back", 8, "b"))
+	l.add(moved("broken and back", 8, "c"), moved("changed", 32, "c"))
+	l.add(Entry{ID: "changed and lost", Bytes: 64, Outcome: Lost, Reason: "no room"}, Entry{ID: "broken", Bytes: 4, Outcome: Lost, Reason: "gone"})
+	for i := range 1000 {
+		l.add(moved(fmt.Sprint("other-", i), 1000, "b"))
+	}
+	sum, err := l.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Count{1003, 1_000_041}); sum.Moved != want {
+		t.Errorf("moved %+v, want %+v", sum.Moved, want)
+	}
+	got := map[string]Entry{}
+	var count Count
+	for _, e := range entriesOf(t, l.dir) {
+		if _, twice := got[e.ID]; twice {
+			t.Errorf("%s is told twice", e.ID)
+		}
+		if got[e.ID] = e; e.Outcome == Moved {
+			count = count.plus(Count{1, e.Bytes})
+		}
+	}
+	if count != sum.Moved {
+		t.Errorf("the lines are %+v, the numbers %+v", count, sum.Moved)
+	}
+	for _, want := range []Entry{moved("same", 1, "b"), moved("changed", 32, "c"), moved("broken and back", 8, "c")} {
+		if got[want.ID] != want {
+			t.Errorf("got %+v, want %+v", got[want.ID], want)
+		}
+	}
+	for _, id := range []string{"changed and lost", "broken"} {
+		if got[id].Outcome != Lost {
+			t.Errorf("%s: got %+v, want it lost", id, got[id])
+		}
+	}
+}

@@ -148,7 +148,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
-	l.summary.Moved, l.voids = earlier, d.unmoved != nil
+	l.summary.Moved, l.several = earlier, earlier.Blocks > 0 || d.unmoved != nil
 	d.found = earlier
 	d.goOn()
 	return d, nil

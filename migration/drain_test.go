@@ -420,6 +420,39 @@ func TestDrainKilledIsResumed(t *testing.T) {
 	})
 }
 
+// What changed behind its receipt is carried once more and counted once, in the drain that carried it and after a kill -9.
+func TestChangedBlockIsCountedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 60, 50_000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		change := func(n int) {
+			id := fmt.Sprintf("cache/-/f-%04d", n)
+			want[id] = contentOf("new", 50_000+n)
+			write(t, filepath.Join(a.dir, strings.Replace(id, "/-/", "/", 1)), want[id])
+		}
+		tr := newTrip(t, a, b)
+		tr.cfg.MaxBytesPerSecond = 400_000
+		dir, killed := tr.cfg.Dir, filepath.Join(a.dir, "killed")
+		copied := make(chan error, 1)
+		time.AfterFunc(4*time.Second, func() { copied <- os.CopyFS(killed, os.DirFS(dir)); change(7) })
+		sum, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, b)
+		if len(entries) != 60 || sum.Moved.Blocks != 60 {
+			t.Errorf("got %+v and %d lines, want each of 60 blocks once", sum.Moved, len(entries))
+		}
+		if err := <-copied; err != nil {
+			t.Fatal(err)
+		}
+		change(9)
+		tr = newTrip(t, a, c)
+		tr.cfg.Dir = killed
+		sum, entries = tr.run(within(t, time.Minute))
+		if len(entries) != 60 || sum.Moved.Blocks != 60 {
+			t.Errorf("resumed: got %+v and %d lines, want each of 60 blocks once", sum.Moved, len(entries))
+		}
+	})
+}
+
 func TestDrainLosesACorruptBlockByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 3, 1000)

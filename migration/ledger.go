@@ -66,7 +66,7 @@ type ledger struct {
 
 	mu      sync.Mutex
 	closed  bool
-	voids   bool // there are lines that others void
+	several bool // a block may have several lines (see settle)
 	files   map[Outcome]*ledgerFile
 	summary Summary
 	err     error // the first write that failed: the account is then kept in numbers only
@@ -216,8 +216,8 @@ func (l *ledger) close() (Summary, error) {
 			l.fail(err)
 		}
 	}
-	if l.voids {
-		if err := l.clear(); err != nil {
+	if l.several && l.err == nil {
+		if err := l.settle(); err != nil {
 			l.fail(err)
 		}
 	}

@@ -3,11 +3,13 @@ package migration
 import (
 	"bufio"
 	"errors"
+	"hash/maphash"
 	"os"
 )
 
-// A block that broke at its peer after its receipt was not moved after all. What the account says of it by then is voided
-// by a line that follows, so that a crash finds the two in their order; once the drain ends neither is left.
+// A block may have several lines among what was moved: it changed and was carried once more, or broke at its peer after its
+// receipt, and a line that follows voids the one before, so that a crash finds the two in their order. Its last line counts,
+// and none where the block was lost after all: once the drain ends there are no others.
 
 // voided is the outcome of a line that voids the one before it of the same block.
 const voided Outcome = "voided"
@@ -20,7 +22,7 @@ func (l *ledger) void(e Entry) {
 		return
 	}
 	l.summary.Moved = l.summary.Moved.plus(Count{-1, -e.Bytes})
-	l.voids = true
+	l.several = true
 	f := l.files[Moved]
 	if f == nil {
 		return
@@ -58,22 +60,25 @@ func (l *ledger) newest(broken []Broken) (map[BlockID]Entry, error) {
 	return lines, nil
 }
 
-// clear writes the lines of what was moved anew, without the voided ones. It keeps as many ids as there are of these.
-func (l *ledger) clear() (err error) {
+// onceMore says that what is moved from now on may have been moved before.
+func (l *ledger) onceMore() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.several = true
+}
+
+// lastLine is what becomes of a block's lines.
+type lastLine struct {
+	lines, at int  // how many there are, and the number of the last one
+	void      bool // nor does that count
+}
+
+// settle writes the lines of what was moved anew if a block has several, and counts them.
+func (l *ledger) settle() (err error) {
 	path := ledgerPath(l.dir, Moved)
-	until := map[string]int{} // the number of the line that voids those before
-	n := 0
-	for e, err := range readLedger(path) {
-		if err != nil {
-			return err
-		}
-		if e.Outcome == voided {
-			until[e.ID] = n
-		}
-		n++
-	}
-	if len(until) == 0 {
-		return nil
+	last, err := l.lastLines(path)
+	if err != nil || len(last) == 0 {
+		return err
 	}
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -86,13 +91,15 @@ func (l *ledger) clear() (err error) {
 	}()
 	defer f.Close()
 	w := bufio.NewWriterSize(f, 64<<10)
-	n = 0
+	n := 0
+	var moved Count
 	var line []byte
 	for e, err := range readLedger(path) {
 		if err != nil {
 			return err
 		}
-		if last, is := until[e.ID]; !is || n > last {
+		if is, has := last[e.ID]; !has || n == is.at && !is.void {
+			moved = moved.plus(Count{1, e.Bytes})
 			line = e.AppendLine(line[:0])
 			if _, err := w.Write(line); err != nil {
 				return err
@@ -103,5 +110,74 @@ func (l *ledger) clear() (err error) {
 	if err := errors.Join(w.Flush(), f.Sync()); err != nil {
 		return err
 	}
+	l.summary.Moved = moved
 	return os.Rename(f.Name(), path)
+}
+
+// lastLines finds the blocks not all of whose lines count. It keeps as many ids as there are of these, a few that only seem so,
+// and 32 bits for a line.
+func (l *ledger) lastLines(path string) (map[string]lastLine, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	const lineBytes = 64 // the shortest
+	met := newMetIDs(32 * info.Size() / lineBytes)
+	last := map[string]lastLine{}
+	for e, err := range readLedger(ledgerPath(l.dir, Lost)) {
+		if err != nil {
+			return nil, err
+		}
+		met.add(e.ID)
+	}
+	for e, err := range readLedger(path) {
+		if err != nil {
+			return nil, err
+		}
+		if met.add(e.ID) {
+			last[e.ID] = lastLine{}
+		}
+	}
+	n := 0
+	for e, err := range readLedger(path) {
+		if err != nil {
+			return nil, err
+		}
+		if is, has := last[e.ID]; has {
+			last[e.ID] = lastLine{is.lines + 1, n, e.Outcome == voided}
+		}
+		n++
+	}
+	for e, err := range readLedger(ledgerPath(l.dir, Lost)) {
+		if err != nil {
+			return nil, err
+		}
+		if is, has := last[e.ID]; has {
+			is.void = true
+			last[e.ID] = is
+		}
+	}
+	for id, is := range last {
+		if is.lines == 1 && !is.void {
+			delete(last, id)
+		}
+	}
+	return last, nil
+}
+
+// metIDs remembers ids by a bit for each: it may take one for another, and never forgets one.
+type metIDs struct {
+	seed maphash.Seed
+	bits []uint64
+}
+
+func newMetIDs(bits int64) metIDs { return metIDs{maphash.MakeSeed(), make([]uint64, bits/64+1)} }
+
+// add reports whether the id seems to have been added before.
+func (m metIDs) add(id string) bool {
+	h := maphash.String(m.seed, id)
+	word, bit := &m.bits[(h>>6)%uint64(len(m.bits))], uint64(1)<<(h%64)
+	had := *word&bit != 0
+	*word |= bit
+	return had
 }

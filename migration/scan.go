@@ -34,6 +34,9 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 		if ctx.Err() != nil || pass > 0 && (found == 0 || d.cfg.Once) {
 			return
 		}
+		if pass > 0 {
+			d.ledger.onceMore()
+		}
 		d.setPhase(PhaseSending)
 		if err := d.plan.idle(ctx); err != nil {
 			return
