@@ -22,7 +22,7 @@ const (
 	// collections, twice as many at half the percent, were an eighth of what each of them costs its receiver. What a daemon
 	// keeps at rest, and while it carries larger blocks, is less than smallHeap (measured; docs/benchmarks.md).
 	roomyPercent = 100
-	smallHeap    = 5 << 20
+	smallHeap    = 7 << 20
 )
 
 // thrifty keeps a daemon small: it lives on every machine, beside what the machine is for.
