@@ -228,37 +228,6 @@ func (l *ledger) handOver(to string) error {
 	return nil
 }
 
-// ServerAddr implements raft.ServerAddressProvider: what this coordinator's file says counts, so that one that moved is
-// found under its new address; for those that were added later, what they were added with.
-func (l *ledger) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	for _, p := range l.peers {
-		if p.Name == string(id) {
-			return raft.ServerAddress(p.Address), nil
-		}
-	}
-	for _, s := range l.servers() {
-		if s.ID == id {
-			return s.Address, nil
-		}
-	}
-	return "", fmt.Errorf("coordinator %s is no member", id)
-}
-
-// nameAt is who should be at an address.
-func (l *ledger) nameAt(address string) string {
-	for _, p := range l.peers {
-		if p.Address == address {
-			return p.Name
-		}
-	}
-	for _, s := range l.servers() {
-		if string(s.Address) == address {
-			return string(s.ID)
-		}
-	}
-	return ""
-}
-
 // servers are the members as raft has them.
 func (l *ledger) servers() []raft.Server {
 	r := l.started.Load()

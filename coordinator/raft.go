@@ -45,18 +45,19 @@ var errNoLog = errors.New("the coordinator cannot write its log now: try again i
 
 // ledger is the durable state behind raft: commands go through do, readers look through view.
 type ledger struct {
-	raft    *raft.Raft
-	store   *raftStore
-	fsm     *replica
-	log     *raftLog
-	streams *streams // nil: this coordinator is alone
-	wires   io.Closer
-	started atomic.Pointer[raft.Raft] // raft, for what raft itself calls
-	own     raft.ServerID
-	peers   []Peer
-	dir     string
-	office  *office
-	turned  chan raft.Observation // what raft says of its leaders
+	raft      *raft.Raft
+	store     *raftStore
+	fsm       *replica
+	log       *raftLog
+	streams   *streams // nil: this coordinator is alone
+	wires     io.Closer
+	started   atomic.Pointer[raft.Raft] // raft, for what raft itself calls
+	own       raft.ServerID
+	peers     []Peer
+	addresses map[raft.ServerID]address // of peers
+	dir       string
+	office    *office
+	turned    chan raft.Observation // what raft says of its leaders
 }
 
 // ledgerConfig says where a ledger is and who shares it.
@@ -153,6 +154,17 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	if err != nil {
 		return fmt.Errorf("read the log under %s: %w", l.dir, err)
 	}
+	var was raft.Configuration
+	if begun {
+		look := *conf
+		_, nowhere := raft.NewInmemTransport(transport.LocalAddr())
+		if was, err = raft.GetConfiguration(&look, newReplica(), l.store, l.store, snapshots, nowhere); err != nil {
+			return fmt.Errorf("read the log under %s: %w", l.dir, err)
+		}
+	}
+	if l.addresses, err = readAddresses(l.store, l.peers, was); err != nil {
+		return fmt.Errorf("read the log under %s: %w", l.dir, err)
+	}
 	first := l.alone() || l.peers[0].Name == string(l.own)
 	switch {
 	case !begun && !first:
@@ -162,12 +174,6 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 			return fmt.Errorf("begin a log under %s: %w", l.dir, err)
 		}
 		return nil
-	}
-	look := *conf
-	_, nowhere := raft.NewInmemTransport(transport.LocalAddr())
-	was, err := raft.GetConfiguration(&look, newReplica(), l.store, l.store, snapshots, nowhere)
-	if err != nil {
-		return fmt.Errorf("read the log under %s: %w", l.dir, err)
 	}
 	wasAlone := len(was.Servers) == 1 && was.Servers[0].ID == voter
 	switch {
