@@ -16,6 +16,9 @@ func (in *inbound) land(f frame, o opening) error {
 		if err == nil {
 			return nil
 		}
+		if !errors.Is(err, errOccupied) && in.r.cfg.Vault.catalog.placed(BlockID(o.ID)) {
+			return err // an older version lies there: it would stay, and be taken for this one
+		}
 		// What is there is not ours to replace, or its disk takes no more: the vault may.
 		if _, full := errors.AsType[*FullError](err); !full && !silent(err) && !errors.Is(err, errOccupied) {
 			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)

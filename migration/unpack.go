@@ -71,7 +71,7 @@ func (r *Receiver) packs(o opening) (p packing, small bool) {
 	if u == nil || u.store.Layout != o.Layout || o.bytes() > packedBytes {
 		return p, false
 	}
-	p = packing{u, u.moves.Load()}
+	p = packing{u, u.moves.Load()} // before the catalog is asked: announce does it the other way round
 	return p, !r.cfg.Vault.catalog.placed(BlockID(o.ID))
 }
 
@@ -91,7 +91,7 @@ type unpacker struct {
 	wake  chan struct{}
 	gate  chan struct{} // whoever has put something in changes the files of blocks that waited, and nobody else does
 	work  work
-	moves atomic.Int64 // how often files were about to be named
+	moves atomic.Int64 // how often records have said that files are about to be named
 
 	mu       sync.Mutex
 	fresh    []Held    // landed since the last look

@@ -239,8 +239,8 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	u.moves.Add(1)
 	turned, err := c.turn(was, into)
+	u.moves.Add(1) // only now: whoever sees it sees the records too (packs), and whoever does not asks again (overtaken)
 	for i, m := range moves {
 		if turned[i] {
 			m.was = into[i]

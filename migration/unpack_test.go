@@ -205,31 +205,35 @@ func TestStreamsThatGoOnKeepNobodyWaiting(t *testing.T) {
 }
 
 func TestMapOutputsAreUnpackedWhole(t *testing.T) {
-	a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0", "d1"))
-	manager := filepath.Join(a.dir, "d0/application_1_1/blockmgr-x")
-	var all []map[string][]byte
-	for m := range 30 {
-		all = append(all, writeMapOutput(t, []string{manager}, 1, m, 100*m, 50))
-	}
-	b.packs = true
-	a.drain(t, within(t, 20*time.Second), b)
-	if got := listing(t, b.stores[0]); got != "\n" {
-		t.Errorf("before they are unpacked the store has %s", got)
-	}
-	wantWaiting(t, b, 30, 0)
-	b.unpack()
-	wantWaiting(t, b, 0, 0)
-	mine := []string{filepath.Join(b.dir, "d0/application_1_1/blockmgr-lifeboat"), filepath.Join(b.dir, "d1/application_1_1/blockmgr-lifeboat")}
-	for _, files := range all {
-		for name, content := range files {
-			if got, err := os.ReadFile(spot(mine, name)); err != nil || !bytes.Equal(got, content) {
-				t.Errorf("%s: %d bytes, %v", name, len(got), err)
+	synctest.Test(t, func(t *testing.T) { // where no time passes that the node could take for quiet
+		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0", "d1"))
+		manager := filepath.Join(a.dir, "d0/application_1_1/blockmgr-x")
+		var all []map[string][]byte
+		for m := range 30 {
+			all = append(all, writeMapOutput(t, []string{manager}, 1, m, 100*m, 50))
+		}
+		b.packs = true
+		tr := newTrip(t, a, b)
+		tr.cfg.Connections = 1 // of two, one may cut the other's farewell short, and a pipe has no other: that takes seconds
+		tr.run(within(t, 20*time.Second))
+		if got := listing(t, b.stores[0]); got != "\n" {
+			t.Errorf("before they are unpacked the store has %s", got)
+		}
+		wantWaiting(t, b, 30, 0)
+		b.unpack()
+		wantWaiting(t, b, 0, 0)
+		mine := []string{filepath.Join(b.dir, "d0/application_1_1/blockmgr-lifeboat"), filepath.Join(b.dir, "d1/application_1_1/blockmgr-lifeboat")}
+		for _, files := range all {
+			for name, content := range files {
+				if got, err := os.ReadFile(spot(mine, name)); err != nil || !bytes.Equal(got, content) {
+					t.Errorf("%s: %d bytes, %v", name, len(got), err)
+				}
 			}
 		}
-	}
-	if got := strings.Count(listing(t, b.stores[0]), "carry "); got != 30 {
-		t.Errorf("%d map outputs are seen, want 30", got)
-	}
+		if got := strings.Count(listing(t, b.stores[0]), "carry "); got != 30 {
+			t.Errorf("%d map outputs are seen, want 30", got)
+		}
+	})
 }
 
 // A crash comes after each of the steps. No file has a name that it should not have, every block is read as it came, and
@@ -423,14 +427,11 @@ func TestNewerVersionWhileUnpacking(t *testing.T) {
 			// Its landing has begun before the files are announced, and ends after.
 			s := n.stream(t, t.Context())
 			frames := blockFrames(1, id, want[id])
-			s.send(frames[:len(frames)-40])
-			for !n.receiver.takesIn() {
-				runtime.Gosched()
-			}
+			rest := s.begin(frames)
 			if c.announced {
 				moves = announced(t, u, moves)
 			}
-			s.send(frames[len(frames)-40:])
+			s.send(rest)
 			switch v := s.verdict(); {
 			case c.said == "" && v.Code != verdictDurable, c.said != "" && !strings.Contains(v.Reason, c.said):
 				t.Errorf("got %d %q, want %q", v.Code, v.Reason, c.said)
@@ -454,6 +455,91 @@ func TestNewerVersionWhileUnpacking(t *testing.T) {
 			n.wantFiles(t, want)
 		})
 	}
+}
+
+// A newer version begins to land while it is being written down what the files of the older one will be. What its sender
+// has a receipt for is there in the end, and nothing lies beside it.
+func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
+	n, want := packed(t, 3, 700)
+	const id = "cache/-/d1/f-0001"
+	n.receive(t)
+	u := n.receiver.unpackers.all[0]
+	moves := staged(t, n, u)
+	want[id] = contentOf("newer", 900)
+	s := n.stream(t, t.Context())
+	writing, err := n.vault.catalog.db.Begin(true) // the announcement waits for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writing.Rollback() // or no vault could be closed after a failure
+	var announcing sync.WaitGroup
+	announcing.Go(func() { moves, err = u.announce(moves) })
+	for n.vault.catalog.writing.TryLock() {
+		n.vault.catalog.writing.Unlock()
+		runtime.Gosched()
+	}
+	rest := s.begin(blockFrames(1, id, want[id]))
+	if err := writing.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if announcing.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	s.send(rest)
+	refused := s.verdict().Code != verdictDurable
+	n.stores[0].publish(intoOf(moves), n.vault.catalog, n.receiver.disks)
+	if _, err := u.settle(moves); err != nil {
+		t.Error(err)
+	}
+	letGo(n, moves)
+	if refused {
+		s.send(blockFrames(2, id, want[id]))
+		s.wantReceipt()
+	}
+	s.conn.Close()
+	<-s.over
+	n.unpack()
+	n.receiver.tidyOnce(t.Context(), time.Now())
+	n.wantFiles(t, want)
+	wantWaiting(t, n, 0, 0)
+}
+
+// The disk on which an older version lies takes no more. The newer one is refused, so that its sender goes elsewhere: beside the
+// older one in its place it would be passed over by the next drain.
+func TestNewerVersionWhereTheOlderHasNoRoom(t *testing.T) {
+	n, want := packed(t, 3, 700)
+	n.unpack()
+	const id = "cache/-/d1/f-0001"
+	newer := blockFrames(1, id, contentOf("newer", 900))
+	n.room = func(p string) int64 {
+		if strings.HasSuffix(p, "cache") {
+			return 10
+		}
+		return 1 << 40
+	}
+	n.receive(t)
+	s := n.stream(t, t.Context())
+	s.send(newer)
+	if v := s.verdict(); v.Code == verdictDurable || !strings.Contains(v.Reason, "full") {
+		t.Errorf("got %d %q, want it refused because the disk is full", v.Code, v.Reason)
+	}
+	s.conn.Close()
+	<-s.over
+	n.wantFiles(t, want)
+
+	n.room = plenty
+	n.receive(t)
+	s = n.stream(t, t.Context())
+	s.send(newer)
+	s.wantReceipt()
+	s.conn.Close()
+	<-s.over
+	want[id] = contentOf("newer", 900)
+	n.unpack()
+	n.wantFiles(t, want)
+	c := newNode(t, "c")
+	_, entries := n.drain(t, within(t, time.Minute), c)
+	wantThere(t, want, entries, c)
 }
 
 func TestBlockThatIsRemovedWhileItIsUnpacked(t *testing.T) {
