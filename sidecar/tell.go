@@ -149,8 +149,8 @@ func (s *Sidecar) ended(a *action, w workloads.Word, took time.Duration, err err
 	if err != nil {
 		t.State, t.Trouble = stateFailed, err.Error()
 	}
+	s.counts.told(a.name, w.Phase, string(t.State)) // before anybody can see that it is done
 	s.note(a, t)
-	s.counts.told(a.name, w.Phase, string(t.State))
 }
 
 // attempt says a word once, for as long as the incident leaves time. The error is errMoved when that became another time
