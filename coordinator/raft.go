@@ -207,7 +207,7 @@ func (l *ledger) awaitLead(ctx context.Context) error {
 // applied already, nothing need be waited for.
 func (l *ledger) catchUp() error {
 	l.log.began.Store(true)
-	last, err := l.lastCommand()
+	last, err := l.store.lastCommand()
 	if err == nil && !l.fsm.applied(last) {
 		err = l.raft.Barrier(0).Error()
 	}
@@ -215,25 +215,6 @@ func (l *ledger) catchUp() error {
 		return fmt.Errorf("apply the log under %s: %w", l.dir, err)
 	}
 	return l.fsm.trouble()
-}
-
-// lastCommand is the index of the newest command in the log; 0: there is none.
-func (l *ledger) lastCommand() (uint64, error) {
-	first, err1 := l.store.FirstIndex()
-	last, err2 := l.store.LastIndex()
-	if err := errors.Join(err1, err2); err != nil || last == 0 {
-		return 0, err
-	}
-	for index := last; index >= first; index-- {
-		var entry raft.Log
-		if err := l.store.GetLog(index, &entry); err != nil {
-			return 0, fmt.Errorf("log entry %d: %w", index, err)
-		}
-		if entry.Type == raft.LogCommand {
-			return index, nil
-		}
-	}
-	return first - 1, nil // what the snapshot has
 }
 
 // Close stops raft and closes its files.

@@ -219,6 +219,26 @@ func (s *raftStore) edge(pick func(*bolt.Cursor) (k, v []byte)) (index uint64, e
 	return index, err
 }
 
+// lastCommand is the index of the newest command in the log, or of what the snapshot has where there is none; 0: the log is
+// empty. It is one look: a leader's first entry may come at any moment.
+func (s *raftStore) lastCommand() (index uint64, err error) {
+	err = s.db.View(func(tx *bolt.Tx) error {
+		c := tx.Bucket(logBucket).Cursor()
+		for k, v := c.Last(); k != nil; k, v = c.Prev() {
+			var entry raft.Log
+			if err := decodeEntry(k, v, &entry); err != nil {
+				return err
+			}
+			if index = binary.BigEndian.Uint64(k); entry.Type == raft.LogCommand {
+				return nil
+			}
+		}
+		index -= min(index, 1)
+		return nil
+	})
+	return index, err
+}
+
 // GetLog implements raft.LogStore.
 func (s *raftStore) GetLog(index uint64, entry *raft.Log) error {
 	return s.db.View(func(tx *bolt.Tx) error {

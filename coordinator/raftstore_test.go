@@ -379,3 +379,30 @@ func FuzzDecodeEntry(f *testing.F) {
 		}
 	})
 }
+
+// A log that was empty a moment ago, as it is behind a snapshot that was restored, has the first word of its leader by now.
+func TestNewestCommand(t *testing.T) {
+	s, err := openRaftStore(filepath.Join(t.TempDir(), "raft.db"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, next := range []struct {
+		entry *raft.Log
+		want  uint64
+	}{
+		{nil, 0},
+		{&raft.Log{Index: 7, Term: 3, Type: raft.LogNoop}, 6},
+		{&raft.Log{Index: 8, Term: 3, Type: raft.LogCommand}, 8},
+		{&raft.Log{Index: 9, Term: 3, Type: raft.LogConfiguration}, 8},
+	} {
+		if next.entry != nil {
+			if err := s.StoreLog(next.entry); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := s.lastCommand(); err != nil || got != next.want {
+			t.Errorf("behind %+v: got %d (%v), want %d", next.entry, got, err, next.want)
+		}
+	}
+}
