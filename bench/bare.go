@@ -47,16 +47,12 @@ func (s *bareStream) move(ctx context.Context, from source, into string) (out ou
 	if err := writeIndex(index, from.dir); err != nil {
 		return out, err
 	}
-	server, err := start(ctx, filepath.Join(into, "bare.log"), s.program, append(s.tls("sink"), "-listen", ports[0], "-into", target)...)
+	server, err := serving(ctx, ports[0], filepath.Join(into, "bare.log"), s.program, append(flagsOf(s.pki, "sink"), "-listen", ports[0], "-into", target)...)
 	if err != nil {
 		return out, err
 	}
-	if err := server.listens(ctx, ports[0]); err != nil {
-		_, stopped := server.stop()
-		return out, errors.Join(err, stopped)
-	}
 	began := time.Now()
-	_, out.cpu, err = command(ctx, s.program, append(s.tls("source"), "-to", ports[0], "-from", from.dir, "-index", index)...)
+	_, out.cpu, err = command(ctx, s.program, append(flagsOf(s.pki, "source"), "-to", ports[0], "-from", from.dir, "-index", index)...)
 	out.sent = time.Since(began)
 	out.durable, out.told = out.sent, out.sent // it ends with the last acknowledgement
 	cpu, stopped := server.stop()
@@ -65,11 +61,6 @@ func (s *bareStream) move(ctx context.Context, from source, into string) (out ou
 		return out, server.trouble(err)
 	}
 	return out, checkSegments(target, from)
-}
-
-func (s *bareStream) tls(node string) []string {
-	file := func(name string) string { return filepath.Join(s.pki, name) }
-	return []string{"-ca", file("ca.pem"), "-cert", file(node + ".pem"), "-key", file(node + ".key")}
 }
 
 // writeIndex writes a line for each file: its size and its path.

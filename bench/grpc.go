@@ -35,16 +35,12 @@ func (s *grpcStream) move(ctx context.Context, from source, into string) (out ou
 	if err := os.Mkdir(target, 0o755); err != nil {
 		return out, err
 	}
-	server, err := start(ctx, filepath.Join(into, "grpc.log"), s.program, append(s.tls("sink"), "-listen", ports[0], "-into", target)...)
+	server, err := serving(ctx, ports[0], filepath.Join(into, "grpc.log"), s.program, append(flagsOf(s.pki, "sink"), "-listen", ports[0], "-into", target)...)
 	if err != nil {
 		return out, err
 	}
-	if err := server.listens(ctx, ports[0]); err != nil {
-		_, stopped := server.stop()
-		return out, errors.Join(err, stopped)
-	}
 	began := time.Now()
-	_, out.cpu, err = command(ctx, s.program, append(s.tls("source"), "-to", ports[0], "-from", from.dir)...)
+	_, out.cpu, err = command(ctx, s.program, append(flagsOf(s.pki, "source"), "-to", ports[0], "-from", from.dir)...)
 	out.sent = time.Since(began)
 	out.told = out.sent
 	cpu, stopped := server.stop()
@@ -55,7 +51,21 @@ func (s *grpcStream) move(ctx context.Context, from source, into string) (out ou
 	return out, arrived(&out, began, target, from)
 }
 
-func (s *grpcStream) tls(node string) []string {
-	file := func(name string) string { return filepath.Join(s.pki, name) }
+// flagsOf are those by which a program of ours shows whose certificate.
+func flagsOf(pki, node string) []string {
+	file := func(name string) string { return filepath.Join(pki, name) }
 	return []string{"-ca", file("ca.pem"), "-cert", file(node + ".pem"), "-key", file(node + ".key")}
+}
+
+// serving starts a server and waits until it is one.
+func serving(ctx context.Context, at, log, program string, args ...string) (*daemon, error) {
+	server, err := start(ctx, log, program, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := server.listens(ctx, at); err != nil {
+		_, stopped := server.stop()
+		return nil, errors.Join(err, stopped)
+	}
+	return server, nil
 }

@@ -23,6 +23,9 @@ var addressesKey = []byte("addresses")
 
 // readAddresses compares the file with what it said at the last start, and keeps what is new.
 func readAddresses(store *raftStore, peers []Peer, agreed raft.Configuration) (map[raft.ServerID]address, error) {
+	if len(peers) == 0 {
+		return nil, nil
+	}
 	kept := map[raft.ServerID]address{}
 	b, err := store.Get(addressesKey)
 	if err != nil {
@@ -32,9 +35,6 @@ func readAddresses(store *raftStore, peers []Peer, agreed raft.Configuration) (m
 		if err := json.Unmarshal(b, &kept); err != nil {
 			return nil, fmt.Errorf("stable value %q: %w", addressesKey, err)
 		}
-	}
-	if len(peers) == 0 {
-		return nil, nil
 	}
 	all := map[raft.ServerID]address{}
 	for _, p := range peers {
