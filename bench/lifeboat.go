@@ -75,10 +75,14 @@ func (l *lifeboat) move(ctx context.Context, from source, into string) (out outc
 	if err != nil {
 		return out, f.source.trouble(err)
 	}
-	out.durable, out.drain = finished.Sub(began), finished.Sub(started)
+	last, err := f.lastReceipt()
+	if err != nil {
+		return out, err
+	}
+	out.durable, out.ended, out.drain = last.Sub(began), finished.Sub(began), finished.Sub(started)
 	out.sent = out.durable // a receipt is given for what is durable
 	if l.land == "place" {
-		u, err := f.unpacked(ctx, from, g, finished)
+		u, err := f.unpacked(ctx, from, g, last)
 		if err != nil {
 			return out, err
 		}
@@ -88,7 +92,25 @@ func (l *lifeboat) move(ctx context.Context, from source, into string) (out outc
 	return out, f.check(ctx, from)
 }
 
-// readManifest reads when the drain began and when its last receipt came, if there was one for every block.
+// lastReceipt is when the last line was added to the source's account of what was moved. The drain itself ends later: it looks
+// once more for what was written meanwhile, which nobody else does.
+func (f *fleet) lastReceipt() (time.Time, error) {
+	pattern := filepath.Join(f.data("source"), "incidents", "*", "moved.jsonl")
+	accounts, err := filepath.Glob(pattern)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if len(accounts) != 1 {
+		return time.Time{}, fmt.Errorf("%d files are called %s: want one, the account of what was moved", len(accounts), pattern)
+	}
+	info, err := os.Stat(accounts[0])
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}
+
+// readManifest reads when the drain began and ended, if every block was moved.
 func readManifest(answer []byte, from source) (started, finished time.Time, err error) {
 	var m struct {
 		StartedAt  time.Time                 `json:"started_at"`

@@ -84,10 +84,10 @@ func (t trial) print(w io.Writer) error {
 		b.WriteString(strings.TrimRight(text, " \n") + "\n")
 	}
 	fmt.Fprintf(&b, "ratio: lifeboat's over this line's, median of the rounds. CPU: s/GiB of both sides.\n"+
-		"RSS: peak MiB, source/sink. lifeboat's last receipt came %s s after the trigger and %s s\n"+
-		"into the drain, %s blocks/s; the command returned after %s s.\n",
-		number(t.median(outcome.durableIn), 2), number(t.median(outcome.drainIn), 2),
-		number(t.blocksPerSecond(ours), 0), number(t.median(outcome.toldIn), 2))
+		"RSS: peak MiB, source/sink. lifeboat's last receipt came %s s after the trigger, %s blocks/s;\n"+
+		"at %s s it had looked again and ended, %s s into the drain; the command returned at %s s.\n",
+		number(t.median(outcome.durableIn), 2), number(t.blocksPerSecond(ours), 0),
+		number(t.median(outcome.endedIn), 2), number(t.median(outcome.drainIn), 2), number(t.median(outcome.toldIn), 2))
 	if len(t.outcomes[floor]) > 0 {
 		fmt.Fprintf(&b, "%s: %s blocks/s.\n", floor, number(t.blocksPerSecond(floor), 0))
 	}
@@ -106,6 +106,7 @@ func (t trial) blocksPerSecond(who string) float64 {
 
 func (o outcome) toldIn() float64    { return o.told.Seconds() }
 func (o outcome) durableIn() float64 { return o.durable.Seconds() }
+func (o outcome) endedIn() float64   { return o.ended.Seconds() }
 func (o outcome) drainIn() float64   { return o.drain.Seconds() }
 
 // median is one of lifeboat's own times.
@@ -197,6 +198,7 @@ func (r report) figures() []figure {
 				add(f.name+" of land: place", f.unit, t.unpacking(f.of))
 			}
 		}
+		add("time until the drain ended", "s", t.median(outcome.endedIn))
 		add("time until the command came back", "s", t.median(outcome.toldIn))
 		add("peak memory of the source", "MiB", float64(us.rss[0])/(1<<20))
 		add("peak memory of the sink", "MiB", float64(us.rss[1])/(1<<20))

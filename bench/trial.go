@@ -83,6 +83,7 @@ type outcome struct {
 	sent, durable time.Duration
 	cpu           time.Duration // user and system, of both sides
 	told          time.Duration // until the command that was given came back
+	ended         time.Duration // until the drain had looked at its stores again and found nothing new; 0 for others
 	drain         time.Duration // by the manifest, from its start to its finish; 0 for others
 	unpacking     *unpacking    // nil where nothing becomes files later
 	rss           [2]int64      // peak bytes of the source and of the sink, 0 where not measured
