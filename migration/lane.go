@@ -65,8 +65,8 @@ const (
 	laneLead = 64 - headerBytes
 	// maxBatch is how many blocks, if they are small, a lane is handed out at once: some fill the buffer.
 	maxBatch = 128
-	// A lane waits for receipts when so much is on its way. It must cover what a link carries between two commits:
-	// 64 MiB are 50 ms at 10 Gbit/s.
+	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries between
+	// two commits: 64 MiB are 50 ms at 10 Gbit/s.
 	maxInflightBytes  = 64 << 20
 	maxInflightBlocks = 4096
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.

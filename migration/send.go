@@ -92,12 +92,13 @@ func (l *lane) sendBatch(ctx context.Context) error {
 	return nil
 }
 
-// open reports whether another block may be on its way.
+// open reports whether another block may be on its way. One always may beside one that waits for its receipt, however large
+// they are, or the link would rest at the end of each large block while the peer makes it durable.
 func (l *lane) open() bool {
 	if l.onProbation {
 		return l.idle()
 	}
-	return l.inflight.bytes < maxInflightBytes && l.inflight.span()+maxBatch <= maxInflightBlocks
+	return l.inflight.blocks < 2 || l.inflight.bytes < maxInflightBytes && l.inflight.span()+maxBatch <= maxInflightBlocks
 }
 
 func (l *lane) idle() bool { return l.inflight.blocks == 0 }

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,6 +296,53 @@ func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
 			t.Errorf("%d moved, want 19", len(moved))
 		}
 		wantLost(t, map[string][]byte{"cache/-/f-0000": want["cache/-/f-0000"]}, entries, "sent to b")
+	})
+}
+
+// The peer makes a large block durable only when the next one is on its way, as one does whose disk takes its time.
+func TestLinkDoesNotRestBetweenLargeBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandVault, Paths: []string{"disk"}})
+		for i := range 3 {
+			f := filepath.Join(a.stores[0].Paths[0], fmt.Sprintf("large-%d", i))
+			if err := cmp.Or(os.WriteFile(f, nil, 0o600), os.Truncate(f, maxInflightBytes+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last := func(conn net.Conn) {
+			defer conn.Close()
+			fr := newFrameReader(conn, ChunkBytes)
+			fr.next()
+			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+			var owed []verdict
+			for {
+				f, err := fr.next()
+				if err != nil {
+					break
+				}
+				switch f.typ {
+				case frameOpen:
+					if len(owed) > 0 {
+						conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, owed)))
+					}
+					owed = nil
+				case frameClose:
+					if owed = append(owed, verdict{Transfer: f.transfer}); f.transfer == 3 {
+						conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, owed)))
+					}
+				}
+			}
+		}
+		tr := withFake(newTrip(t, a), "b", last)
+		tr.cfg.Connections = 1
+		began := time.Now()
+		_, entries := tr.run(within(t, time.Minute))
+		if moved := outcome(t, entries, Moved); len(moved) != 3 {
+			t.Errorf("%d moved, want 3", len(moved))
+		}
+		if took := time.Since(began); took >= peerTimeout {
+			t.Errorf("it took %v: the link rested until somebody lost patience", took)
+		}
 	})
 }
 
