@@ -55,9 +55,10 @@ func newWaiter(stderr io.Writer, whom, undo string) *waiter {
 	return &waiter{stderr: stderr, width: func() int { return terminalWidth(stderr) }, whom: whom, undo: undo}
 }
 
-// run looks each second. A look that fails with errAway is looked at again, said once a streak.
+// run looks again and again. A look that fails with errAway is looked at again, said once a streak.
 func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving, error)) ([]leaving, error) {
 	var awaySince time.Time
+	began := time.Now()
 	for {
 		ask, cancel := context.WithTimeout(ctx, askTimeout)
 		nodes, err := look(ask)
@@ -80,10 +81,16 @@ func (w *waiter) run(ctx context.Context, look func(context.Context) ([]leaving,
 		case w.patience > 0 && time.Since(awaySince) >= w.patience:
 			return nil, fmt.Errorf("gave up waiting after %s: %w", span(w.patience), away)
 		}
-		if !sleep(ctx, watchPace) {
+		if !sleep(ctx, waitPace(time.Since(began))) {
 			return nil, w.detach()
 		}
 	}
+}
+
+// waitPace is how soon to look again after having waited for so long. A node with little to carry is empty in a moment, and a
+// script that holds up a shutdown waits no longer than a quarter of that for the news.
+func waitPace(waited time.Duration) time.Duration {
+	return min(max(waited/4, watchPace/20), watchPace)
 }
 
 func allEnded(nodes []leaving) bool {
