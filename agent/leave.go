@@ -279,31 +279,23 @@ func (a *Agent) farewell(ctx context.Context) {
 	}
 }
 
-// manifest reads the account of an incident's drain as it goes to the coordinator.
-func (a *Agent) manifest(incident string) iter.Seq2[*api.ManifestEntry, error] {
-	return func(yield func(*api.ManifestEntry, error) bool) {
-		for e, err := range migration.Entries(a.incidents.Dir(incident)) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(apiEntry(e), nil) {
-				return
-			}
-		}
-	}
+// manifest reads the account of an incident's drain.
+func (a *Agent) manifest(incident string) iter.Seq2[migration.Entry, error] {
+	return migration.Entries(a.incidents.Dir(incident))
 }
 
-// legible ends an account where its disk does. The figures in the summary, which are not read from there, say how much is
-// missing: that is better than no goodbye.
-func (a *Agent) legible(account iter.Seq2[*api.ManifestEntry, error]) iter.Seq2[*api.ManifestEntry, error] {
+// legible is an account as it goes to the coordinator, each entry until the next. It ends where the account's disk does: the
+// figures in the summary, which are not read from there, say how much is missing, and that is better than no goodbye.
+func (a *Agent) legible(account iter.Seq2[migration.Entry, error]) iter.Seq2[*api.ManifestEntry, error] {
 	return func(yield func(*api.ManifestEntry, error) bool) {
+		said := new(api.ManifestEntry)
 		for e, err := range account {
 			if err != nil {
 				a.log.Error("the account of the drain cannot be read to its end: the coordinator gets its figures", "err", err)
 				return
 			}
-			if !yield(e, nil) {
+			said.Id, said.Bytes, said.Outcome, said.Peer, said.Reason = e.ID, e.Bytes, string(e.Outcome), e.Peer, e.Reason
+			if !yield(said, nil) {
 				return
 			}
 		}

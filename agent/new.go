@@ -215,15 +215,17 @@ func (a *Agent) resume() {
 	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, "left", left(p.Incident.Deadline()))
 }
 
-// held yields what landed here from others.
+// held yields what landed here from others, each block until the next.
 func (a *Agent) held() iter.Seq2[*api.HeldBlock, error] {
 	return func(yield func(*api.HeldBlock, error) bool) {
+		said := new(api.HeldBlock)
 		for h, err := range a.vault.Held() {
 			if err != nil {
 				a.log.Error("a record of what landed here is unreadable", "err", err)
 				continue // the rest is worth reporting
 			}
-			if !yield(apiHeld(h), nil) {
+			said.Id, said.Bytes, said.From = string(h.ID), h.Bytes, h.From
+			if !yield(said, nil) {
 				return
 			}
 		}

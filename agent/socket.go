@@ -150,7 +150,7 @@ func (l *local) GetManifest(_ *api.GetManifestRequest, stream grpc.ServerStreami
 		if err != nil {
 			return status.Error(codes.DataLoss, err.Error())
 		}
-		reply.Entries = append(reply.Entries, e)
+		reply.Entries = append(reply.Entries, apiEntry(e))
 		if len(reply.Entries) >= entriesPerMessage {
 			if err := stream.Send(reply); err != nil {
 				return err

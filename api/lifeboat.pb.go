@@ -1270,6 +1270,7 @@ type HeartbeatReply struct {
 	// Blocks that this node carried to a peer where they have been found broken, and that nobody else has. While it leaves it
 	// carries them again. They are repeated in every reply until they are held again or named as lost; at most 64 are named.
 	Again         []*BrokenBlock `protobuf:"bytes,8,rep,name=again,proto3" json:"again,omitempty"`
+	Runs          bool           `protobuf:"varint,9,opt,name=runs,proto3" json:"runs,omitempty"` // this coordinator reads runs; an older one is told of each block by itself
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1358,6 +1359,13 @@ func (x *HeartbeatReply) GetAgain() []*BrokenBlock {
 		return x.Again
 	}
 	return nil
+}
+
+func (x *HeartbeatReply) GetRuns() bool {
+	if x != nil {
+		return x.Runs
+	}
+	return false
 }
 
 // BrokenBlock is a block that is no longer whole at a peer that had it.
@@ -1866,6 +1874,7 @@ type ReportBlocksRequest struct {
 	Landed        []*HeldBlock           `protobuf:"bytes,4,rep,name=landed,proto3" json:"landed,omitempty"`
 	Gone          []string               `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
 	Broken        []*HeldBlock           `protobuf:"bytes,6,rep,name=broken,proto3" json:"broken,omitempty"` // gone because they were no longer whole; from is empty where it is not known any more
+	Runs          []*HeldRun             `protobuf:"bytes,7,rep,name=runs,proto3" json:"runs,omitempty"`     // landed too, before what is gone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1938,6 +1947,13 @@ func (x *ReportBlocksRequest) GetGone() []string {
 func (x *ReportBlocksRequest) GetBroken() []*HeldBlock {
 	if x != nil {
 		return x.Broken
+	}
+	return nil
+}
+
+func (x *ReportBlocksRequest) GetRuns() []*HeldRun {
+	if x != nil {
+		return x.Runs
 	}
 	return nil
 }
@@ -2038,17 +2054,140 @@ func (x *HeldBlock) GetFrom() string {
 	return ""
 }
 
+// BlockRun is blocks that share a store and a scope, as those of a drain mostly do.
+type BlockRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Scope         string                 `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`             // STORE/SCOPE of every id; empty: the names are the ids
+	Names         []byte                 `protobuf:"bytes,2,opt,name=names,proto3" json:"names,omitempty"`             // the rest of every id, one behind the other with nothing between them
+	Lengths       []uint32               `protobuf:"varint,3,rep,packed,name=lengths,proto3" json:"lengths,omitempty"` // of the names, in bytes
+	Bytes         []int64                `protobuf:"varint,4,rep,packed,name=bytes,proto3" json:"bytes,omitempty"`     // of the blocks
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockRun) Reset() {
+	*x = BlockRun{}
+	mi := &file_lifeboat_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockRun) ProtoMessage() {}
+
+func (x *BlockRun) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockRun.ProtoReflect.Descriptor instead.
+func (*BlockRun) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *BlockRun) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *BlockRun) GetNames() []byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *BlockRun) GetLengths() []uint32 {
+	if x != nil {
+		return x.Lengths
+	}
+	return nil
+}
+
+func (x *BlockRun) GetBytes() []int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
+// HeldRun is landed blocks that were carried from one node.
+type HeldRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	Blocks        *BlockRun              `protobuf:"bytes,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldRun) Reset() {
+	*x = HeldRun{}
+	mi := &file_lifeboat_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldRun) ProtoMessage() {}
+
+func (x *HeldRun) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldRun.ProtoReflect.Descriptor instead.
+func (*HeldRun) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *HeldRun) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *HeldRun) GetBlocks() *BlockRun {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
 type GoodbyeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Summary       *ManifestSummary       `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"` // on the first message only
 	Entries       []*ManifestEntry       `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
+	Runs          []*ManifestRun         `protobuf:"bytes,3,rep,name=runs,proto3" json:"runs,omitempty"` // entries too, behind those of the message
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GoodbyeRequest) Reset() {
 	*x = GoodbyeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2199,7 @@ func (x *GoodbyeRequest) String() string {
 func (*GoodbyeRequest) ProtoMessage() {}
 
 func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2212,7 @@ func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeRequest.ProtoReflect.Descriptor instead.
 func (*GoodbyeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{27}
+	return file_lifeboat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GoodbyeRequest) GetSummary() *ManifestSummary {
@@ -2090,15 +2229,23 @@ func (x *GoodbyeRequest) GetEntries() []*ManifestEntry {
 	return nil
 }
 
+func (x *GoodbyeRequest) GetRuns() []*ManifestRun {
+	if x != nil {
+		return x.Runs
+	}
+	return nil
+}
+
 type GoodbyeReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       int64                  `protobuf:"varint,1,opt,name=entries,proto3" json:"entries,omitempty"` // that were read: a coordinator that does not know runs reads none of theirs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GoodbyeReply) Reset() {
 	*x = GoodbyeReply{}
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2257,7 @@ func (x *GoodbyeReply) String() string {
 func (*GoodbyeReply) ProtoMessage() {}
 
 func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2270,14 @@ func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeReply.ProtoReflect.Descriptor instead.
 func (*GoodbyeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{28}
+	return file_lifeboat_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *GoodbyeReply) GetEntries() int64 {
+	if x != nil {
+		return x.Entries
+	}
+	return 0
 }
 
 type ManifestSummary struct {
@@ -2147,7 +2301,7 @@ type ManifestSummary struct {
 
 func (x *ManifestSummary) Reset() {
 	*x = ManifestSummary{}
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2313,7 @@ func (x *ManifestSummary) String() string {
 func (*ManifestSummary) ProtoMessage() {}
 
 func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2326,7 @@ func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestSummary.ProtoReflect.Descriptor instead.
 func (*ManifestSummary) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{29}
+	return file_lifeboat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ManifestSummary) GetNode() string {
@@ -2276,7 +2430,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2288,7 +2442,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2301,7 +2455,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{30}
+	return file_lifeboat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Count) GetBlocks() int64 {
@@ -2331,7 +2485,7 @@ type ManifestEntry struct {
 
 func (x *ManifestEntry) Reset() {
 	*x = ManifestEntry{}
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2343,7 +2497,7 @@ func (x *ManifestEntry) String() string {
 func (*ManifestEntry) ProtoMessage() {}
 
 func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2356,7 +2510,7 @@ func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestEntry.ProtoReflect.Descriptor instead.
 func (*ManifestEntry) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{31}
+	return file_lifeboat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ManifestEntry) GetId() string {
@@ -2394,6 +2548,75 @@ func (x *ManifestEntry) GetReason() string {
 	return ""
 }
 
+// ManifestRun is entries that differ in the blocks alone.
+type ManifestRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcome       string                 `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Peer          string                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Blocks        *BlockRun              `protobuf:"bytes,4,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ManifestRun) Reset() {
+	*x = ManifestRun{}
+	mi := &file_lifeboat_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ManifestRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ManifestRun) ProtoMessage() {}
+
+func (x *ManifestRun) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ManifestRun.ProtoReflect.Descriptor instead.
+func (*ManifestRun) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *ManifestRun) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *ManifestRun) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *ManifestRun) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ManifestRun) GetBlocks() *BlockRun {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
 type LocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2403,7 +2626,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2638,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2651,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{32}
+	return file_lifeboat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LocateRequest) GetId() string {
@@ -2454,7 +2677,7 @@ type LocateReply struct {
 
 func (x *LocateReply) Reset() {
 	*x = LocateReply{}
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2689,7 @@ func (x *LocateReply) String() string {
 func (*LocateReply) ProtoMessage() {}
 
 func (x *LocateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2702,7 @@ func (x *LocateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateReply.ProtoReflect.Descriptor instead.
 func (*LocateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{33}
+	return file_lifeboat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LocateReply) GetState() string {
@@ -2520,7 +2743,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2755,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2768,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{34}
+	return file_lifeboat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Holder) GetNode() string {
@@ -2570,7 +2793,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2805,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2818,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{35}
+	return file_lifeboat_proto_rawDescGZIP(), []int{38}
 }
 
 type ListNodesReply struct {
@@ -2607,7 +2830,7 @@ type ListNodesReply struct {
 
 func (x *ListNodesReply) Reset() {
 	*x = ListNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2619,7 +2842,7 @@ func (x *ListNodesReply) String() string {
 func (*ListNodesReply) ProtoMessage() {}
 
 func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2632,7 +2855,7 @@ func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesReply.ProtoReflect.Descriptor instead.
 func (*ListNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{36}
+	return file_lifeboat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListNodesReply) GetNodes() []*Node {
@@ -2651,7 +2874,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2886,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2899,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{37}
+	return file_lifeboat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetNodeRequest) GetNode() string {
@@ -2716,7 +2939,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2951,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2964,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+	return file_lifeboat_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Node) GetName() string {
@@ -2911,7 +3134,7 @@ type DecommissionRequest struct {
 
 func (x *DecommissionRequest) Reset() {
 	*x = DecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3146,7 @@ func (x *DecommissionRequest) String() string {
 func (*DecommissionRequest) ProtoMessage() {}
 
 func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3159,7 @@ func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+	return file_lifeboat_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DecommissionRequest) GetNodes() []string {
@@ -2983,7 +3206,7 @@ type DecommissionReply struct {
 
 func (x *DecommissionReply) Reset() {
 	*x = DecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3218,7 @@ func (x *DecommissionReply) String() string {
 func (*DecommissionReply) ProtoMessage() {}
 
 func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3231,7 @@ func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionReply.ProtoReflect.Descriptor instead.
 func (*DecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+	return file_lifeboat_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DecommissionReply) GetNodes() []*Node {
@@ -3028,7 +3251,7 @@ type RecommissionRequest struct {
 
 func (x *RecommissionRequest) Reset() {
 	*x = RecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3263,7 @@ func (x *RecommissionRequest) String() string {
 func (*RecommissionRequest) ProtoMessage() {}
 
 func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3276,7 @@ func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionRequest.ProtoReflect.Descriptor instead.
 func (*RecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+	return file_lifeboat_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *RecommissionRequest) GetNodes() []string {
@@ -3079,7 +3302,7 @@ type RecommissionReply struct {
 
 func (x *RecommissionReply) Reset() {
 	*x = RecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3091,7 +3314,7 @@ func (x *RecommissionReply) String() string {
 func (*RecommissionReply) ProtoMessage() {}
 
 func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3104,7 +3327,7 @@ func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionReply.ProtoReflect.Descriptor instead.
 func (*RecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+	return file_lifeboat_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *RecommissionReply) GetNodes() []*Node {
@@ -3125,7 +3348,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3360,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3373,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+	return file_lifeboat_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -3185,7 +3408,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3420,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3433,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+	return file_lifeboat_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -3244,7 +3467,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3256,7 +3479,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3269,7 +3492,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -3302,7 +3525,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3314,7 +3537,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3327,7 +3550,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+	return file_lifeboat_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -3388,7 +3611,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3400,7 +3623,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3413,7 +3636,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -3432,7 +3655,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3444,7 +3667,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3457,7 +3680,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{48}
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -3481,7 +3704,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3493,7 +3716,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3506,7 +3729,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{49}
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -3560,7 +3783,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3795,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3808,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -3609,7 +3832,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3621,7 +3844,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3634,7 +3857,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -3697,7 +3920,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3932,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3945,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -3783,7 +4006,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +4018,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +4031,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -3843,7 +4066,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3855,7 +4078,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3868,7 +4091,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -4005,7 +4228,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4017,7 +4240,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4030,7 +4253,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Brake) GetScope() string {
@@ -4077,7 +4300,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4089,7 +4312,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4102,7 +4325,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -4121,7 +4344,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4356,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4369,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -4166,7 +4389,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4178,7 +4401,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4191,7 +4414,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -4217,7 +4440,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4229,7 +4452,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4242,7 +4465,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -4272,7 +4495,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4284,7 +4507,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4297,7 +4520,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -4394,7 +4617,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4406,7 +4629,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4419,7 +4642,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Member) GetName() string {
@@ -4490,7 +4713,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4725,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4738,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -4543,7 +4766,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4555,7 +4778,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4568,7 +4791,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -4602,7 +4825,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4614,7 +4837,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4627,7 +4850,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *NewMember) GetName() string {
@@ -4653,7 +4876,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4665,7 +4888,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4678,7 +4901,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -4698,7 +4921,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4933,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4946,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -4749,7 +4972,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4761,7 +4984,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4774,7 +4997,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -4797,7 +5020,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4809,7 +5032,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4822,7 +5045,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CreateTokenRequest) GetRole() string {
@@ -4870,7 +5093,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4882,7 +5105,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4895,7 +5118,7 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *CreateTokenReply) GetToken() string {
@@ -4928,7 +5151,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4940,7 +5163,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4953,7 +5176,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -5020,7 +5243,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5032,7 +5255,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5045,7 +5268,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 type ListTokensReply struct {
@@ -5057,7 +5280,7 @@ type ListTokensReply struct {
 
 func (x *ListTokensReply) Reset() {
 	*x = ListTokensReply{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5069,7 +5292,7 @@ func (x *ListTokensReply) String() string {
 func (*ListTokensReply) ProtoMessage() {}
 
 func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5082,7 +5305,7 @@ func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
 func (*ListTokensReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListTokensReply) GetTokens() []*TokenInfo {
@@ -5102,7 +5325,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5114,7 +5337,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5127,7 +5350,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -5152,7 +5375,7 @@ type RevokeTokenReply struct {
 
 func (x *RevokeTokenReply) Reset() {
 	*x = RevokeTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5164,7 +5387,7 @@ func (x *RevokeTokenReply) String() string {
 func (*RevokeTokenReply) ProtoMessage() {}
 
 func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5177,7 +5400,7 @@ func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
 func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 type SaveSnapshotRequest struct {
@@ -5188,7 +5411,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5200,7 +5423,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5213,7 +5436,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 type SaveSnapshotReply struct {
@@ -5225,7 +5448,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5237,7 +5460,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5250,7 +5473,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -5268,7 +5491,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5280,7 +5503,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5293,7 +5516,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 type Position struct {
@@ -5309,7 +5532,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5321,7 +5544,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5334,7 +5557,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -5382,7 +5605,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5394,7 +5617,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5407,7 +5630,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -5432,7 +5655,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5444,7 +5667,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5457,7 +5680,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 type FetchManifestRequest struct {
@@ -5469,7 +5692,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5481,7 +5704,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5494,7 +5717,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -5514,7 +5737,7 @@ type SetValuesRequest struct {
 
 func (x *SetValuesRequest) Reset() {
 	*x = SetValuesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5526,7 +5749,7 @@ func (x *SetValuesRequest) String() string {
 func (*SetValuesRequest) ProtoMessage() {}
 
 func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5539,7 +5762,7 @@ func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
 func (*SetValuesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *SetValuesRequest) GetValues() []*BlockValue {
@@ -5566,7 +5789,7 @@ type BlockValue struct {
 
 func (x *BlockValue) Reset() {
 	*x = BlockValue{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5578,7 +5801,7 @@ func (x *BlockValue) String() string {
 func (*BlockValue) ProtoMessage() {}
 
 func (x *BlockValue) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5591,7 +5814,7 @@ func (x *BlockValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
 func (*BlockValue) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *BlockValue) GetId() string {
@@ -5616,7 +5839,7 @@ type SetValuesReply struct {
 
 func (x *SetValuesReply) Reset() {
 	*x = SetValuesReply{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5628,7 +5851,7 @@ func (x *SetValuesReply) String() string {
 func (*SetValuesReply) ProtoMessage() {}
 
 func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5641,7 +5864,7 @@ func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
 func (*SetValuesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 type RemoveBlocksRequest struct {
@@ -5654,7 +5877,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5666,7 +5889,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5679,7 +5902,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -5706,7 +5929,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5718,7 +5941,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5731,7 +5954,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -5758,7 +5981,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5770,7 +5993,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5783,7 +6006,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -5809,7 +6032,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5821,7 +6044,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5834,7 +6057,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -5854,7 +6077,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5866,7 +6089,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5879,7 +6102,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -5906,7 +6129,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5918,7 +6141,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5931,7 +6154,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -5956,7 +6179,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5968,7 +6191,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5981,7 +6204,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 type AgentStatus struct {
@@ -6012,7 +6235,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6024,7 +6247,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6037,7 +6260,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -6193,7 +6416,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6205,7 +6428,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6218,7 +6441,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -6256,7 +6479,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6268,7 +6491,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6281,7 +6504,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -6332,7 +6555,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6344,7 +6567,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6357,7 +6580,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{95}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -6405,7 +6628,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6417,7 +6640,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6430,7 +6653,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -6503,7 +6726,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6515,7 +6738,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6528,7 +6751,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{97}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *ActionState) GetName() string {
@@ -6578,7 +6801,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6590,7 +6813,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6603,7 +6826,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{98}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -6650,7 +6873,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6662,7 +6885,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6675,7 +6898,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{99}
+	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -6743,7 +6966,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6755,7 +6978,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6768,7 +6991,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{100}
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -6788,7 +7011,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6800,7 +7023,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6813,7 +7036,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{101}
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -6959,7 +7182,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xc9\x02\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xdd\x02\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -6968,7 +7191,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05peers\x18\x05 \x03(\v2\x11.lifeboat.v1.PeerR\x05peers\x12\x12\n" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12,\n" +
 	"\x03now\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12.\n" +
-	"\x05again\x18\b \x03(\v2\x18.lifeboat.v1.BrokenBlockR\x05again\"1\n" +
+	"\x05again\x18\b \x03(\v2\x18.lifeboat.v1.BrokenBlockR\x05again\x12\x12\n" +
+	"\x04runs\x18\t \x01(\bR\x04runs\"1\n" +
 	"\vBrokenBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\"\x94\x01\n" +
@@ -6999,23 +7223,34 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x18ReportUnavailableRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x18\n" +
-	"\x16ReportUnavailableReply\"\xd3\x01\n" +
+	"\x16ReportUnavailableReply\"\xfd\x01\n" +
 	"\x13ReportBlocksRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
 	"\x04full\x18\x03 \x01(\bR\x04full\x12.\n" +
 	"\x06landed\x18\x04 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06landed\x12\x12\n" +
 	"\x04gone\x18\x05 \x03(\tR\x04gone\x12.\n" +
-	"\x06broken\x18\x06 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06broken\"\x13\n" +
+	"\x06broken\x18\x06 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06broken\x12(\n" +
+	"\x04runs\x18\a \x03(\v2\x14.lifeboat.v1.HeldRunR\x04runs\"\x13\n" +
 	"\x11ReportBlocksReply\"E\n" +
 	"\tHeldBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\tR\x04from\"~\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\"f\n" +
+	"\bBlockRun\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
+	"\x05names\x18\x02 \x01(\fR\x05names\x12\x18\n" +
+	"\alengths\x18\x03 \x03(\rR\alengths\x12\x14\n" +
+	"\x05bytes\x18\x04 \x03(\x03R\x05bytes\"L\n" +
+	"\aHeldRun\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12-\n" +
+	"\x06blocks\x18\x02 \x01(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"\xac\x01\n" +
 	"\x0eGoodbyeRequest\x126\n" +
 	"\asummary\x18\x01 \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\asummary\x124\n" +
-	"\aentries\x18\x02 \x03(\v2\x1a.lifeboat.v1.ManifestEntryR\aentries\"\x0e\n" +
-	"\fGoodbyeReply\"\xa4\x04\n" +
+	"\aentries\x18\x02 \x03(\v2\x1a.lifeboat.v1.ManifestEntryR\aentries\x12,\n" +
+	"\x04runs\x18\x03 \x03(\v2\x18.lifeboat.v1.ManifestRunR\x04runs\"(\n" +
+	"\fGoodbyeReply\x12\x18\n" +
+	"\aentries\x18\x01 \x01(\x03R\aentries\"\xa4\x04\n" +
 	"\x0fManifestSummary\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
@@ -7042,7 +7277,12 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x18\n" +
 	"\aoutcome\x18\x03 \x01(\tR\aoutcome\x12\x12\n" +
 	"\x04peer\x18\x04 \x01(\tR\x04peer\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x1f\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\"\x82\x01\n" +
+	"\vManifestRun\x12\x18\n" +
+	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x12\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12-\n" +
+	"\x06blocks\x18\x04 \x01(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"\x1f\n" +
 	"\rLocateRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\xba\x01\n" +
 	"\vLocateReply\x12\x14\n" +
@@ -7442,7 +7682,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 109)
 var file_lifeboat_proto_goTypes = []any{
 	(*RenewRequest)(nil),                // 0: lifeboat.v1.RenewRequest
 	(*RenewReply)(nil),                  // 1: lifeboat.v1.RenewReply
@@ -7471,278 +7711,285 @@ var file_lifeboat_proto_goTypes = []any{
 	(*ReportBlocksRequest)(nil),         // 24: lifeboat.v1.ReportBlocksRequest
 	(*ReportBlocksReply)(nil),           // 25: lifeboat.v1.ReportBlocksReply
 	(*HeldBlock)(nil),                   // 26: lifeboat.v1.HeldBlock
-	(*GoodbyeRequest)(nil),              // 27: lifeboat.v1.GoodbyeRequest
-	(*GoodbyeReply)(nil),                // 28: lifeboat.v1.GoodbyeReply
-	(*ManifestSummary)(nil),             // 29: lifeboat.v1.ManifestSummary
-	(*Count)(nil),                       // 30: lifeboat.v1.Count
-	(*ManifestEntry)(nil),               // 31: lifeboat.v1.ManifestEntry
-	(*LocateRequest)(nil),               // 32: lifeboat.v1.LocateRequest
-	(*LocateReply)(nil),                 // 33: lifeboat.v1.LocateReply
-	(*Holder)(nil),                      // 34: lifeboat.v1.Holder
-	(*ListNodesRequest)(nil),            // 35: lifeboat.v1.ListNodesRequest
-	(*ListNodesReply)(nil),              // 36: lifeboat.v1.ListNodesReply
-	(*GetNodeRequest)(nil),              // 37: lifeboat.v1.GetNodeRequest
-	(*Node)(nil),                        // 38: lifeboat.v1.Node
-	(*DecommissionRequest)(nil),         // 39: lifeboat.v1.DecommissionRequest
-	(*DecommissionReply)(nil),           // 40: lifeboat.v1.DecommissionReply
-	(*RecommissionRequest)(nil),         // 41: lifeboat.v1.RecommissionRequest
-	(*RecommissionReply)(nil),           // 42: lifeboat.v1.RecommissionReply
-	(*RefreshNodesRequest)(nil),         // 43: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 44: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 45: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 46: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 47: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 48: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 49: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 50: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 51: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 52: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 53: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 54: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 55: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 56: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 57: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 58: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 59: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 60: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 61: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 62: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 63: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 64: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 65: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 66: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 67: lifeboat.v1.TransferLeadershipReply
-	(*CreateTokenRequest)(nil),          // 68: lifeboat.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),            // 69: lifeboat.v1.CreateTokenReply
-	(*TokenInfo)(nil),                   // 70: lifeboat.v1.TokenInfo
-	(*ListTokensRequest)(nil),           // 71: lifeboat.v1.ListTokensRequest
-	(*ListTokensReply)(nil),             // 72: lifeboat.v1.ListTokensReply
-	(*RevokeTokenRequest)(nil),          // 73: lifeboat.v1.RevokeTokenRequest
-	(*RevokeTokenReply)(nil),            // 74: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 75: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 76: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 77: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 78: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 79: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 80: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 81: lifeboat.v1.FetchManifestRequest
-	(*SetValuesRequest)(nil),            // 82: lifeboat.v1.SetValuesRequest
-	(*BlockValue)(nil),                  // 83: lifeboat.v1.BlockValue
-	(*SetValuesReply)(nil),              // 84: lifeboat.v1.SetValuesReply
-	(*RemoveBlocksRequest)(nil),         // 85: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 86: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 87: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 88: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 89: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 90: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 91: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 92: lifeboat.v1.AgentStatus
-	(*Unpacking)(nil),                   // 93: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 94: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 95: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 96: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 97: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 98: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 99: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 100: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 101: lifeboat.v1.CancelReply
-	nil,                                 // 102: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 103: lifeboat.v1.Event.DataEntry
-	nil,                                 // 104: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 105: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 106: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 107: google.protobuf.Timestamp
+	(*BlockRun)(nil),                    // 27: lifeboat.v1.BlockRun
+	(*HeldRun)(nil),                     // 28: lifeboat.v1.HeldRun
+	(*GoodbyeRequest)(nil),              // 29: lifeboat.v1.GoodbyeRequest
+	(*GoodbyeReply)(nil),                // 30: lifeboat.v1.GoodbyeReply
+	(*ManifestSummary)(nil),             // 31: lifeboat.v1.ManifestSummary
+	(*Count)(nil),                       // 32: lifeboat.v1.Count
+	(*ManifestEntry)(nil),               // 33: lifeboat.v1.ManifestEntry
+	(*ManifestRun)(nil),                 // 34: lifeboat.v1.ManifestRun
+	(*LocateRequest)(nil),               // 35: lifeboat.v1.LocateRequest
+	(*LocateReply)(nil),                 // 36: lifeboat.v1.LocateReply
+	(*Holder)(nil),                      // 37: lifeboat.v1.Holder
+	(*ListNodesRequest)(nil),            // 38: lifeboat.v1.ListNodesRequest
+	(*ListNodesReply)(nil),              // 39: lifeboat.v1.ListNodesReply
+	(*GetNodeRequest)(nil),              // 40: lifeboat.v1.GetNodeRequest
+	(*Node)(nil),                        // 41: lifeboat.v1.Node
+	(*DecommissionRequest)(nil),         // 42: lifeboat.v1.DecommissionRequest
+	(*DecommissionReply)(nil),           // 43: lifeboat.v1.DecommissionReply
+	(*RecommissionRequest)(nil),         // 44: lifeboat.v1.RecommissionRequest
+	(*RecommissionReply)(nil),           // 45: lifeboat.v1.RecommissionReply
+	(*RefreshNodesRequest)(nil),         // 46: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 47: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 48: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 49: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 50: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 51: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 52: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 53: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 54: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 55: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 56: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 57: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 58: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 59: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 60: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 61: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 62: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 63: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 64: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 65: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 66: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 67: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 68: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 69: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 70: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 71: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 72: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 73: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 74: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 75: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 76: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 77: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 78: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 79: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 80: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 81: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 82: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 83: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 84: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 85: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 86: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 87: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 88: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 89: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 90: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 91: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 92: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 93: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 94: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 95: lifeboat.v1.AgentStatus
+	(*Unpacking)(nil),                   // 96: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 97: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 98: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 99: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 100: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 101: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 102: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 103: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 104: lifeboat.v1.CancelReply
+	nil,                                 // 105: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 106: lifeboat.v1.Event.DataEntry
+	nil,                                 // 107: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 108: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 109: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 110: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	5,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	106, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	106, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	106, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	106, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	109, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	109, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	109, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	109, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	8,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	9,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	11,  // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	12,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	6,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	106, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	106, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	109, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	109, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	7,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	106, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	109, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	10,  // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	106, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	109, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	5,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	16,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	17,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	107, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	110, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
 	15,  // 22: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	106, // 23: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	109, // 23: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
 	8,   // 24: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
 	26,  // 25: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
 	26,  // 26: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
-	29,  // 27: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	31,  // 28: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	107, // 29: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	107, // 30: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	107, // 31: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	107, // 32: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	30,  // 33: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	30,  // 34: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	30,  // 35: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	30,  // 36: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	34,  // 37: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	34,  // 38: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	34,  // 39: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
-	38,  // 40: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	107, // 41: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	106, // 42: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	106, // 43: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	5,   // 44: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	29,  // 45: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	106, // 46: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	106, // 47: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	102, // 48: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	38,  // 49: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	38,  // 50: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	106, // 51: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	46,  // 52: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	45,  // 53: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	106, // 54: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	38,  // 55: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	107, // 56: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	49,  // 57: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	106, // 58: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	107, // 59: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	103, // 60: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	107, // 61: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	104, // 62: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	46,  // 63: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	61,  // 64: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	55,  // 65: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	106, // 66: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	60,  // 67: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	107, // 68: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	105, // 69: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	106, // 70: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	64,  // 71: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	61,  // 72: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	106, // 73: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	70,  // 74: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	106, // 75: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	107, // 76: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	70,  // 77: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	107, // 78: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	83,  // 79: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	106, // 80: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	94,  // 81: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	106, // 82: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	106, // 83: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	107, // 84: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	5,   // 85: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	106, // 86: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	17,  // 87: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	29,  // 88: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	95,  // 89: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	96,  // 90: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	106, // 91: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	97,  // 92: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	94,  // 93: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	107, // 94: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	93,  // 95: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	106, // 96: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	9,   // 97: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	106, // 98: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	106, // 99: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	106, // 100: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	106, // 101: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	106, // 102: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	106, // 103: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	106, // 104: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	106, // 105: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	2,   // 106: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	13,  // 107: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	18,  // 108: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	20,  // 109: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	22,  // 110: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	24,  // 111: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	27,  // 112: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	32,  // 113: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	0,   // 114: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	35,  // 115: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	37,  // 116: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	39,  // 117: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	41,  // 118: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	56,  // 119: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	58,  // 120: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	43,  // 121: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	47,  // 122: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	32,  // 123: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	50,  // 124: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	51,  // 125: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	53,  // 126: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	63,  // 127: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	66,  // 128: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	68,  // 129: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	71,  // 130: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	73,  // 131: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	75,  // 132: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	77,  // 133: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	79,  // 134: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	81,  // 135: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	89,  // 136: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	91,  // 137: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	100, // 138: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	47,  // 139: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	50,  // 140: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	98,  // 141: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	87,  // 142: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	85,  // 143: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	82,  // 144: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	3,   // 145: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	14,  // 146: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	19,  // 147: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	21,  // 148: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	23,  // 149: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	25,  // 150: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	28,  // 151: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	33,  // 152: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	1,   // 153: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	36,  // 154: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	38,  // 155: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	40,  // 156: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	42,  // 157: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	57,  // 158: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	59,  // 159: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	44,  // 160: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	48,  // 161: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	33,  // 162: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	27,  // 163: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	52,  // 164: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	54,  // 165: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	65,  // 166: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	67,  // 167: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	69,  // 168: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	72,  // 169: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	74,  // 170: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	76,  // 171: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	78,  // 172: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	80,  // 173: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	79,  // 174: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	90,  // 175: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	92,  // 176: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	101, // 177: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	48,  // 178: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	27,  // 179: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	99,  // 180: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	88,  // 181: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	86,  // 182: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	84,  // 183: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	145, // [145:184] is the sub-list for method output_type
-	106, // [106:145] is the sub-list for method input_type
-	106, // [106:106] is the sub-list for extension type_name
-	106, // [106:106] is the sub-list for extension extendee
-	0,   // [0:106] is the sub-list for field type_name
+	28,  // 27: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
+	27,  // 28: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
+	31,  // 29: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	33,  // 30: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	34,  // 31: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
+	110, // 32: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	110, // 33: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	110, // 34: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	110, // 35: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	32,  // 36: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	32,  // 37: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	32,  // 38: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	32,  // 39: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	27,  // 40: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
+	37,  // 41: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	37,  // 42: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	37,  // 43: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
+	41,  // 44: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	110, // 45: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	109, // 46: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	109, // 47: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	5,   // 48: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	31,  // 49: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	109, // 50: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	109, // 51: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	105, // 52: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	41,  // 53: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	41,  // 54: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	109, // 55: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	49,  // 56: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	48,  // 57: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	109, // 58: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	41,  // 59: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	110, // 60: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	52,  // 61: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	109, // 62: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	110, // 63: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	106, // 64: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	110, // 65: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	107, // 66: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	49,  // 67: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	64,  // 68: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	58,  // 69: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	109, // 70: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	63,  // 71: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	110, // 72: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	108, // 73: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	109, // 74: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	67,  // 75: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	64,  // 76: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	109, // 77: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	73,  // 78: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	109, // 79: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	110, // 80: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	73,  // 81: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	110, // 82: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	86,  // 83: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	109, // 84: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	97,  // 85: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	109, // 86: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	109, // 87: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	110, // 88: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	5,   // 89: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	109, // 90: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	17,  // 91: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	31,  // 92: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	98,  // 93: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	99,  // 94: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	109, // 95: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	100, // 96: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	97,  // 97: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	110, // 98: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	96,  // 99: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	109, // 100: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	9,   // 101: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	109, // 102: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	109, // 103: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	109, // 104: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	109, // 105: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	109, // 106: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	109, // 107: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	109, // 108: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	109, // 109: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	2,   // 110: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	13,  // 111: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	18,  // 112: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	20,  // 113: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	22,  // 114: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	24,  // 115: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	29,  // 116: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	35,  // 117: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	0,   // 118: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	38,  // 119: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	40,  // 120: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	42,  // 121: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	44,  // 122: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	59,  // 123: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	61,  // 124: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	46,  // 125: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	50,  // 126: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	35,  // 127: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	53,  // 128: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	54,  // 129: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	56,  // 130: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	66,  // 131: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	69,  // 132: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	71,  // 133: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	74,  // 134: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	76,  // 135: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	78,  // 136: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	80,  // 137: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	82,  // 138: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	84,  // 139: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	92,  // 140: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	94,  // 141: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	103, // 142: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	50,  // 143: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	53,  // 144: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	101, // 145: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	90,  // 146: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	88,  // 147: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	85,  // 148: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	3,   // 149: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	14,  // 150: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	19,  // 151: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	21,  // 152: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	23,  // 153: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	25,  // 154: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	30,  // 155: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	36,  // 156: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	1,   // 157: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	39,  // 158: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	41,  // 159: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	43,  // 160: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	45,  // 161: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	60,  // 162: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	62,  // 163: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	47,  // 164: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	51,  // 165: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	36,  // 166: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	29,  // 167: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	55,  // 168: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	57,  // 169: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	68,  // 170: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	70,  // 171: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	72,  // 172: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	75,  // 173: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	77,  // 174: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	79,  // 175: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	81,  // 176: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	83,  // 177: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	82,  // 178: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	93,  // 179: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	95,  // 180: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	104, // 181: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	51,  // 182: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	29,  // 183: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	102, // 184: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	91,  // 185: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	89,  // 186: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	87,  // 187: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	149, // [149:188] is the sub-list for method output_type
+	110, // [110:149] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -7757,7 +8004,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   106,
+			NumMessages:   109,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -3,29 +3,28 @@ package coordinator
 import (
 	"fmt"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"unique"
 )
 
-// maxHeldBlocks is how many landed blocks one node may report: a few hundred bytes each would fill the memory of a small
-// coordinator with one node's words.
+// maxHeldBlocks is how many landed blocks one node may report: some fifty bytes and a name each, more would fill the memory
+// of a small coordinator with one node's words.
 const maxHeldBlocks = 4 << 20
 
 // blocks is where landed blocks rest. The holders report it and report it anew to a new process; nothing of it is
-// written down. Each holder's blocks are kept under their names, and one index of hashes over all of them answers where
-// a block is.
+// written down. What a node holds stands in the rows of its shelf, and one index of hashes over all rows answers where a
+// block is. Neither has pointers in it: a fleet's millions of blocks cost the garbage collector next to nothing.
 type blocks struct {
 	seed maphash.Seed
 
-	mu     sync.RWMutex // guards all below
-	held   map[string]map[blockKey]landed
-	first  map[uint64]unique.Handle[string]   // hash of the id: a holder
-	others map[uint64][]unique.Handle[string] // and the rest of them, where there are more
-	count  int
-	full   map[string]bool // nodes that have said all that landed there
+	mu      sync.RWMutex // guards all below
+	at      map[uint32]place
+	shelves []*shelf          // by number; nil: free. The first stays so, that no place be the zero one
+	numbers map[string]uint32 // of the shelves, by node
+	count   int
+	full    map[string]bool // nodes that have said all that landed there
 }
 
 // blockKey is an id in two parts: thousands of blocks share the first.
@@ -58,9 +57,7 @@ func newBlocks() *blocks {
 func (b *blocks) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held = map[string]map[blockKey]landed{}
-	b.first = map[uint64]unique.Handle[string]{}
-	b.others = map[uint64][]unique.Handle[string]{}
+	b.at, b.shelves, b.numbers = map[uint32]place{}, []*shelf{nil}, map[string]uint32{}
 	b.full, b.count = map[string]bool{}, 0
 }
 
@@ -76,7 +73,7 @@ func keyNear(id string, near *unique.Handle[string]) blockKey {
 	if id[:scope] != near.Value() {
 		*near = unique.Make(id[:scope])
 	}
-	return blockKey{*near, strings.Clone(id[scope+1:])}
+	return blockKey{*near, id[scope+1:]}
 }
 
 // checkID says why id is no STORE/SCOPE/NAME.
@@ -99,43 +96,60 @@ func checkID(id string) error {
 func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := unique.Make(node)
+	var from unique.Handle[string]
+	var some arrival // from there
+	told := func() {
+		if some.blocks > 0 {
+			news.add(from.Value(), some)
+		}
+	}
+	defer told()
+	s := b.shelves[b.numbers[node]]
 	for _, w := range words {
 		if w.gone {
-			b.drop(node, w.key)
+			b.drop(s, w.key)
 			continue
 		}
-		isNew, err := b.put(n, w.key, w.what)
+		if s == nil {
+			s = b.newShelf(node)
+		}
+		isNew, err := b.put(s, w.key, w.what)
 		if err != nil {
 			return news, err
 		}
-		if isNew {
-			news.count(w.what.from.Value(), w.what.bytes)
+		if !isNew {
+			continue
 		}
+		if w.what.from != from {
+			told()
+			from, some = w.what.from, arrival{}
+		}
+		some = arrival{some.blocks + 1, some.bytes + w.what.bytes}
 	}
 	return news, nil
 }
 
-// replace forgets what node was said to hold and takes words instead. The first words of all tell what there is, and no
-// news of it; later ones count as hear does.
-func (b *blocks) replace(node string, words map[blockKey]landed) (news arrivals, err error) {
+// replace forgets what node was said to hold and takes what full heard of it instead, which is of no use afterwards. The
+// first words of all tell what there is, and no news of it; later ones count as hear does.
+func (b *blocks) replace(node string, full *blocks) (news arrivals) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	had, again := b.held[node], b.full[node]
-	for k, l := range words {
-		if _, ok := had[k]; again && !ok {
-			news.count(l.from.Value(), l.bytes)
+	said := full.shelves[full.numbers[node]]
+	if b.full[node] {
+		had := b.shelves[b.numbers[node]]
+		for n, k := range said.all() {
+			if _, known := b.find(had, b.hash(k), k); !known {
+				what := said.what(n)
+				news.count(what.from.Value(), what.bytes)
+			}
 		}
 	}
 	b.forgetLocked(node)
 	b.full[node] = true
-	n := unique.Make(node)
-	for k, l := range words {
-		if _, err := b.put(n, k, l); err != nil {
-			return news, err
-		}
+	if said != nil {
+		b.putUp(said)
 	}
-	return news, nil
+	return news
 }
 
 // reported says whether node has said all that landed there since this process started.
@@ -153,85 +167,47 @@ func (b *blocks) forget(node string) {
 }
 
 func (b *blocks) forgetLocked(node string) {
-	for k := range b.held[node] {
-		b.drop(node, k)
-	}
-	delete(b.held, node)
 	delete(b.full, node)
-}
-
-// put notes a block, and says whether node was not said to hold it before.
-func (b *blocks) put(node unique.Handle[string], k blockKey, l landed) (isNew bool, err error) {
-	mine := b.held[node.Value()]
-	if mine == nil {
-		mine = map[blockKey]landed{}
-		b.held[node.Value()] = mine
-	}
-	had := len(mine)
-	if had >= maxHeldBlocks {
-		if _, ok := mine[k]; !ok {
-			return false, fmt.Errorf("node %s reports more than %d landed blocks: the rest is found by asking it", node.Value(), maxHeldBlocks)
-		}
-	}
-	if mine[k] = l; len(mine) == had {
-		return false, nil
-	}
-	h := b.hash(k)
-	if f, ok := b.first[h]; !ok {
-		b.first[h] = node
-		b.count++
-	} else if f != node && !slices.Contains(b.others[h], node) {
-		b.others[h] = append(b.others[h], node)
-	}
-	return true, nil
-}
-
-func (b *blocks) drop(node string, k blockKey) {
-	if _, ok := b.held[node][k]; !ok {
+	number, known := b.numbers[node]
+	if !known {
 		return
 	}
-	delete(b.held[node], k)
-	h, n := b.hash(k), unique.Make(node)
-	more := b.others[h]
-	if b.first[h] != n {
-		more = slices.DeleteFunc(more, func(o unique.Handle[string]) bool { return o == n })
-	} else if len(more) > 0 {
-		b.first[h], more = more[0], more[1:]
-	} else {
-		delete(b.first, h)
-		b.count--
+	for n, k := range b.shelves[number].all() {
+		b.unlink(b.hash(k), place{number, n}, k)
 	}
-	if len(more) > 0 {
-		b.others[h] = more
-	} else {
-		delete(b.others, h)
-	}
+	b.shelves[number] = nil
+	delete(b.numbers, node)
 }
-
-func (b *blocks) hash(k blockKey) uint64 { return maphash.Comparable(b.seed, k) }
 
 // holders names who was said to hold the block, and says of how many bytes and from whom.
 func (b *blocks) holders(k blockKey) (nodes []string, what landed) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	h := b.hash(k)
-	f, ok := b.first[h]
-	if !ok {
-		return nil, landed{}
-	}
-	for _, n := range append([]unique.Handle[string]{f}, b.others[h]...) {
-		if l, ok := b.held[n.Value()][k]; ok { // two ids may share a hash
-			nodes, what = append(nodes, n.Value()), l
-		}
+	for at := range b.rowsOf(b.at[b.hash(k)], k) {
+		s := b.shelves[at.shelf]
+		nodes, what = append(nodes, s.node), s.what(at.row)
 	}
 	slices.Sort(nodes)
 	return nodes, what
 }
 
+// drops forgets that a node holds a block, and returns what it was said to be.
+func (b *blocks) drops(node string, k blockKey) (bytes int64, from string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if was, had := b.drop(b.shelves[b.numbers[node]], k); had {
+		bytes, from = was.bytes, was.from.Value()
+	}
+	return bytes, from
+}
+
 // of lists the blocks of one node, by id.
 func (b *blocks) of(node string) []blockKey {
 	b.mu.RLock()
-	keys := slices.Collect(maps.Keys(b.held[node]))
+	var keys []blockKey
+	for _, k := range b.shelves[b.numbers[node]].all() {
+		keys = append(keys, k)
+	}
 	b.mu.RUnlock()
 	slices.SortFunc(keys, func(x, y blockKey) int {
 		if x.scope != y.scope {
@@ -243,29 +219,20 @@ func (b *blocks) of(node string) []blockKey {
 }
 
 // nodes lists everybody who was said to hold anything.
-func (b *blocks) nodes() []string {
+func (b *blocks) nodes() (names []string) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return slices.Sorted(maps.Keys(b.held))
+	for _, s := range b.shelves {
+		if s != nil && s.count > 0 {
+			names = append(names, s.node)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (b *blocks) located() int {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.count
-}
-
-// gather adds words to a full report on its way in.
-func gather(full map[blockKey]landed, words []word) error {
-	for _, w := range words {
-		if w.gone {
-			delete(full, w.key)
-			continue
-		}
-		full[w.key] = w.what
-	}
-	if len(full) > maxHeldBlocks {
-		return fmt.Errorf("more than %d landed blocks in one report: the rest is found by asking the node", maxHeldBlocks)
-	}
-	return nil
 }

@@ -114,17 +114,6 @@ func (b *broken) at(k blockKey) (at brokenAt, known bool) {
 	return at, known
 }
 
-// drops forgets that a node holds a block, and returns what it was said to be.
-func (b *blocks) drops(node string, k blockKey) (bytes int64, from string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if l, ok := b.held[node][k]; ok {
-		bytes, from = l.bytes, l.from.Value()
-		b.drop(node, k)
-	}
-	return bytes, from
-}
-
 func (f *fleet) isHeld(k blockKey) bool {
 	said, _ := f.blocks.holders(k)
 	return len(f.reachable(said)) > 0

@@ -2,17 +2,11 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"time"
-	"unique"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -195,63 +189,6 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 	return &api.ReportUnavailableReply{}, nil
 }
 
-// ReportBlocks gathers a full report aside and swaps it in at its end, so that readers never meet half of one.
-func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
-	var name string
-	var full map[blockKey]landed
-	var words []word
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if name == "" {
-			if name, err = s.reporter(stream.Context(), r); err != nil {
-				return err
-			}
-			if r.Full {
-				full = map[blockKey]landed{}
-			}
-		}
-		if err := checkReport(r); err != nil {
-			return err
-		}
-		s.breaks(name, r.Broken)
-		words = wordsOf(words[:0], r)
-		if full == nil {
-			landed, err := s.blocks.hear(name, words)
-			s.moves.add(name, landed)
-			if err != nil {
-				return status.Error(codes.ResourceExhausted, err.Error())
-			}
-			continue
-		}
-		if err := gather(full, words); err != nil {
-			return status.Error(codes.ResourceExhausted, err.Error())
-		}
-	}
-	if full != nil {
-		landed, err := s.blocks.replace(name, full)
-		s.moves.add(name, landed)
-		if err != nil {
-			return status.Error(codes.ResourceExhausted, err.Error())
-		}
-	}
-	return stream.SendAndClose(&api.ReportBlocksReply{})
-}
-
-// reporter is the node behind a stream, as its first message says.
-func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (string, error) {
-	name, err := speaker(ctx, r.GetNode())
-	if err != nil {
-		return "", err
-	}
-	return name, s.registered(name, r.Incarnation)
-}
-
 func (s *membership) registered(name, incarnation string) error {
 	switch n, known := s.node(name); {
 	case !known:
@@ -260,120 +197,6 @@ func (s *membership) registered(name, incarnation string) error {
 		return status.Errorf(codes.FailedPrecondition, "node %s is registered with incarnation %s, not %q: it must register first", name, n.Incarnation, incarnation)
 	}
 	return nil
-}
-
-// wordsOf appends what a report says.
-func wordsOf(words []word, r *api.ReportBlocksRequest) []word {
-	words = slices.Grow(words, len(r.Landed)+len(r.Gone))
-	scope, from := unique.Make(""), unique.Make("")
-	for _, b := range r.Landed {
-		if b.From != from.Value() {
-			from = unique.Make(b.From)
-		}
-		words = append(words, word{key: keyNear(b.Id, &scope), what: landed{b.Bytes, from}})
-	}
-	for _, id := range r.Gone {
-		words = append(words, word{key: keyNear(id, &scope), gone: true})
-	}
-	return words
-}
-
-// Goodbye ends a decommission. The manifest is on the disk before the log refers to it, and the log before the node hears
-// that it may go.
-func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeRequest, api.GoodbyeReply]) error {
-	r, err := stream.Recv()
-	if errors.Is(err, io.EOF) {
-		return checkSummary(nil)
-	}
-	if err != nil {
-		return err
-	}
-	summary := r.Summary
-	if err := checkSummary(summary); err != nil {
-		return err
-	}
-	name, err := speaker(stream.Context(), summary.Node)
-	if err != nil {
-		return err
-	}
-	if err := s.registered(name, summary.Incarnation); err != nil {
-		return err
-	}
-	w, err := s.manifests.begin(name, summary)
-	if err != nil {
-		return s.unwritten(name, err)
-	}
-	defer w.abort()
-	for ; err == nil; r, err = stream.Recv() {
-		if err := checkCount("entries", len(r.Entries), maxBlocks); err != nil {
-			return err
-		}
-		for _, e := range r.Entries {
-			if err := checkEntry(e); err != nil {
-				return err
-			}
-			if err := w.add(e); err != nil {
-				return s.unwritten(name, err)
-			}
-			if e.Outcome == "lost" {
-				s.broken.settle(name, e.Id)
-			}
-		}
-	}
-	if !errors.Is(err, io.EOF) {
-		return err
-	}
-	if err := w.commit(); err != nil {
-		return s.unwritten(name, err)
-	}
-	if err := s.share(stream.Context(), w.name); err != nil {
-		return s.unwritten(name, err)
-	}
-	if err := s.end(name, summary, w); err != nil {
-		return err
-	}
-	return stream.SendAndClose(&api.GoodbyeReply{})
-}
-
-func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestWriter) error {
-	if w.counts["moved"] != summary.GetMoved().GetBlocks() || w.counts["lost"] != summary.GetLost().GetBlocks() || w.counts["skipped"] != summary.GetSkipped().GetBlocks() {
-		s.log.Warn("a manifest's summary and its entries disagree: the entries count", "node", name, "incident", summary.Incident)
-	}
-	said, err := proto.Marshal(summary)
-	if err != nil {
-		return status.Error(codes.Internal, err.Error())
-	}
-	ref := &manifestRef{
-		File: w.name, Node: name, Incarnation: summary.Incarnation, Incident: summary.Incident, At: time.Now().UTC().Round(0), Summary: said,
-		Moved: w.counts["moved"], Lost: w.counts["lost"], Skipped: w.counts["skipped"],
-	}
-	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
-	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
-		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts
-	}
-	if err != nil || len(events) == 0 { // refused, or overtaken: the file stands for nothing
-		s.manifests.remove(w.name)
-		return asStatus(err)
-	}
-	// The log takes in many goodbyes with one write. Every file that is kept by now is named by the log as it is read next.
-	s.goodbyes.Lock()
-	defer s.goodbyes.Unlock()
-	s.manifests.keep(ref, w.lost)
-	if s.ledger.alone() {
-		var refs []*manifestRef
-		s.ledger.view(func(m *machine) { refs = m.Manifests })
-		s.manifests.prune(refs)
-	}
-	return nil
-}
-
-// unwritten is about our disk, unless it is about the manifest.
-func (s *membership) unwritten(name string, err error) error {
-	if _, is := status.FromError(err); is {
-		return err
-	}
-	s.log.Error("a manifest cannot be written", "node", name, "err", err)
-	return status.Errorf(codes.Unavailable, "the coordinator cannot write the manifest: %v: try again, or look at the disk of its data_dir", err)
 }
 
 func (s *membership) Locate(ctx context.Context, r *api.LocateRequest) (*api.LocateReply, error) {

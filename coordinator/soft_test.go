@@ -1,10 +1,8 @@
 package coordinator
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"runtime"
@@ -33,18 +31,16 @@ func TestBlocksAgreeWithModel(t *testing.T) {
 			}
 			switch x := id(); r.IntN(8) {
 			case 0:
-				full := map[blockKey]landed{}
+				full := newBlocks()
 				clear(model[node])
 				for range r.IntN(5) {
 					x := id()
 					model[node][x] = true
-					if err := gather(full, []word{{key: keyOf(x), what: landed{from: unique.Make("")}}}); err != nil {
+					if _, err := full.hear(node, []word{{key: keyOf(x), what: landed{from: unique.Make("")}}}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if _, err := b.replace(node, full); err != nil {
-					t.Fatal(err)
-				}
+				b.replace(node, full)
 			case 1:
 				clear(model[node])
 				b.forget(node)
@@ -116,58 +112,6 @@ func BenchmarkBlocks(b *testing.B) {
 		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/block")
 		runtime.KeepAlive(blocks)
 	}
-}
-
-// A drain of 200,000 blocks, as it is heard from the node that takes them, and its manifest.
-func BenchmarkDrainIsHeard(b *testing.B) {
-	const blocks, each = 200_000, 512
-	var reports [][]byte
-	var entries []*api.ManifestEntry
-	for i := 0; i < blocks; {
-		r := &api.ReportBlocksRequest{Node: "b", Incarnation: "i"}
-		for ; len(r.Landed) < each && i < blocks; i++ {
-			id := fmt.Sprintf("cache/-/d%03d/part-%06d", i/1000, i)
-			r.Landed = append(r.Landed, &api.HeldBlock{Id: id, Bytes: 4 << 10, From: "a"})
-			entries = append(entries, &api.ManifestEntry{Id: id, Bytes: 4 << 10, Outcome: "moved", Peer: "b"})
-		}
-		data, err := proto.Marshal(r)
-		if err != nil {
-			b.Fatal(err)
-		}
-		reports = append(reports, data)
-	}
-	dir := b.TempDir()
-	m, err := openManifests(dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer m.Close()
-	b.ReportAllocs()
-	for b.Loop() {
-		known := newBlocks()
-		var words []word
-		for _, data := range reports {
-			r := new(api.ReportBlocksRequest)
-			if err := cmp.Or(proto.Unmarshal(data, r), checkReport(r)); err != nil {
-				b.Fatal(err)
-			}
-			words = wordsOf(words[:0], r)
-			if _, err := known.hear("b", words); err != nil {
-				b.Fatal(err)
-			}
-		}
-		w, err := m.begin("a", &api.ManifestSummary{Node: "a"})
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, e := range entries {
-			if err := cmp.Or(checkEntry(e), w.add(e)); err != nil {
-				b.Fatal(err)
-			}
-		}
-		w.abort()
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/blocks, "ns/block")
 }
 
 func fleetOf(n int) []*api.Peer {
@@ -285,11 +229,18 @@ func FuzzManifestLine(f *testing.F) {
 }
 
 func FuzzReport(f *testing.F) {
-	data, err := proto.Marshal(&api.ReportBlocksRequest{Landed: []*api.HeldBlock{{Id: "s/a/x", Bytes: 1, From: "b"}}, Gone: []string{"s/a/y"}})
-	if err != nil {
-		f.Fatal(err)
+	seed := func(r *api.ReportBlocksRequest) {
+		data, err := proto.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
 	}
-	f.Add(data)
+	seed(&api.ReportBlocksRequest{Landed: []*api.HeldBlock{{Id: "s/a/x", Bytes: 1, From: "b"}}, Gone: []string{"s/a/y"}})
+	seed(&api.ReportBlocksRequest{Runs: []*api.HeldRun{{From: "b", Blocks: api.NewBlockRun("s/a/x", 1)}}, Gone: []string{"s/a/y"}})
+	for _, run := range badRuns() {
+		seed(&api.ReportBlocksRequest{Runs: []*api.HeldRun{{From: "b", Blocks: run}}})
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := new(api.ReportBlocksRequest)
 		if proto.Unmarshal(data, r) != nil || checkReport(r) != nil {

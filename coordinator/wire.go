@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -249,76 +248,6 @@ func checkWorkloads(all []*api.Workload) error {
 	}
 	return nil
 }
-
-func checkReport(r *api.ReportBlocksRequest) error {
-	if err := checkCount("blocks", len(r.Landed)+len(r.Gone)+len(r.Broken), maxBlocks); err != nil {
-		return err
-	}
-	for _, said := range [][]*api.HeldBlock{r.Landed, r.Broken} {
-		for _, b := range said {
-			if err := checkHeld(b); err != nil {
-				return err
-			}
-		}
-	}
-	for _, id := range r.Gone {
-		if err := checkID(id); err != nil {
-			return fault("%v", err)
-		}
-	}
-	return nil
-}
-
-func checkHeld(b *api.HeldBlock) error {
-	if err := checkID(b.GetId()); err != nil {
-		return fault("%v", err)
-	}
-	if err := checkWord("from", b.GetFrom(), maxName); err != nil || b.GetBytes() >= 0 {
-		return err
-	}
-	return checkSizes("block "+b.GetId(), b.GetBytes())
-}
-
-func checkSummary(s *api.ManifestSummary) error {
-	if s == nil {
-		return fault("goodbye without a summary: the first message carries it")
-	}
-	for _, at := range []*timestamppb.Timestamp{s.NoticedAt, s.Deadline, s.StartedAt, s.FinishedAt} {
-		if at != nil && at.CheckValid() != nil {
-			return fault("manifest: %v", at.CheckValid())
-		}
-	}
-	for _, c := range []*api.Count{s.Total, s.Moved, s.Lost, s.Skipped} {
-		if err := checkSizes("manifest counts", c.GetBlocks(), c.GetBytes()); err != nil {
-			return err
-		}
-	}
-	return first(checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
-		checkWord("kind", s.Kind, maxWord), checkWord("source", s.Source, maxWord))
-}
-
-func checkEntry(e *api.ManifestEntry) error {
-	switch err := checkID(e.GetId()); {
-	case unnamed(e.GetId()) && e.GetOutcome() == "lost":
-		if err := checkText("manifest entry", e.GetId()); err != nil {
-			return err
-		}
-	case err != nil:
-		return fault("%v", err)
-	}
-	switch e.GetOutcome() {
-	case "moved", "lost", "skipped":
-	default:
-		return fault("manifest entry %s: outcome %q: must be moved, lost or skipped", e.GetId(), e.GetOutcome())
-	}
-	if e.GetBytes() < 0 {
-		return checkSizes("manifest entry "+e.GetId(), e.GetBytes())
-	}
-	return first(checkWord("peer", e.GetPeer(), maxName), checkText("reason", e.GetReason()))
-}
-
-// unnamed tells an entry for blocks whose names could not be read, on a disk that hangs, say: its id says so in brackets.
-func unnamed(id string) bool { return strings.HasPrefix(id, "(") && strings.HasSuffix(id, ")") }
 
 func noticeFrom(n *api.Notice, now time.Time) *notice {
 	said := &notice{Incident: n.GetIncident(), Kind: n.GetKind(), Source: n.GetSource(), Reason: n.GetReason()}

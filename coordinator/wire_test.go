@@ -167,13 +167,51 @@ func TestWireIsBounded(t *testing.T) {
 		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Gone: []string{"x"}}), codes.InvalidArgument, "STORE/SCOPE/NAME")
 		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Landed: []*api.HeldBlock{{Id: "a/b/" + long}}}), codes.InvalidArgument, "block id of 5004 bytes")
 		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Landed: []*api.HeldBlock{{Id: "a/b/c", Bytes: -1}}}), codes.InvalidArgument, "negative")
+		for what, run := range badRuns() {
+			v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Runs: []*api.HeldRun{{From: "b", Blocks: run}}}), codes.InvalidArgument, what)
+		}
+		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: inc, Runs: []*api.HeldRun{{From: long, Blocks: api.NewBlockRun("a/b/c", 1)}}}), codes.InvalidArgument, "from of 5000 bytes")
 		v.refused(reports(a, &api.ReportBlocksRequest{Node: node, Incarnation: "old"}), codes.FailedPrecondition, "must register first")
 		s := &api.ManifestSummary{Node: node, Incarnation: inc}
 		v.refused(says(a), codes.InvalidArgument, "without a summary")
 		v.refused(says(a, &api.GoodbyeRequest{}), codes.InvalidArgument, "without a summary")
 		v.refused(says(a, &api.GoodbyeRequest{Summary: s, Entries: []*api.ManifestEntry{{Id: "a/b/c", Outcome: "eaten"}}}), codes.InvalidArgument, "must be moved, lost or skipped")
 		v.refused(says(a, &api.GoodbyeRequest{Summary: s, Entries: make([]*api.ManifestEntry, maxBlocks+1)}), codes.InvalidArgument, "send more messages")
+		for what, run := range badRuns() {
+			v.refused(says(a, &api.GoodbyeRequest{Summary: s, Runs: []*api.ManifestRun{{Outcome: "moved", Blocks: run}}}), codes.InvalidArgument, what)
+		}
+		for what, run := range map[string]*api.ManifestRun{
+			"must be moved, lost or skipped": {Outcome: "eaten"}, "peer of 5000 bytes": {Outcome: "moved", Peer: long}, "reason of 5000 bytes": {Outcome: "lost", Reason: long},
+		} {
+			run.Blocks = api.NewBlockRun("a/b/c", 1)
+			v.refused(says(a, &api.GoodbyeRequest{Summary: s, Runs: []*api.ManifestRun{run}}), codes.InvalidArgument, what)
+		}
+		unnamed := api.NewBlockRun("(12 blocks)", 1)
+		v.refused(says(a, &api.GoodbyeRequest{Summary: s, Runs: []*api.ManifestRun{{Outcome: "moved", Blocks: unnamed}}}), codes.InvalidArgument, "STORE/SCOPE/NAME")
 		v.refused(says(a, &api.GoodbyeRequest{Summary: &api.ManifestSummary{Node: node, Incarnation: inc, Lost: &api.Count{Blocks: -1}}}), codes.InvalidArgument, "negative")
 		v.is("a", Active)
 	})
+}
+
+// badRuns are runs that nobody takes, and what is said of each.
+func badRuns() map[string]*api.BlockRun {
+	return map[string]*api.BlockRun{
+		"a run of 0 names and 0 sizes":              nil,
+		"a run of 0 names and 1 sizes":              {Scope: "a/b", Bytes: []int64{1}},
+		"a run of 2 names and 1 sizes":              {Scope: "a/b", Names: []byte("xy"), Lengths: []uint32{1, 1}, Bytes: []int64{1}},
+		"of 3 bytes in all, with 2 bytes of names":  {Scope: "a/b", Names: []byte("xy"), Lengths: []uint32{1, 2}, Bytes: []int64{1, 1}},
+		"of 1 bytes in all, with 2 bytes of names":  {Scope: "a/b", Names: []byte("xy"), Lengths: []uint32{1}, Bytes: []int64{1}},
+		"of 8589934590 bytes in all":                {Scope: "a/b", Lengths: []uint32{1<<32 - 1, 1<<32 - 1}, Bytes: []int64{1, 1}},
+		"block x: -1 is negative":                   {Scope: "a/b", Names: []byte("x"), Lengths: []uint32{1}, Bytes: []int64{-1}},
+		`block id "a/b/": must be STORE/SCOPE/NAME`: {Scope: "a/b", Names: []byte("x"), Lengths: []uint32{1, 0}, Bytes: []int64{1, 1}},
+		`block id "x": must be STORE/SCOPE/NAME`:    {Names: []byte("x"), Lengths: []uint32{1}, Bytes: []int64{1}},
+		`block id "a/b/\xc3": must be printable`:    {Scope: "a/b", Names: []byte("é"), Lengths: []uint32{1, 1}, Bytes: []int64{1, 1}},
+		`block id "a/b/\x1b": must be printable`:    {Scope: "a/b", Names: []byte("\x1b"), Lengths: []uint32{1}, Bytes: []int64{1}},
+		`scope "a": must be STORE/SCOPE`:            {Scope: "a", Names: []byte("b/x"), Lengths: []uint32{3}, Bytes: []int64{1}},
+		`scope "a/b/c": must be STORE/SCOPE`:        {Scope: "a/b/c", Names: []byte("x"), Lengths: []uint32{1}, Bytes: []int64{1}},
+		`scope "/": must be STORE/SCOPE`:            {Scope: "/", Names: []byte("x"), Lengths: []uint32{1}, Bytes: []int64{1}},
+		`scope "a/\x1b": must be STORE/SCOPE`:       {Scope: "a/\x1b", Names: []byte("x"), Lengths: []uint32{1}, Bytes: []int64{1}},
+		"block id of 4097 bytes":                    api.NewBlockRun("a/b/"+strings.Repeat("x", 4093), 1),
+		"send more messages":                        {Scope: "a/b", Lengths: make([]uint32, maxBlocks+1)},
+	}
 }

@@ -25,7 +25,7 @@ const electionPatience = 8 * time.Second
 // WorkerDecommission says that the node is leaving.
 func (c *Client) WorkerDecommission(ctx context.Context, notice *api.Notice) error {
 	sequence, asked := c.sequence.next(), time.Now()
-	return c.call(ctx, "say that the node is leaving", func(m api.MembershipClient) error {
+	return c.call(ctx, "say that the node is leaving", func(m *link) error {
 		r := &api.WorkerDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Notice: notice, Sequence: sequence}
 		if left := notice.GetRemaining(); left != nil { // an election may have passed meanwhile
 			r.Notice = proto.CloneOf(notice)
@@ -39,7 +39,7 @@ func (c *Client) WorkerDecommission(ctx context.Context, notice *api.Notice) err
 // Withdraw says that the notice behind an incident was taken back: the node stays.
 func (c *Client) Withdraw(ctx context.Context, incident string) error {
 	sequence := c.sequence.next()
-	return c.call(ctx, "withdraw "+incident, func(m api.MembershipClient) error {
+	return c.call(ctx, "withdraw "+incident, func(m *link) error {
 		_, err := m.WithdrawDecommission(ctx, &api.WithdrawDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Incident: incident, Sequence: sequence})
 		return err
 	})
@@ -47,7 +47,7 @@ func (c *Client) Withdraw(ctx context.Context, incident string) error {
 
 // Unavailable announces a restart: the node will be silent, and come back.
 func (c *Client) Unavailable(ctx context.Context) error {
-	return c.call(ctx, "announce a restart", func(m api.MembershipClient) error {
+	return c.call(ctx, "announce a restart", func(m *link) error {
 		_, err := m.ReportUnavailable(ctx, &api.ReportUnavailableRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation})
 		return err
 	})
@@ -56,7 +56,7 @@ func (c *Client) Unavailable(ctx context.Context) error {
 // Locate asks where a block may be read.
 func (c *Client) Locate(ctx context.Context, id string) (*api.LocateReply, error) {
 	var reply *api.LocateReply
-	err := c.call(ctx, "locate "+id, func(m api.MembershipClient) (err error) {
+	err := c.call(ctx, "locate "+id, func(m *link) (err error) {
 		reply, err = m.Locate(ctx, &api.LocateRequest{Id: id})
 		return err
 	})
@@ -66,7 +66,7 @@ func (c *Client) Locate(ctx context.Context, id string) (*api.LocateReply, error
 // Renew asks for a new certificate for the one that the calls are made with, and its key: request is DER, the answers are
 // PEM. A coordinator that makes no certificates refuses with FAILED_PRECONDITION.
 func (c *Client) Renew(ctx context.Context, request []byte) (certificate, ca []byte, err error) {
-	err = c.call(ctx, "renew the certificate", func(m api.MembershipClient) error {
+	err = c.call(ctx, "renew the certificate", func(m *link) error {
 		reply, err := m.Renew(ctx, &api.RenewRequest{Request: request})
 		certificate, ca = reply.GetCertificate(), reply.GetCa()
 		return err
@@ -74,7 +74,7 @@ func (c *Client) Renew(ctx context.Context, request []byte) (certificate, ca []b
 	return certificate, ca, err
 }
 
-func (c *Client) call(ctx context.Context, what string, ask func(api.MembershipClient) error) error {
+func (c *Client) call(ctx context.Context, what string, ask func(*link) error) error {
 	until := time.Now().Add(electionPatience)
 	for {
 		k, err := c.links.use()

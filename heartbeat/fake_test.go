@@ -142,6 +142,10 @@ type coordinator struct {
 	entries    []string
 	whole      int // manifests that arrived to their end
 
+	old    bool // it knows no runs
+	single int  // blocks and entries that were told by themselves
+	runs   int
+
 	onBeat    func(context.Context) error                      // called without the lock; its error replaces the reply
 	onReport  func(context.Context) error                      // called before a report is read
 	onGoodbye func(context.Context, *api.GoodbyeRequest) error // called for each message
@@ -172,7 +176,7 @@ func (c *coordinator) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*
 			reply.Peers = c.peers
 		}
 	}
-	reply.Term, reply.Now = c.term, timestamppb.New(time.Now().Add(-c.behind))
+	reply.Term, reply.Now, reply.Runs = c.term, timestamppb.New(time.Now().Add(-c.behind)), !c.old
 	onBeat := c.onBeat
 	c.mu.Unlock()
 	if onBeat != nil {
@@ -204,8 +208,14 @@ func (c *coordinator) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportB
 		if r.Full {
 			c.full++
 		}
+		c.single, c.runs = c.single+len(r.Landed), c.runs+len(r.Runs)
 		for _, b := range r.Landed {
 			c.held[b.Id] = b.Bytes
+		}
+		if !c.old {
+			for _, run := range r.Runs {
+				maps.Insert(c.held, run.Blocks.IDs())
+			}
 		}
 		for _, id := range r.Gone {
 			delete(c.held, id)
@@ -220,18 +230,30 @@ func (c *coordinator) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReque
 		if err == io.EOF {
 			c.mu.Lock()
 			c.whole++
+			reply := &api.GoodbyeReply{Entries: int64(len(c.entries))}
+			if c.old {
+				reply.Entries = 0
+			}
 			c.mu.Unlock()
-			return stream.SendAndClose(&api.GoodbyeReply{})
+			return stream.SendAndClose(reply)
 		}
 		if err != nil {
 			return err
 		}
 		c.mu.Lock()
 		if r.Summary != nil {
-			c.summary = r.Summary
+			c.summary, c.entries = r.Summary, nil
 		}
+		c.single, c.runs = c.single+len(r.Entries), c.runs+len(r.Runs)
 		for _, e := range r.Entries {
 			c.entries = append(c.entries, e.Id)
+		}
+		if !c.old {
+			for _, run := range r.Runs {
+				for id := range run.Blocks.IDs() {
+					c.entries = append(c.entries, id)
+				}
+			}
 		}
 		onGoodbye := c.onGoodbye
 		c.mu.Unlock()

@@ -46,7 +46,7 @@ type Config struct {
 
 	// Status is asked before every beat and must not block; what it returns is changed here. Nil: no status is sent.
 	Status func() *api.Status
-	// Held yields every block that landed here from others; it is read by every full report. Nil: none.
+	// Held yields every block that landed here from others, each until the next; it is read by every full report. Nil: none.
 	Held func() iter.Seq2[*api.HeldBlock, error]
 
 	Log *slog.Logger // nil: nothing is logged

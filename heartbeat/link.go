@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -44,7 +45,8 @@ type link struct {
 	api.MembershipClient
 	address string
 	conn    *grpc.ClientConn
-	users   int // guarded by links.mu
+	users   int         // guarded by links.mu
+	runs    atomic.Bool // who answered the last beat reads runs
 }
 
 // links holds the connection in use. One that failed a beat is replaced by a new one to the next address, but stays open

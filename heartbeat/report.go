@@ -10,20 +10,13 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lifeboat/lifeboat/api"
 )
 
-const (
-	// A batch is far below the 4 MiB that a gRPC server accepts in one message, whatever the names' lengths.
-	batchItems = 512
-	batchBytes = 256 << 10
-
-	// stallLimit ends a report whose coordinator takes nothing more: three answer limits, so that a busy one is not cut off.
-	stallLimit = 15 * time.Second
-)
+// stallLimit ends a report whose coordinator takes nothing more: three answer limits, so that a busy one is not cut off.
+const stallLimit = 15 * time.Second
 
 var errStalled = errors.New("the coordinator takes nothing more")
 
@@ -104,9 +97,9 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 		return timed(func() error { return stream.Send(r) })
 	}
 	if full {
-		err = c.sendFull(send)
+		err = c.sendFull(send, k.runs.Load())
 	} else {
-		err = sendWords(words, send)
+		err = sendWords(words, send, k.runs.Load())
 	}
 	if err == nil || err == io.EOF {
 		err = timed(func() error { _, err := stream.CloseAndRecv(); return err })
@@ -118,25 +111,28 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 	return nil
 }
 
-func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error) error {
+func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error, asRuns bool) error {
 	if err := send(&api.ReportBlocksRequest{Full: true}); err != nil || c.cfg.Held == nil {
 		return err
 	}
-	return inBatches("list what is held", c.cfg.Held(), func(landed []*api.HeldBlock) error {
-		return send(&api.ReportBlocksRequest{Landed: landed})
-	})
+	var landed heldRuns
+	return inBatches("list what is held", c.cfg.Held(), landed.add, func() error { return send(landed.take(asRuns)) })
 }
 
 // sendWords sends words in their order. A message tells first what landed and then what is gone, so it holds only one of
 // them: a block may have come, gone and come again.
-func sendWords(words []word, send func(*api.ReportBlocksRequest) error) error {
+func sendWords(words []word, send func(*api.ReportBlocksRequest) error, asRuns bool) error {
 	for len(words) > 0 {
 		gone := words[0].held == nil
 		n := slices.IndexFunc(words, func(w word) bool { return (w.held == nil) != gone })
 		if n < 0 {
 			n = len(words)
 		}
-		if err := sendAlike(words[:n], send); err != nil {
+		tell := sendLanded
+		if gone {
+			tell = sendGone
+		}
+		if err := tell(words[:n], send, asRuns); err != nil {
 			return err
 		}
 		words = words[n:]
@@ -144,81 +140,73 @@ func sendWords(words []word, send func(*api.ReportBlocksRequest) error) error {
 	return nil
 }
 
-func sendAlike(words []word, send func(*api.ReportBlocksRequest) error) error {
-	r, size := &api.ReportBlocksRequest{}, 0
+func sendLanded(words []word, send func(*api.ReportBlocksRequest) error, asRuns bool) error {
+	var landed heldRuns
 	for i, w := range words {
-		if w.held != nil {
-			if r.Landed == nil {
-				r.Landed = make([]*api.HeldBlock, 0, min(len(words)-i, batchItems))
-			}
-			r.Landed = append(r.Landed, w.held)
-			size += len(w.id) + len(w.held.From)
-		} else {
-			r.Gone = append(r.Gone, w.id)
-			size += len(w.id)
+		if !landed.add(w.held) && i+1 < len(words) {
+			continue
 		}
-		if i+1 < len(words) && len(r.Landed)+len(r.Gone) < batchItems && size < batchBytes {
+		if err := send(landed.take(asRuns)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sendGone(words []word, send func(*api.ReportBlocksRequest) error, _ bool) error {
+	r, size := &api.ReportBlocksRequest{}, batch{}
+	for i, w := range words {
+		r.Gone = append(r.Gone, w.id)
+		if !size.add(len(w.id)) && i+1 < len(words) {
 			continue
 		}
 		if err := send(r); err != nil {
 			return err
 		}
-		r, size = &api.ReportBlocksRequest{}, 0
+		r, size = &api.ReportBlocksRequest{}, batch{}
 	}
 	return nil
 }
 
-// inBatches gathers what items yields into batches and sends each; its memory is one batch. The slice is reused: gRPC has
-// encoded a message when Send returns. An io.EOF that comes back bare is Send's way to say that the stream ended and
-// that its reply says why; what items yields is always wrapped, so a manifest cut short is never mistaken for that.
-func inBatches[T proto.Message](what string, items iter.Seq2[T, error], send func([]T) error) error {
-	var batch []T
-	size := 0
-	for item, err := range items {
-		if err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-		batch, size = append(batch, item), size+proto.Size(item)
-		if len(batch) < batchItems && size < batchBytes {
-			continue
-		}
-		if err := send(batch); err != nil {
-			return err
-		}
-		clear(batch)
-		batch, size = batch[:0], 0
-	}
-	if len(batch) == 0 {
-		return nil
-	}
-	return send(batch)
-}
-
-// Goodbye ends a decommission: the summary goes first, then the entries of the manifest, read as they are sent. The
-// coordinator keeps nothing of a manifest that did not arrive whole.
+// Goodbye ends a decommission: the summary goes first, then the entries of the manifest, read as they are sent, each until
+// the next, and a second time for a coordinator that turns out to be older. It keeps nothing of a manifest that did not
+// arrive whole.
 func (c *Client) Goodbye(ctx context.Context, summary *api.ManifestSummary, entries iter.Seq2[*api.ManifestEntry, error]) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a manifest that cannot be read to its end must not look like a whole one
-	return c.call(ctx, "say goodbye", func(m api.MembershipClient) error {
-		stream, err := m.Goodbye(ctx)
-		if err != nil {
-			return err
+	summary = c.own(summary)
+	return c.call(ctx, "say goodbye", func(m *link) error {
+		asRuns := m.runs.Load()
+		sent, read, err := sayGoodbye(ctx, m, summary, entries, asRuns)
+		if err == nil && asRuns && read != sent { // an older one has taken the place of who answered the last beat
+			m.runs.Store(false)
+			_, _, err = sayGoodbye(ctx, m, summary, entries, false)
 		}
-		if err := sendManifest(stream, c.own(summary), entries); err != nil && err != io.EOF {
-			return err
-		}
-		_, err = stream.CloseAndRecv()
 		return err
 	})
 }
 
-func sendManifest(stream grpc.ClientStreamingClient[api.GoodbyeRequest, api.GoodbyeReply], summary *api.ManifestSummary, entries iter.Seq2[*api.ManifestEntry, error]) error {
-	if err := stream.Send(&api.GoodbyeRequest{Summary: summary}); err != nil {
-		return err
+// sayGoodbye says how many entries were sent, and how many were read.
+func sayGoodbye(
+	ctx context.Context, m *link, summary *api.ManifestSummary, entries iter.Seq2[*api.ManifestEntry, error], asRuns bool,
+) (sent, read int64, err error) {
+	stream, err := m.Goodbye(ctx)
+	if err != nil {
+		return 0, 0, err
 	}
-	return inBatches("read the manifest", entries, func(batch []*api.ManifestEntry) error {
-		return stream.Send(&api.GoodbyeRequest{Entries: batch})
-	})
+	if err = stream.Send(&api.GoodbyeRequest{Summary: summary}); err == nil {
+		var batch manifestRuns
+		add := func(e *api.ManifestEntry) (full bool) {
+			sent++
+			return batch.add(e)
+		}
+		err = inBatches("read the manifest", entries, add, func() error { return stream.Send(batch.take(asRuns)) })
+	}
+	if err != nil && err != io.EOF {
+		return sent, 0, err
+	}
+	reply, err := stream.CloseAndRecv()
+	return sent, reply.GetEntries(), err
 }
 
 // own is the summary with this node's name in it.

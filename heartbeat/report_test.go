@@ -197,6 +197,9 @@ func TestGoodbyeStreamsInBoundedMemory(t *testing.T) {
 		var received atomic.Int64
 		co.onGoodbye = func(_ context.Context, r *api.GoodbyeRequest) error {
 			received.Add(int64(len(r.Entries)))
+			for _, run := range r.Runs {
+				received.Add(int64(len(run.Blocks.Lengths)))
+			}
 			time.Sleep(10 * time.Millisecond) // slower than the sender
 			return nil
 		}

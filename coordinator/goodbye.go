@@ -1,0 +1,205 @@
+package coordinator
+
+import (
+	"errors"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// Goodbye ends a decommission. The manifest is on the disk before the log refers to it, and the log before the node hears
+// that it may go.
+func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeRequest, api.GoodbyeReply]) error {
+	r, err := stream.Recv()
+	if errors.Is(err, io.EOF) {
+		return checkSummary(nil)
+	}
+	if err != nil {
+		return err
+	}
+	summary := r.Summary
+	if err := checkSummary(summary); err != nil {
+		return err
+	}
+	name, err := speaker(stream.Context(), summary.Node)
+	if err != nil {
+		return err
+	}
+	if err := s.registered(name, summary.Incarnation); err != nil {
+		return err
+	}
+	w, err := s.manifests.begin(name, summary)
+	if err != nil {
+		return s.unwritten(name, err)
+	}
+	defer w.abort()
+	for ; err == nil; r, err = stream.Recv() {
+		if err := checkManifest(r); err != nil {
+			return err
+		}
+		for e := range entriesOf(r) {
+			if err := w.add(e); err != nil {
+				return s.unwritten(name, err)
+			}
+			if e.Outcome == "lost" {
+				s.broken.settle(name, e.Id)
+			}
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	if err := w.commit(); err != nil {
+		return s.unwritten(name, err)
+	}
+	if err := s.share(stream.Context(), w.name); err != nil {
+		return s.unwritten(name, err)
+	}
+	if err := s.end(name, summary, w); err != nil {
+		return err
+	}
+	return stream.SendAndClose(&api.GoodbyeReply{Entries: w.total})
+}
+
+// entriesOf yields what a message says, each entry until the next.
+func entriesOf(r *api.GoodbyeRequest) iter.Seq[*api.ManifestEntry] {
+	return func(yield func(*api.ManifestEntry) bool) {
+		for _, e := range r.Entries {
+			if !yield(e) {
+				return
+			}
+		}
+		for _, run := range r.Runs {
+			e := &api.ManifestEntry{Outcome: run.Outcome, Peer: run.Peer, Reason: run.Reason}
+			for e.Id, e.Bytes = range run.Blocks.IDs() {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestWriter) error {
+	if w.counts["moved"] != summary.GetMoved().GetBlocks() || w.counts["lost"] != summary.GetLost().GetBlocks() || w.counts["skipped"] != summary.GetSkipped().GetBlocks() {
+		s.log.Warn("a manifest's summary and its entries disagree: the entries count", "node", name, "incident", summary.Incident)
+	}
+	said, err := proto.Marshal(summary)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	ref := &manifestRef{
+		File: w.name, Node: name, Incarnation: summary.Incarnation, Incident: summary.Incident, At: time.Now().UTC().Round(0), Summary: said,
+		Moved: w.counts["moved"], Lost: w.counts["lost"], Skipped: w.counts["skipped"],
+	}
+	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
+	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
+		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts
+	}
+	if err != nil || len(events) == 0 { // refused, or overtaken: the file stands for nothing
+		s.manifests.remove(w.name)
+		return asStatus(err)
+	}
+	// The log takes in many goodbyes with one write. Every file that is kept by now is named by the log as it is read next.
+	s.goodbyes.Lock()
+	defer s.goodbyes.Unlock()
+	s.manifests.keep(ref, w.lost)
+	if s.ledger.alone() {
+		var refs []*manifestRef
+		s.ledger.view(func(m *machine) { refs = m.Manifests })
+		s.manifests.prune(refs)
+	}
+	return nil
+}
+
+// unwritten is about our disk, unless it is about the manifest.
+func (s *membership) unwritten(name string, err error) error {
+	if _, is := status.FromError(err); is {
+		return err
+	}
+	s.log.Error("a manifest cannot be written", "node", name, "err", err)
+	return status.Errorf(codes.Unavailable, "the coordinator cannot write the manifest: %v: try again, or look at the disk of its data_dir", err)
+}
+
+func checkSummary(s *api.ManifestSummary) error {
+	if s == nil {
+		return fault("goodbye without a summary: the first message carries it")
+	}
+	for _, at := range []*timestamppb.Timestamp{s.NoticedAt, s.Deadline, s.StartedAt, s.FinishedAt} {
+		if at != nil && at.CheckValid() != nil {
+			return fault("manifest: %v", at.CheckValid())
+		}
+	}
+	for _, c := range []*api.Count{s.Total, s.Moved, s.Lost, s.Skipped} {
+		if err := checkSizes("manifest counts", c.GetBlocks(), c.GetBytes()); err != nil {
+			return err
+		}
+	}
+	return first(checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
+		checkWord("kind", s.Kind, maxWord), checkWord("source", s.Source, maxWord))
+}
+
+func checkManifest(r *api.GoodbyeRequest) error {
+	count := len(r.Entries)
+	for _, run := range r.Runs {
+		count += len(run.GetBlocks().GetLengths())
+	}
+	if err := checkCount("entries", count, maxBlocks); err != nil {
+		return err
+	}
+	for _, e := range r.Entries {
+		if err := checkEntry(e); err != nil {
+			return err
+		}
+	}
+	for _, run := range r.Runs {
+		if err := checkManifestRun(run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkEntry(e *api.ManifestEntry) error {
+	if err := checkAccounted(e.GetId(), e.GetOutcome()); err != nil {
+		return fault("%v", err)
+	}
+	if e.GetBytes() < 0 {
+		return checkSizes("manifest entry "+e.GetId(), e.GetBytes())
+	}
+	return checkFate(e.GetOutcome(), e.GetPeer(), e.GetReason())
+}
+
+func checkManifestRun(r *api.ManifestRun) error {
+	return first(checkFate(r.GetOutcome(), r.GetPeer(), r.GetReason()),
+		checkRun(r.GetBlocks(), func(id string) error { return checkAccounted(id, r.GetOutcome()) }))
+}
+
+// checkAccounted is checkID, but for what is lost and has no name.
+func checkAccounted(id, outcome string) error {
+	if unnamed(id) && outcome == "lost" {
+		return checkText("manifest entry", id)
+	}
+	return checkID(id)
+}
+
+func checkFate(outcome, peer, reason string) error {
+	switch outcome {
+	case "moved", "lost", "skipped":
+	default:
+		return fault("manifest entry of outcome %q: must be moved, lost or skipped", outcome)
+	}
+	return first(checkWord("peer", peer, maxName), checkText("reason", reason))
+}
+
+// unnamed tells an entry for blocks whose names could not be read, on a disk that hangs, say: its id says so in brackets.
+func unnamed(id string) bool { return strings.HasPrefix(id, "(") && strings.HasSuffix(id, ")") }

@@ -1,0 +1,166 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"unique"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// ReportBlocks gathers a full report aside and swaps it in at its end, so that readers never meet half of one.
+func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
+	var name string
+	var full *blocks // what a full report has said so far
+	var words []word
+	for {
+		r, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if name == "" {
+			if name, err = s.reporter(stream.Context(), r); err != nil {
+				return err
+			}
+			if r.Full {
+				full = newBlocks()
+			}
+		}
+		if err := checkReport(r); err != nil {
+			return err
+		}
+		s.breaks(name, r.Broken)
+		words = wordsOf(words[:0], r)
+		var news arrivals
+		if full != nil {
+			_, err = full.hear(name, words)
+		} else {
+			news, err = s.blocks.hear(name, words)
+		}
+		s.moves.add(name, news)
+		if err != nil {
+			return status.Error(codes.ResourceExhausted, err.Error())
+		}
+	}
+	if full != nil {
+		s.moves.add(name, s.blocks.replace(name, full))
+	}
+	return stream.SendAndClose(&api.ReportBlocksReply{})
+}
+
+// reporter is the node behind a stream, as its first message says.
+func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (string, error) {
+	name, err := speaker(ctx, r.GetNode())
+	if err != nil {
+		return "", err
+	}
+	return name, s.registered(name, r.Incarnation)
+}
+
+// wordsOf appends what a report says.
+func wordsOf(words []word, r *api.ReportBlocksRequest) []word {
+	words = slices.Grow(words, blocksIn(r))
+	scope, from := unique.Make(""), unique.Make("")
+	for _, b := range r.Landed {
+		if b.From != from.Value() {
+			from = unique.Make(b.From)
+		}
+		words = append(words, word{key: keyNear(b.Id, &scope), what: landed{b.Bytes, from}})
+	}
+	for _, run := range r.Runs {
+		from = unique.Make(run.From)
+		if run.Blocks.Scope != "" {
+			scope = unique.Make(run.Blocks.Scope)
+		}
+		for name, bytes := range run.Blocks.All() {
+			k := blockKey{scope, name}
+			if run.Blocks.Scope == "" {
+				k = keyNear(name, &scope)
+			}
+			words = append(words, word{key: k, what: landed{bytes, from}})
+		}
+	}
+	for _, id := range r.Gone {
+		words = append(words, word{key: keyNear(id, &scope), gone: true})
+	}
+	return words
+}
+
+func blocksIn(r *api.ReportBlocksRequest) int {
+	n := len(r.Landed) + len(r.Gone) + len(r.Broken)
+	for _, run := range r.Runs {
+		n += len(run.GetBlocks().GetLengths())
+	}
+	return n
+}
+
+func checkReport(r *api.ReportBlocksRequest) error {
+	if err := checkCount("blocks", blocksIn(r), maxBlocks); err != nil {
+		return err
+	}
+	for _, run := range r.Runs {
+		if err := first(checkRun(run.GetBlocks(), checkID), checkWord("from", run.GetFrom(), maxName)); err != nil {
+			return err
+		}
+	}
+	for _, said := range [][]*api.HeldBlock{r.Landed, r.Broken} {
+		for _, b := range said {
+			if err := checkHeld(b); err != nil {
+				return err
+			}
+		}
+	}
+	for _, id := range r.Gone {
+		if err := checkID(id); err != nil {
+			return fault("%v", err)
+		}
+	}
+	return nil
+}
+
+func checkHeld(b *api.HeldBlock) error {
+	if err := checkID(b.GetId()); err != nil {
+		return fault("%v", err)
+	}
+	if err := checkWord("from", b.GetFrom(), maxName); err != nil || b.GetBytes() >= 0 {
+		return err
+	}
+	return checkSizes("block "+b.GetId(), b.GetBytes())
+}
+
+// checkRun wants of every id of a run what checkID wants. Those that have no scope by themselves are asked of whole.
+func checkRun(r *api.BlockRun, whole func(id string) error) error {
+	if err := r.AddsUp(); err != nil {
+		return fault("%v", err)
+	}
+	if r.Scope != "" && (strings.Count(r.Scope, "/") != 1 || checkID(r.Scope+"/x") != nil) {
+		return fault("a run of blocks of scope %.100q: must be STORE/SCOPE, printable, at most %d bytes", r.Scope, maxID)
+	}
+	isPlain := plain(string(r.Names)) // one look instead of thousands; what is not may be well all the same
+	for name, bytes := range r.All() {
+		var err error
+		switch {
+		case r.Scope == "":
+			err = whole(name)
+		case name == "" || len(r.Scope)+1+len(name) > maxID || !isPlain && !printable(name):
+			err = checkID(r.Scope + "/" + name)
+		}
+		if err != nil {
+			return fault("%v", err)
+		}
+		if bytes < 0 {
+			return checkSizes("block "+name, bytes)
+		}
+	}
+	return nil
+}

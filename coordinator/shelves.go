@@ -1,0 +1,276 @@
+package coordinator
+
+import (
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"slices"
+	"unique"
+)
+
+// sheetRows is how many blocks stand on one sheet. A full sheet of which less than a quarter is left is given up, and what
+// is left moves on: rows and names take at most four times what they need, and a sheet for each node, whatever comes and
+// goes.
+const sheetRows = 1024
+
+// shelf is what one node was said to hold, in the order of its words. Rows and names have no pointers in them.
+type shelf struct {
+	node   string
+	number uint32
+	sheets []*sheet // nil: given up
+	unused []uint32 // the numbers of those
+	open   uint32   // the sheet that is being filled
+	count  int
+}
+
+type sheet struct {
+	kinds []kind // what rows one behind the other have in common
+	rows  []row
+	text  []byte // their names
+	gone  int
+}
+
+type kind struct{ scope, from unique.Handle[string] }
+
+// row is one block at one node.
+type row struct {
+	bytes int64
+	next  place  // of another row whose id has the same hash: that of another holder, mostly
+	end   uint32 // of the name, which begins where that of the row before ends
+	kind  uint16
+	gone  bool
+}
+
+// place is where a row is; the zero one is nowhere.
+type place struct{ shelf, row uint32 }
+
+// sheet is where a row stands.
+func (s *shelf) sheet(n uint32) (p *sheet, i int) { return s.sheets[n/sheetRows], int(n % sheetRows) }
+
+func (s *shelf) what(n uint32) landed {
+	p, i := s.sheet(n)
+	return landed{p.rows[i].bytes, p.kinds[p.rows[i].kind].from}
+}
+
+// all yields what is there, and the numbers of the rows.
+func (s *shelf) all() iter.Seq2[uint32, blockKey] {
+	return func(yield func(uint32, blockKey) bool) {
+		if s == nil {
+			return
+		}
+		for n, p := range s.sheets {
+			for i, k := range p.all() {
+				if !yield(uint32(n*sheetRows+i), k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// all yields what is on a sheet. The names share one string.
+func (p *sheet) all() iter.Seq2[int, blockKey] {
+	return func(yield func(int, blockKey) bool) {
+		if p == nil {
+			return
+		}
+		text, start := string(p.text), uint32(0)
+		for i, r := range p.rows {
+			if !r.gone && !yield(i, blockKey{p.kinds[r.kind].scope, text[start:r.end]}) {
+				return
+			}
+			start = r.end
+		}
+	}
+}
+
+func (p *sheet) is(i int, k blockKey) bool {
+	start := uint32(0)
+	if i > 0 {
+		start = p.rows[i-1].end
+	}
+	return string(p.text[start:p.rows[i].end]) == k.name && p.kinds[p.rows[i].kind].scope == k.scope
+}
+
+// add writes a row on the open sheet, which has room.
+func (s *shelf) add(k blockKey, what landed, next place) place {
+	p, of := s.sheets[s.open], kind{k.scope, what.from}
+	if last := len(p.kinds) - 1; last < 0 || p.kinds[last] != of {
+		p.kinds = append(p.kinds, of)
+	}
+	p.text = append(p.text, k.name...)
+	p.rows = append(p.rows, row{bytes: what.bytes, next: next, end: uint32(len(p.text)), kind: uint16(len(p.kinds) - 1)})
+	s.count++
+	return place{s.number, s.open*sheetRows + uint32(len(p.rows)-1)}
+}
+
+// turn opens a sheet. The first one grows with what is written on it: many nodes hold little.
+func (s *shelf) turn() {
+	p := &sheet{}
+	if len(s.sheets) > 0 {
+		p.rows = make([]row, 0, sheetRows)
+		p.text = make([]byte, 0, len(s.sheets[s.open].text))
+	}
+	if last := len(s.unused) - 1; last >= 0 {
+		s.open, s.unused = s.unused[last], s.unused[:last]
+		s.sheets[s.open] = p
+		return
+	}
+	s.open, s.sheets = uint32(len(s.sheets)), append(s.sheets, p)
+}
+
+// newShelf is for a node that has none.
+func (b *blocks) newShelf(node string) *shelf {
+	s := &shelf{node: node}
+	s.turn()
+	b.putUp(s)
+	return s
+}
+
+// putUp takes in a shelf, and what is on it.
+func (b *blocks) putUp(s *shelf) {
+	n := slices.Index(b.shelves[1:], nil) + 1
+	if n == 0 {
+		n, b.shelves = len(b.shelves), append(b.shelves, nil)
+	}
+	s.number, b.shelves[n], b.numbers[s.node] = uint32(n), s, uint32(n)
+	for n, k := range s.all() {
+		h := b.hash(k)
+		if !b.isHeld(h, k) {
+			b.count++
+		}
+		at := place{s.number, n}
+		b.row(at).next, b.at[h] = b.at[h], at
+	}
+}
+
+// put notes a block, and says whether the shelf did not have it before.
+func (b *blocks) put(s *shelf, k blockKey, what landed) (isNew bool, err error) {
+	if full := s.open; len(s.sheets[full].rows) == sheetRows {
+		s.turn()
+		b.tidy(s, full)
+	}
+	h := b.hash(k)
+	first, known := b.at[h], false
+	for at := range b.rowsOf(first, k) {
+		known = true
+		if at.shelf != s.number {
+			continue
+		}
+		if s.what(at.row).from == what.from {
+			b.row(at).bytes = what.bytes
+			return false, nil
+		}
+		b.drop(s, k) // what it shares with its neighbours is another
+		_, err := b.put(s, k, what)
+		return false, err
+	}
+	if s.count >= maxHeldBlocks {
+		return false, fmt.Errorf("node %s reports more than %d landed blocks: the rest is found by asking it", s.node, maxHeldBlocks)
+	}
+	if !known {
+		b.count++
+	}
+	b.at[h] = s.add(k, what, first)
+	return true, nil
+}
+
+// drop forgets a block that is on a shelf, and says what it was.
+func (b *blocks) drop(s *shelf, k blockKey) (was landed, had bool) {
+	h := b.hash(k)
+	at, had := b.find(s, h, k)
+	if !had {
+		return landed{}, false
+	}
+	was = s.what(at.row)
+	b.unlink(h, at, k)
+	p, i := s.sheet(at.row)
+	p.rows[i].gone = true
+	p.gone++
+	s.count--
+	if n := at.row / sheetRows; n != s.open {
+		b.tidy(s, n)
+	}
+	return was, true
+}
+
+// tidy gives up a full sheet of which less than a quarter is left. That moves on to the open one.
+func (b *blocks) tidy(s *shelf, n uint32) {
+	p := s.sheets[n]
+	if 4*p.gone <= 3*sheetRows {
+		return
+	}
+	for i, k := range p.all() {
+		if full := s.open; len(s.sheets[full].rows) == sheetRows {
+			s.turn()
+			defer b.tidy(s, full)
+		}
+		r := p.rows[i]
+		s.count--
+		b.point(b.hash(k), place{s.number, n*sheetRows + uint32(i)}, s.add(k, landed{r.bytes, p.kinds[r.kind].from}, r.next))
+	}
+	s.sheets[n] = nil
+	s.unused = append(s.unused, n)
+}
+
+// unlink takes a row out of the index.
+func (b *blocks) unlink(h uint32, at place, k blockKey) {
+	b.point(h, at, b.row(at).next)
+	if !b.isHeld(h, k) {
+		b.count--
+	}
+}
+
+// point has what points to one row point to another.
+func (b *blocks) point(h uint32, from, to place) {
+	at := b.at[h]
+	switch {
+	case at != from:
+		for b.row(at).next != from {
+			at = b.row(at).next
+		}
+		b.row(at).next = to
+	case to != (place{}):
+		b.at[h] = to
+	default:
+		delete(b.at, h)
+	}
+}
+
+func (b *blocks) row(at place) *row {
+	p, i := b.shelves[at.shelf].sheet(at.row)
+	return &p.rows[i]
+}
+
+// rowsOf yields where the block stands, once for each of its holders. The rows of its hash begin with first.
+func (b *blocks) rowsOf(first place, k blockKey) iter.Seq[place] {
+	return func(yield func(place) bool) {
+		for at := first; at != (place{}); at = b.row(at).next {
+			if p, i := b.shelves[at.shelf].sheet(at.row); p.is(i, k) && !yield(at) {
+				return
+			}
+		}
+	}
+}
+
+// find is where a block stands on a shelf, if there is one.
+func (b *blocks) find(s *shelf, h uint32, k blockKey) (at place, found bool) {
+	for at := range b.rowsOf(b.at[h], k) {
+		if b.shelves[at.shelf] == s {
+			return at, true
+		}
+	}
+	return place{}, false
+}
+
+func (b *blocks) isHeld(h uint32, k blockKey) bool {
+	for range b.rowsOf(b.at[h], k) {
+		return true
+	}
+	return false
+}
+
+// hash is a short one, for the memory: among millions some ids share theirs, and they are compared.
+func (b *blocks) hash(k blockKey) uint32 {
+	return uint32(maphash.String(b.seed, k.name)) ^ uint32(maphash.String(b.seed, k.scope.Value())>>32)
+}

@@ -1,0 +1,91 @@
+package heartbeat
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// Coordinators of before and after know of the same blocks, and so does one that takes the other's place.
+func TestRunsAreToldToThoseThatReadThem(t *testing.T) {
+	ids := []string{"s/app/x", "s/app/dir/y", "s/app2/z", "s/app/é", "(2 blocks)", "s/app/last"}
+	entries := func(yield func(*api.ManifestEntry, error) bool) {
+		e := new(api.ManifestEntry) // each until the next
+		for i, id := range ids {
+			e.Id, e.Bytes, e.Outcome, e.Peer = id, int64(i), "moved", fmt.Sprint("b", i/4)
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = func() iter.Seq2[*api.HeldBlock, error] { return heldBlocks(ids[:4]...)() }
+		c := newClient(t, cfg)
+		start(t, c)
+		for _, old := range []bool{false, true, false} {
+			co.set(func() { co.old, co.known, co.held, co.single, co.runs = old, false, nil, 0, 0 })
+			time.Sleep(5 * time.Second)
+			for _, id := range ids[4:] {
+				c.Landed(&api.HeldBlock{Id: id, Bytes: 1, From: "x"})
+			}
+			time.Sleep(5 * time.Second)
+			if got, want := co.heldIDs(), slices.Sorted(slices.Values(ids)); !slices.Equal(got, want) {
+				t.Errorf("old %t: got %v held, want %v", old, got, want)
+			}
+			if err := c.Goodbye(t.Context(), &api.ManifestSummary{}, entries); err != nil {
+				t.Fatal(err)
+			}
+			if got := read(co, func() []string { return co.entries }); !slices.Equal(got, ids) {
+				t.Errorf("old %t: got entries %v, want %v", old, got, ids)
+			}
+			if single, runs := read(co, func() int { return co.single }), read(co, func() int { return co.runs }); single == 0 != !old || runs == 0 != old {
+				t.Errorf("old %t: got %d blocks told by themselves and %d runs", old, single, runs)
+			}
+		}
+		// An older one takes its place between two beats.
+		co.set(func() { co.old = true })
+		if err := c.Goodbye(t.Context(), &api.ManifestSummary{}, entries); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(co, func() []string { return co.entries }); !slices.Equal(got, ids) {
+			t.Errorf("got entries %v at one that knows no runs, want %v", got, ids)
+		}
+	})
+}
+
+// A message is full by the bytes of its ids too, whoever reads it.
+func TestMessagesAreBounded(t *testing.T) {
+	long := "s/app/" + strings.Repeat("x", 4000)
+	var words []word
+	for range 1000 {
+		b := &api.HeldBlock{Id: long, From: "x"}
+		words = append(words, word{b.Id, b})
+	}
+	for range 1000 {
+		words = append(words, word{id: long})
+	}
+	for _, asRuns := range []bool{false, true} {
+		landed, gone, most := 0, 0, 0
+		err := sendWords(words, func(r *api.ReportBlocksRequest) error {
+			for _, run := range r.Runs {
+				landed += len(run.Blocks.Lengths)
+			}
+			landed, gone, most = landed+len(r.Landed), gone+len(r.Gone), max(most, proto.Size(r))
+			return nil
+		}, asRuns)
+		if err != nil || landed != 1000 || gone != 1000 || most > 32<<10 {
+			t.Errorf("runs %t: got %d landed and %d gone, messages of up to %d bytes, %v, want 1000 of each in messages of 32 KiB", asRuns, landed, gone, most, err)
+		}
+	}
+}
