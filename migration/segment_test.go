@@ -1,0 +1,68 @@
+package migration
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What the disk has of a large block leaves the page cache while the rest comes. Small blocks stay: those that become files
+// are read again at once. Either way they read back as they were.
+func TestLargeBlocksLeaveThePageCache(t *testing.T) {
+	const all = 4 * writeBehindBytes
+	for _, size := range []int{all, packedBytes} {
+		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b", with(filesStore, "cache"))
+		for i := range all / size {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), size))
+		}
+		trip := newTrip(t, a, b)
+		trip.cfg.Connections = 1
+		if sum, entries := trip.run(t.Context()); int(sum.Moved.Blocks) != all/size {
+			t.Fatalf("got %+v, want %d blocks moved\n%v", sum, all/size, entries[:1])
+		}
+		switch cached := inPageCache(t, segmentFile(b.vault.dir, 1), writeBehindBytes); {
+		case size > packedBytes && cached > 0.2:
+			t.Errorf("%.0f %% of what the disk has of a block of %d bytes is in the page cache", 100*cached, size)
+		case size <= packedBytes && cached < 0.5:
+			t.Errorf("%.0f %% of what the disk has of blocks of %d bytes is in the page cache: they are needed again at once", 100*cached, size)
+		}
+		if got := b.content(t, "cache/-/0"); !bytes.Equal(got, contentOf("0", size)) {
+			t.Errorf("a block of %d bytes came back with other bytes", size)
+		}
+	}
+}
+
+// inPageCache is how much of the beginning of a file the kernel has in memory: 1 is all.
+func inPageCache(t *testing.T, file string, bytes int) float64 {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	mapped, err := unix.Mmap(int(f.Fd()), 0, bytes, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mapped)
+	look := func() float64 {
+		there, pages := make([]byte, bytes/os.Getpagesize()), 0
+		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mapped[0])), uintptr(bytes), uintptr(unsafe.Pointer(&there[0]))); errno != 0 {
+			t.Skipf("mincore %s: %v", file, errno)
+		}
+		for _, p := range there {
+			pages += int(p & 1)
+		}
+		return float64(pages) / float64(len(there))
+	}
+	was := look()
+	if dropCached(f, 0, int64(bytes)); look() > 0.2 {
+		t.Skipf("%s lies in memory only", file)
+	}
+	return was
+}
