@@ -66,6 +66,7 @@ type Agent struct {
 
 	stores      []*migration.Store
 	vault       *migration.Vault
+	index       *migration.Index
 	told        *migration.Appraisals // by programs on this machine; nil: it cannot be read
 	receiver    *migration.Receiver
 	reader      *migration.Reader
@@ -109,6 +110,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.attendWorkloads(life) })
 	g.Go(func() error { return a.tendFallback(life) })
 	g.Go(func() error { return a.tidyValues(life) })
+	g.Go(func() error { return a.index.Run(life) })
 	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {

@@ -31,6 +31,9 @@ var (
 	occupiedDesc  = prometheus.NewDesc("lifeboat_unpacking_occupied_blocks", "Blocks that cannot become files because another file has the name.", nil, nil)
 	scrubbedDesc  = prometheus.NewDesc("lifeboat_scrubbed_bytes_total", "Bytes from other nodes that were read back off the disks after they had landed.", nil, nil)
 	brokenDesc    = prometheus.NewDesc("lifeboat_broken_blocks_total", "Blocks from other nodes that were found not to be whole any more, and removed.", nil, nil)
+	indexDesc     = prometheus.NewDesc("lifeboat_index_blocks", "Blocks of stores of plain files that a drain would not have to look for, as the node knows what is there.", nil, nil)
+	indexByteDesc = prometheus.NewDesc("lifeboat_index_bytes", "Bytes of those blocks.", nil, nil)
+	indexAgeDesc  = prometheus.NewDesc("lifeboat_index_age_seconds", "Time since the index of the stores was last found to be true; absent without one.", nil, nil)
 	roomDesc      = prometheus.NewDesc("lifeboat_room_bytes", "What this node would take from a leaving peer now.", nil, nil)
 	fallbackDesc  = prometheus.NewDesc("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last hourly check, 0 when it would not; absent without one.", nil, nil)
 	beatDesc      = prometheus.NewDesc("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", nil, nil)
@@ -70,6 +73,12 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 	gauge(heldDesc, float64(s.HeldBlocks))
 	gauge(heldByteDesc, float64(s.HeldBytes))
 	gauge(roomDesc, float64(s.RoomBytes))
+	index := f.agent.index.State()
+	gauge(indexDesc, float64(index.Holds.Blocks))
+	gauge(indexByteDesc, float64(index.Holds.Bytes))
+	if !index.AsOf.IsZero() {
+		gauge(indexAgeDesc, time.Since(index.AsOf).Seconds())
+	}
 	waits := f.agent.receiver.Unpacking()
 	gauge(packedDesc, float64(waits.Waiting.Blocks))
 	gauge(packedBytes, float64(waits.Waiting.Bytes))

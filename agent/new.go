@@ -88,6 +88,7 @@ func (a *Agent) openStores() (err error) {
 	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
 		return err
 	}
+	a.index = migration.NewIndex(migration.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.carries, Log: a.log})
 	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations")); err != nil {
 		a.log.Error("what was to be evacuated is forgotten", "err", err)

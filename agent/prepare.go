@@ -41,7 +41,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 // drainConfig is for a drain that carries all that this node has, but for what the ledger in dir says is elsewhere.
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	return migration.DrainConfig{
-		Node: a.cfg.Node.Name, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing,
+		Node: a.cfg.Node.Name, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
 		Settle: a.receiver.Settle, Alone: a.alone, Peers: a.peers, Dial: a.dialPeer, Connections: a.limits.Load().Drain.ConnectionsPerPeer,
 		MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Log: a.log,
 	}

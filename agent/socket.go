@@ -85,6 +85,9 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	if w := a.receiver.Unpacking(); w.Waiting.Blocks > 0 {
 		s.Unpacking = &api.Unpacking{Blocks: w.Waiting.Blocks, Bytes: w.Waiting.Bytes, OccupiedBlocks: w.Occupied.Blocks}
 	}
+	if index := a.index.State(); !index.AsOf.IsZero() {
+		s.Index = &api.Index{Blocks: index.Holds.Blocks, Bytes: index.Holds.Bytes, Age: durationpb.New(time.Since(index.AsOf))}
+	}
 	if !answered.IsZero() {
 		s.LastHeartbeat = durationpb.New(time.Since(answered))
 	}

@@ -58,6 +58,9 @@ func (l *lifeboat) move(ctx context.Context, from source, into string) (out outc
 	if err := f.start(ctx, from); err != nil {
 		return out, err
 	}
+	if err := ready(from.dir); err != nil { // again: it waited for so long that a host takes back what is free
+		return out, err
+	}
 	g := follow(ctx, f.source.cmd.Process.Pid, f.sink.cmd.Process.Pid)
 	defer g.close()
 	cpu := func() time.Duration {
@@ -147,14 +150,22 @@ func (f *fleet) start(ctx context.Context, from source) (err error) {
 	if f.source, err = f.daemon(ctx, "agent", "source", f.agent("source", ports[0], ports[4], ports[5], from.dir)); err != nil {
 		return err
 	}
-	return f.source.until(ctx, "it knows the sink", func() bool {
+	return f.source.until(ctx, "it knows the sink and its own store", func() bool {
 		answer, _, err := command(ctx, f.binary, "status", "--socket", f.socket("source"), "-o", "json")
 		var s struct {
 			Peers []struct {
 				Room int64 `json:"room_bytes"`
 			} `json:"peers"`
+			Index *struct{ Blocks int } `json:"index"` // nil: of a binary that looks only when the notice comes
 		}
-		return err == nil && json.Unmarshal(answer, &s) == nil && len(s.Peers) == 1 && s.Peers[0].Room >= from.files.Bytes
+		switch {
+		case err != nil || json.Unmarshal(answer, &s) != nil || len(s.Peers) != 1 || s.Peers[0].Room < from.files.Bytes:
+			return false
+		case s.Index == nil || s.Index.Blocks == from.files.Blocks:
+			return true
+		}
+		time.Sleep(time.Second) // it looks when it has been up for ten: to ask all the time would cost it the processor
+		return false
 	})
 }
 

@@ -96,6 +96,15 @@ type trial struct {
 	outcomes map[string][]outcome // by the contender's name, in the order of the rounds
 }
 
+// ready is what goes before each run: the corpus is in the page cache, and memory is there that nobody has to ask the host for.
+func ready(dir string) error {
+	if err := errors.Join(warm(dir), claimMemory()); err != nil {
+		return err
+	}
+	unix.Sync() // what others wrote is not this one's to wait for
+	return nil
+}
+
 // measure runs the contenders in turn, another one first in each round.
 func measure(ctx context.Context, g *ground, s size, contenders []contender, rounds int, progress io.Writer) (trial, error) {
 	from := source{dir: filepath.Join(g.dir, "corpus-"+s.name)}
@@ -118,10 +127,9 @@ func measure(ctx context.Context, g *ground, s size, contenders []contender, rou
 			if err != nil {
 				return t, err
 			}
-			if err := errors.Join(warm(from.dir), claimMemory()); err != nil {
+			if err := ready(from.dir); err != nil {
 				return t, err
 			}
-			unix.Sync() // what others wrote is not this one's to wait for
 			out, err := c.move(ctx, from, into)
 			if err := errors.Join(err, g.empty(into)); err != nil {
 				return t, fmt.Errorf("%s, round %d, %s: %w", s, round+1, c.name(), err)

@@ -58,7 +58,7 @@ func BenchmarkScan(b *testing.B) {
 	})
 }
 
-func plainFile(b *testing.B, p string, content []byte) {
+func plainFile(b testing.TB, p string, content []byte) {
 	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
 		b.Fatal(err)
 	}

@@ -72,7 +72,11 @@ func (f *memberFile) is(m Member) (bool, error) {
 	if _, err := again(func() (int, error) { return 0, unix.Fstat(f.fd, &st) }); err != nil {
 		return false, &fs.PathError{Op: "stat", Path: f.path, Err: err}
 	}
-	return st.Size == m.Bytes && st.Mtim.Nano() == m.ModTime.UnixNano(), nil
+	same := st.Size == m.Bytes && st.Mtim.Nano() == m.ModTime.UnixNano()
+	if same && m.ctim != 0 && m.ctim != st.Ctim.Nano() {
+		return true, errTouched
+	}
+	return same, nil
 }
 
 // openDirs opens the directories of a store for openBeneath.

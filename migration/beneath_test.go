@@ -45,7 +45,13 @@ func TestOpenBeneath(t *testing.T) {
 		}
 	}
 	unused := time.Now().Add(-time.Hour).Truncate(time.Second)
-	if err := os.Chtimes(file, unused, m.ModTime); err != nil {
+	if err := os.Chtimes(file, unused, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := stillSame(memberFileOf(t, s, m), m); err != errTouched {
+		t.Errorf("its stamps were set, and it says %v", err)
+	}
+	if m, err = s.member(0, "sub/x", "sub/x"); err != nil {
 		t.Fatal(err)
 	}
 	read(t)
@@ -77,4 +83,14 @@ func TestOpenBeneath(t *testing.T) {
 	s.dirs[0].Close()
 	s.dirs[0] = notADir
 	read(t)
+}
+
+func memberFileOf(t *testing.T, s *Store, m Member) io.Reader {
+	t.Helper()
+	f, err := s.openBeneath(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
 }

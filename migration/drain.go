@@ -38,6 +38,8 @@ type DrainConfig struct {
 
 	// Disks under the stores and the vault. Nil: all are well, until one does not give a block back.
 	Disks Disks
+	// Index holds what the stores had before. Nil: there is none, and all of them is looked through.
+	Index *Index
 	// Only carries what lies below these directories, and nothing else: a disk of a node that is well otherwise. Empty: all.
 	Only []string
 	// Once does not wait for the stores to become quiet: another drain of the same directory follows.
@@ -88,6 +90,7 @@ type Drain struct {
 	givenUp  map[BlockID]bool     // lost because of its own files
 	unmoved  map[BlockID]bool     // broke at their peers before an earlier run of this drain ended
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
+	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
 	unread   map[string]string    // directories that no scan could read, and why
 	rateAt   time.Time
 	rateSent int64
@@ -125,7 +128,7 @@ type PeerProgress struct {
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
-	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
+	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 		s.watch(cfg.Disks)

@@ -92,11 +92,18 @@ func (d *Drain) dirs() []string {
 func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) {
 	dirs := s.partDirs(part)
 	began := time.Now()
+	since := d.looked(dirs)
+	look := func(yield func(Item, error) bool) bool { return s.layout.scan(ctx, s, part, since, yield) }
+	if index := d.index(ctx, s, part, since); index != nil {
+		defer index.close()
+		began = index.began
+		look = func(yield func(Item, error) bool) bool { return index.scan(ctx, yield) }
+	}
 	var beat atomic.Int64
 	var over atomic.Bool
 	ended := make(chan bool, 1)
 	go func() {
-		whole := s.layout.scan(ctx, s, part, d.looked(dirs), func(it Item, err error) bool {
+		whole := look(func(it Item, err error) bool {
 			beat.Add(1)
 			return !over.Load() && take(it, err)
 		})
@@ -114,6 +121,23 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 		over.Store(true)
 		d.abandoned(s, dirs, began)
 	}
+}
+
+// index is what a drain that carries everything has to begin with, in place of a first look at a part of a store. The next
+// look is then for what changed since the index was begun, as if the drain had begun there.
+func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) *indexScan {
+	if !since.IsZero() || len(d.cfg.Only) > 0 {
+		return nil
+	}
+	index := d.cfg.Index.open(ctx, s, part)
+	if index != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, dir := range s.partDirs(part) {
+			d.asOf[dir] = index.began
+		}
+	}
+	return index
 }
 
 // looked is since when a file of the directories must have changed to be news, as fresh sees it; the zero time: all are.

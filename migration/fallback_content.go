@@ -72,7 +72,7 @@ func (c *memberContent) next() error {
 	}
 	left := min(m.Bytes-c.read, ChunkBytes)
 	if left == 0 {
-		if err := stillSame(c.f, m); err != nil {
+		if err := d.same(c.u.e.Block, stillSame(c.f, m)); err != nil {
 			return &localError{err}
 		}
 		return io.EOF

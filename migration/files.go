@@ -8,6 +8,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // filesLayout: every regular file is a block, its scope is "-", its name the path below the store's directory. Where a
@@ -103,7 +105,7 @@ func (filesLayout) find(s *Store, id BlockID) (Block, error) {
 				continue
 			}
 			m, err := s.member(i, id.Name(), id.Name())
-			if errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // where another has a directory, this one has a file
 				continue
 			}
 			if err != nil {

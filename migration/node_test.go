@@ -136,6 +136,7 @@ type trip struct {
 	pipe func() (net.Conn, net.Conn)
 
 	fakes map[string]func(net.Conn)
+	drain *Drain // once it runs
 
 	mu sync.Mutex
 	to map[string]*node
@@ -215,6 +216,7 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
+	tr.drain = d
 	sum, err := d.Run(ctx)
 	if err != nil {
 		tr.t.Fatal(err)

@@ -129,18 +129,22 @@ func (d *Drain) meet(b Block) {
 	d.found.Bytes += b.Bytes()
 }
 
-// fresh reports whether a block needs planning. Only what changed after the drain began is remembered, so memory stays
-// flat on a node whose engines have stopped.
+// fresh reports whether a block needs planning. Only what changed after the drain began, or the index that it has, is
+// remembered, so memory stays flat on a node whose engines have stopped.
 func (d *Drain) fresh(b Block) bool {
 	changed := time.Unix(0, b.changed())
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	began := d.ledger.summary.Started
 	for _, dir := range d.where(b) {
 		if since, ok := d.since[dir]; ok && changed.Before(since.Add(-clockGrain)) {
 			return false
 		}
+		if asOf, ok := d.asOf[dir]; ok && asOf.Before(began) {
+			began = asOf
+		}
 	}
-	recent := changed.After(d.ledger.summary.Started.Add(-clockGrain))
+	recent := changed.After(began.Add(-clockGrain))
 	if !recent && len(d.handled)+len(d.givenUp) == 0 {
 		return true
 	}
@@ -159,6 +163,32 @@ func (d *Drain) remember(b Block) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.handled[b.version()] = true
+}
+
+// became notes what a planned block has become.
+func (d *Drain) became(planned, now Block) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.found.Bytes += now.Bytes() - planned.Bytes()
+	d.handled[now.version()] = true
+}
+
+// before reports whether a block last changed before the drain began.
+func (d *Drain) before(b Block) bool {
+	return time.Unix(0, b.changed()).Before(d.ledger.summary.Started.Add(-clockGrain))
+}
+
+// elsewhere reports whether what a planned block has become is another entry of the plan, or was moved by an earlier run.
+// Then the block is not counted any more.
+func (d *Drain) elsewhere(planned, now Block) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	v := now.version()
+	if !d.handled[v] || v == planned.version() {
+		return false
+	}
+	d.found = d.found.plus(Count{-1, -planned.Bytes()})
+	return true
 }
 
 // giveUp has later scans pass a block by: it is lost, and once is enough.

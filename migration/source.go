@@ -14,7 +14,11 @@ type localError struct{ err error }
 func (e *localError) Error() string { return e.err.Error() }
 func (e *localError) Unwrap() error { return e.err }
 
-var errChanged = errors.New("changed while it was being sent")
+var (
+	errChanged = errors.New("changed while it was being sent")
+	// errTouched is no reason not to send a file: its mode or its links changed, and its content did not.
+	errTouched = errors.New("touched since it was planned")
+)
 
 // stillSame tells whether a file is what it was when it was planned. A copy of a file that changed under the reader's
 // hands would be a mixture of two contents.
@@ -32,6 +36,16 @@ func stillSame(r io.Reader, m Member) error {
 	}
 	if err == nil && !same {
 		err = errChanged
+	}
+	return err
+}
+
+// same is what stillSame said of a member, but for a block that was only touched: the next look will meet it as one that
+// changed, and must not take it for news.
+func (d *Drain) same(b Block, err error) error {
+	if err == errTouched {
+		d.remember(b)
+		return nil
 	}
 	return err
 }
@@ -72,7 +86,7 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 	if err != nil || m.Bytes <= ChunkBytes { // what is read in one piece is looked at once, afterwards
 		return f, err
 	}
-	if err := stillSame(f, m); err != nil {
+	if err := d.same(b, stillSame(f, m)); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -82,7 +96,7 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 // readWhole reads a member that is no longer than p. Only afterwards does it look whether that is what was planned.
 func (d *Drain) readWhole(b Block, i int, p []byte, near *near) error {
 	if s := d.stores[b.ID.Store()]; b.Members[i].root != inVault && s.Land != LandPlace {
-		return near.read(s, b.Members[i], p)
+		return d.same(b, near.read(s, b.Members[i], p))
 	}
 	r, err := d.openMember(b, i)
 	if err != nil {
@@ -92,7 +106,7 @@ func (d *Drain) readWhole(b Block, i int, p []byte, near *near) error {
 	if err := readFull(r, p); err != nil {
 		return err
 	}
-	return stillSame(r, b.Members[i])
+	return d.same(b, stillSame(r, b.Members[i]))
 }
 
 // readFull reads what a file must have, going by its size when it was planned.
@@ -115,7 +129,8 @@ type ruling struct {
 	entry
 	outcome Outcome // "": try again
 	why     string
-	later   bool // by the drain that follows this one
+	later   bool // by the drain that follows this one, or it is another entry's
+	stale   bool // what was planned is from an index
 }
 
 // judge looks again at the files of a block that could not be read as planned.
@@ -124,25 +139,29 @@ func (d *Drain) judge(e entry, err error) ruling {
 		return ruling{entry: e, why: err.Error()} // the plan keeps it until its disk answers
 	}
 	e.misreads++
-	most := maxReadFailures
+	most, stale := maxReadFailures, false
 	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) {
 		most = maxChanges
 		now, found := d.find(e.Block)
+		asPlanned := e.misreads == 1 && e.why == ""
+		stale = found == nil && errors.Is(err, errChanged) && d.before(now)
 		switch {
 		case errors.Is(found, fs.ErrNotExist):
 			return ruling{entry: e, outcome: Skipped, why: "deleted while the node was draining"}
+		case found == nil && asPlanned && d.elsewhere(e.Block, now):
+			return ruling{entry: e, later: true}
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
 			return ruling{entry: e, later: true}
 		case found == nil:
 			now.value = e.value
+			d.became(e.Block, now)
 			e.Block = now // or what is left of it: engines remove a map output's checksums first
-			d.remember(now)
 		}
 	}
 	if e.misreads >= most || errors.Is(err, errCorrupt) {
 		return ruling{entry: e, outcome: Lost, why: err.Error()}
 	}
-	return ruling{entry: e, why: err.Error()}
+	return ruling{entry: e, why: err.Error(), stale: stale}
 }
 
 // find looks up a planned block anew, where it was found.
@@ -160,6 +179,9 @@ func (d *Drain) find(b Block) (Block, error) {
 func (d *Drain) carryOut(r ruling) {
 	switch {
 	case r.later:
+	case r.outcome == "" && r.stale: // nobody is writing to it
+		d.plan.giveBack(r.entry, 0, r.why)
+		return
 	case r.outcome == "":
 		d.plan.giveBack(r.entry, backOff(r.misreads), r.why)
 		return

@@ -47,6 +47,7 @@ type walk struct {
 	enter func(dir string) bool   // false leaves a directory out
 	visit func(*seen) (more bool) // what is there until the next
 	fault func(error) (more bool)
+	known func(dir string, e dirent) (met, more bool) // a regular file that need not be looked at; nil: none is known
 
 	prefix string             // of what seen calls the id
 	since  int64              // regular files that did not change since are passed by; Unix nanoseconds, 0: none is
@@ -72,20 +73,27 @@ func (w *walk) below(ctx context.Context, dir string) bool {
 
 // one looks through a directory but not through those in it, which it returns.
 func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
-	failed := func(err error) bool { return w.fault(fmt.Errorf("scan %s: %w", path.Join(w.root.Name(), dir), err)) }
 	f, err := w.root.Open(dir)
 	if err != nil {
-		return nil, errors.Is(err, fs.ErrNotExist) || failed(err)
+		return nil, errors.Is(err, fs.ErrNotExist) || w.failed(dir, err)
 	}
 	defer f.Close()
+	return w.list(ctx, int(f.Fd()), dir)
+}
+
+func (w *walk) failed(dir string, err error) (more bool) {
+	return w.fault(fmt.Errorf("scan %s: %w", path.Join(w.root.Name(), dir), err))
+}
+
+// list is one for a directory that is open.
+func (w *walk) list(ctx context.Context, fd int, dir string) (dirs []string, more bool) {
 	if w.buf == nil {
 		w.buf = make([]byte, walkBuffer)
 	}
-	fd := int(f.Fd())
 	for ctx.Err() == nil {
 		n, err := again(func() (int, error) { return unix.ReadDirent(fd, w.buf) })
 		if err != nil {
-			return dirs, failed(err)
+			return dirs, w.failed(dir, err)
 		}
 		if n == 0 {
 			return dirs, true
@@ -99,6 +107,15 @@ func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
 			if string(e.name) == "." || string(e.name) == ".." {
 				continue
 			}
+			if w.known != nil && e.kind == unix.DT_REG {
+				met, more := w.known(dir, e)
+				if !more {
+					return nil, false
+				}
+				if met {
+					continue
+				}
+			}
 			switch kind := w.look(fd, dir, e); {
 			case kind == unix.S_IFDIR:
 				if w.enter(w.seen.path) {
@@ -110,6 +127,13 @@ func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
 		}
 	}
 	return nil, false
+}
+
+// again looks at one name in a directory that is open.
+func (w *walk) again(fd int, dir, name string) (more bool) {
+	ended := append([]byte(name), 0)
+	kind := w.look(fd, dir, dirent{name: ended[:len(name)], ended: ended})
+	return kind == 0 || kind == unix.S_IFDIR || w.visit(&w.seen)
 }
 
 // look finds out what an entry is, and all about it if it is a regular file. 0: it has vanished, or is passed by. That is
@@ -150,6 +174,7 @@ func (w *walk) call(dir string, entry []byte) {
 
 // dirent is an entry as the kernel puts it: linux_dirent64 of getdents(2).
 type dirent struct {
+	ino   uint64
 	kind  byte // DT_REG and the like; 0: the file system does not say
 	name  []byte
 	ended []byte // the name and the NUL behind it, as the kernel takes it
@@ -159,5 +184,5 @@ func nextDirent(p []byte) (e dirent, rest []byte) {
 	const length, kind, name = 16, 18, 19 // where these begin: after the inode's number and an offset of 8 bytes each
 	n := int(binary.NativeEndian.Uint16(p[length:]))
 	end := name + bytes.IndexByte(p[name:n], 0)
-	return dirent{p[kind], p[name:end], p[name : end+1]}, p[n:]
+	return dirent{binary.NativeEndian.Uint64(p), p[kind], p[name:end], p[name : end+1]}, p[n:]
 }

@@ -104,7 +104,7 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 		}
 		left, behind = left-n, behind-n
 	}
-	return l.onDisk(dir, func() error { return stillSame(r, m) })
+	return l.onDisk(dir, func() error { return l.d.same(e.Block, stillSame(r, m)) })
 }
 
 // writeChunk has n bytes of a block read, of which so many are behind with them.

@@ -126,6 +126,9 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 		}
 		t.row("unpacking", what)
 	}
+	if x := s.GetIndex(); x != nil {
+		t.row("indexed", fmt.Sprintf("%s, %s, of plain files, as of %s ago", count(x.GetBlocks(), "block"), size(x.GetBytes()), age(x.GetAge())))
+	}
 	for i, what := range s.GetWaitsFor() {
 		t.row(map[bool]string{true: "waits for"}[i == 0], what)
 	}
@@ -320,6 +323,7 @@ type agentJSON struct {
 	Broken      int64             `json:"broken_blocks"`
 	HeldBytes   int64             `json:"held_bytes"`
 	Unpacking   unpackingJSON     `json:"unpacking"`
+	Index       indexJSON         `json:"index"`
 	Coordinator coordinatorLink   `json:"coordinator"`
 	Peers       []peerJSON        `json:"peers"`
 	Provider    string            `json:"provider"`
@@ -339,6 +343,13 @@ type unpackingJSON struct {
 	Blocks         int64 `json:"blocks"`
 	Bytes          int64 `json:"bytes"`
 	OccupiedBlocks int64 `json:"occupied_blocks"`
+}
+
+// indexJSON is what a drain would not have to look for. Without an index it holds nothing and has no age.
+type indexJSON struct {
+	Blocks int64    `json:"blocks"`
+	Bytes  int64    `json:"bytes"`
+	Age    *float64 `json:"age_seconds"`
 }
 
 // noticeJSON is one source's word that was not withdrawn.
@@ -410,6 +421,7 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
 		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
+		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
 		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
 		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()),

@@ -1,0 +1,213 @@
+package migration
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An index of a part of a store is two files of records: what was in the directories, one of them a record, and the blocks
+// in the same order. They are of use to the process that wrote them and to nobody after it.
+
+// wasDir is what an index says of a directory.
+type wasDir struct {
+	path   string
+	id     dirID    // before its names were read; the zero id: it is to be looked through again, whatever it is now
+	blocks int      // how many of the next blocks were in it
+	others []string // names in it that are no blocks, or could not be looked at
+	dirs   []string // paths of the directories in it
+}
+
+// mostOthers bounds what is remembered of a directory besides its blocks: one with more is looked through again.
+const mostOthers = 4096
+
+// dirID tells a directory whose names are what they were. A name that comes or goes changes both times, a directory that is
+// moved here in place of another has another number.
+type dirID struct {
+	dev, ino   uint64
+	mtim, ctim int64
+}
+
+func dirIDOf(fd int) (id dirID, err error) {
+	var st unix.Stat_t
+	_, err = again(func() (int, error) { return 0, unix.Fstat(fd, &st) })
+	return dirID{uint64(st.Dev), st.Ino, st.Mtim.Nano(), st.Ctim.Nano()}, err
+}
+
+// settled reports whether its times tell a change after began from one before it.
+func (id dirID) settled(began time.Time) bool {
+	return id != dirID{} && max(id.mtim, id.ctim) < began.Add(-clockGrain).UnixNano()
+}
+
+func (w wasDir) append(b []byte) []byte {
+	b = binary.AppendUvarint(binary.AppendUvarint(appendString(b, w.path), w.id.dev), w.id.ino)
+	b = binary.AppendVarint(binary.AppendVarint(b, w.id.mtim), w.id.ctim)
+	b = binary.AppendUvarint(b, uint64(w.blocks))
+	for _, names := range [][]string{w.others, w.dirs} {
+		b = binary.AppendUvarint(b, uint64(len(names)))
+		for _, name := range names {
+			b = appendString(b, name)
+		}
+	}
+	return b
+}
+
+func parseWasDir(record []byte) (w wasDir, err error) {
+	d := decoder{p: record}
+	w.path, w.id = d.string(), dirID{d.uvarint(), d.uvarint(), d.varint(), d.varint()}
+	w.blocks = int(d.uvarint())
+	for _, names := range []*[]string{&w.others, &w.dirs} {
+		for range d.uvarint() {
+			if d.err != nil {
+				break
+			}
+			*names = append(*names, d.string())
+		}
+	}
+	return w, d.end("index")
+}
+
+// wasBlock is a block of one file by its name in its directory.
+type wasBlock struct {
+	name  []byte
+	ino   uint64
+	bytes int64
+	mtim  int64
+	ctim  int64
+	value time.Duration
+}
+
+func appendWasBlock(b []byte, name string, ino uint64, blk Block) []byte {
+	m := blk.Members[0]
+	b = binary.AppendVarint(binary.AppendUvarint(appendString(b, name), ino), m.Bytes)
+	b = binary.AppendVarint(b, m.ModTime.UnixNano())
+	b = binary.AppendVarint(b, m.ctim)
+	return binary.AppendVarint(b, int64(blk.value))
+}
+
+// parseWasBlock's name is valid as long as the record is.
+func parseWasBlock(record []byte) (w wasBlock, err error) {
+	d := decoder{p: record}
+	w.name, w.ino, w.bytes = d.take(), d.uvarint(), d.varint()
+	w.mtim, w.ctim, w.value = d.varint(), d.varint(), time.Duration(d.varint())
+	return w, d.end("index")
+}
+
+// recordFile is a file of them: [length][record]...
+type recordFile struct {
+	path  string
+	bytes int64
+	sum   uint32
+}
+
+// recordsWriter writes such a file. Its first error is what close returns; what comes after it goes nowhere.
+type recordsWriter struct {
+	f    *os.File
+	w    *bufio.Writer
+	sum  hash.Hash32
+	made recordFile
+	buf  []byte
+	err  error
+}
+
+const recordsBuffer = 32 << 10
+
+func createRecords(path string) (*recordsWriter, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	w := &recordsWriter{f: f, sum: crc32.New(castagnoli), made: recordFile{path: path}}
+	w.w = bufio.NewWriterSize(io.MultiWriter(f, w.sum), recordsBuffer)
+	return w, nil
+}
+
+func (w *recordsWriter) put(record []byte) {
+	w.buf = append(binary.AppendUvarint(w.buf[:0], uint64(len(record))), record...)
+	n, err := w.w.Write(w.buf)
+	w.made.bytes += int64(n)
+	w.err = cmp.Or(w.err, err)
+}
+
+func (w *recordsWriter) close() (recordFile, error) {
+	w.err = errors.Join(w.err, w.w.Flush(), w.f.Close())
+	w.made.sum = w.sum.Sum32()
+	return w.made, w.err
+}
+
+// recordsReader reads one after the other.
+type recordsReader struct {
+	f    *os.File
+	r    *bufio.Reader
+	left int64
+	buf  []byte
+}
+
+// noEnd is for where there must be more.
+func noEnd(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+var errDamaged = errors.New("it is not what was written")
+
+// open reads the file through before it returns: what is read from then on is what was written.
+func (r recordFile) open() (_ *recordsReader, err error) {
+	f, err := os.Open(r.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	sum := crc32.New(castagnoli)
+	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{f}, make([]byte, recordsBuffer))
+	if err == nil && (n != r.bytes || sum.Sum32() != r.sum) {
+		err = errDamaged
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.path, err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return &recordsReader{f: f, r: bufio.NewReaderSize(f, recordsBuffer), left: r.bytes}, nil
+}
+
+func (r *recordsReader) close() { r.f.Close() } // it was only read
+
+// next is io.EOF after the last. What it returns is valid until it is called again.
+func (r *recordsReader) next() ([]byte, error) {
+	if r.left == 0 {
+		return nil, io.EOF
+	}
+	n, err := binary.ReadUvarint(r.r)
+	if err != nil {
+		return nil, err
+	}
+	var word [binary.MaxVarintLen64]byte
+	r.left -= int64(binary.PutUvarint(word[:], n))
+	if n > uint64(max(r.left, 0)) {
+		return nil, errDamaged
+	}
+	r.left -= int64(n)
+	if uint64(cap(r.buf)) < n {
+		r.buf = make([]byte, n)
+	}
+	r.buf = r.buf[:n]
+	_, err = io.ReadFull(r.r, r.buf)
+	return r.buf, err
+}
