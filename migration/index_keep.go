@@ -16,8 +16,9 @@ import (
 // own tables are not in memory it spares seconds in which nobody knows what is worth most.
 //
 // A directory whose names are as they were is not read again. Of any other the names are, when the drain begins, and what is
-// new or another file under its name is looked at. What was written into a file in place is seen when the file is read, as what changed while it waited to be sent always is, or by the next look,
-// which is for all that changed since the index was begun. So a drain with an index carries what one without does.
+// new or another file under its name is looked at. What was written into a file in place is seen when the file is read, as
+// what changed while it waited to be sent always is, or by the next look, which is for all that changed since the index was
+// begun. So a drain with an index carries what one without does.
 //
 // It is for stores of plain files. It lives on disk as long as its process, and in some buffers.
 type Index struct {
