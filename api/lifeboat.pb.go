@@ -1260,9 +1260,9 @@ type HeartbeatReply struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Register     bool                   `protobuf:"varint,1,opt,name=register,proto3" json:"register,omitempty"` // the coordinator does not know this node: register, then report all blocks
 	Pace         *Pace                  `protobuf:"bytes,2,opt,name=pace,proto3" json:"pace,omitempty"`
-	Directive    *Directive             `protobuf:"bytes,3,opt,name=directive,proto3" json:"directive,omitempty"` // absent: nothing is wished of this node
-	PeersVersion uint64                 `protobuf:"varint,4,opt,name=peers_version,json=peersVersion,proto3" json:"peers_version,omitempty"`
-	Peers        []*Peer                `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"` // empty when peers_version is what the agent has
+	Directive    *Directive             `protobuf:"bytes,3,opt,name=directive,proto3" json:"directive,omitempty"`                            // absent: nothing is wished of this node
+	PeersVersion uint64                 `protobuf:"varint,4,opt,name=peers_version,json=peersVersion,proto3" json:"peers_version,omitempty"` // 0: nothing is said of peers
+	Peers        []*Peer                `protobuf:"bytes,5,rep,name=peers,proto3" json:"peers,omitempty"`                                    // empty when peers_version is what the agent has
 	// Of the leader that says this. A reply of a lower term than one that was heard before is a deposed leader's, and is
 	// worth nothing.
 	Term uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`

@@ -69,7 +69,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	}
 	if s.leases.overtaken(name, r.Sequence) {
 		s.metrics.beats.WithLabelValues("overtaken").Inc()
-		return s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now())}), nil
+		return s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), PeersVersion: r.PeersVersion}), nil
 	}
 	s.hears(name, r.Status)
 	changed, unsaid := s.leases.beat(name, r.Status, time.Now())

@@ -12,12 +12,14 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")
 		a.register()
-		say := func(sequence uint64) {
+		say := func(sequence uint64) *api.HeartbeatReply {
 			t.Helper()
-			r := &api.HeartbeatRequest{Node: "a", Incarnation: a.incarnation, Status: &api.Status{RoomBytes: 1}, Sequence: sequence}
-			if _, err := a.Heartbeat(a.Context(), r); err != nil {
+			r := &api.HeartbeatRequest{Node: "a", Incarnation: a.incarnation, Status: &api.Status{RoomBytes: 1}, Sequence: sequence, PeersVersion: 7}
+			reply, err := a.Heartbeat(a.Context(), r)
+			if err != nil {
 				t.Fatal(err)
 			}
+			return reply
 		}
 		say(1)
 		a.notice("inc-1", 2*time.Minute)
@@ -25,7 +27,9 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range uint64(2 * unsaidBeats) {
-			say(2 + i)
+			if r := say(2 + i); r.PeersVersion != 7 || len(r.Peers) > 0 {
+				t.Errorf("got %d peers of version %d, want the list left as it is: a drain needs it now", len(r.Peers), r.PeersVersion)
+			}
 		}
 		if got := v.seen("a").State; got != string(Decommissioning) {
 			t.Errorf("after beats from before the notice: got %s, want %s", got, Decommissioning)

@@ -71,6 +71,28 @@ func TestPeersFollowTheCoordinator(t *testing.T) {
 	})
 }
 
+// A notice is said at once, and a beat that was on its way is answered behind it, with nothing of peers: the drain that
+// begins has those that were known.
+func TestPeersOutliveAnAnswerThatSaysNothingOfThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{version: 3, peers: twoPeers}
+		n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		start(t, c)
+		time.Sleep(5 * time.Second)
+		co.set(func() { co.version, co.peers = 0, nil })
+		time.Sleep(5 * time.Second)
+		if got := c.Peers(); len(got) != 2 {
+			t.Errorf("got peers %v, want the two that were known", got)
+		}
+		co.set(func() { co.version, co.peers = 4, twoPeers[:1] })
+		time.Sleep(2 * time.Second)
+		if got := c.Peers(); len(got) != 1 {
+			t.Errorf("got peers %v, want the one that the coordinator named last", got)
+		}
+	})
+}
+
 func TestBrokenPeersFileIsNamedAndStartsEmpty(t *testing.T) {
 	whole := `[{"node":"host-b","address":"10.0.0.2:7412","room_bytes":1}]`
 	for name, text := range map[string]string{

@@ -172,8 +172,10 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 	}
 	p.fresh = false
 	p.keepPace(reply.GetPace())
-	if reply.GetPeersVersion() != p.peersVersion || len(reply.GetPeers()) > 0 {
-		p.peersVersion = reply.GetPeersVersion()
+	// Version 0 says nothing of peers, as the answer to a beat that newer words have overtaken: a notice is such, and the
+	// drain that follows needs the list that there is.
+	if v := reply.GetPeersVersion(); v != 0 && (v != p.peersVersion || len(reply.GetPeers()) > 0) {
+		p.peersVersion = v
 		p.peers.hear(reply.GetPeers())
 	}
 	p.wishes.hear(reply.GetDirective())
