@@ -137,7 +137,6 @@ func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 	var beat atomic.Int64
 	ended := make(chan time.Duration, 1)
 	go func() {
-		defer p.end()
 		began, rested := time.Now(), time.Duration(0)
 		woke := began
 		rest := func() bool {
@@ -155,6 +154,7 @@ func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 			return ctx.Err() == nil && !ix.leaves()
 		}
 		ix.renew(ctx, p, rest)
+		p.end() // before anybody hears of it: the next look may follow at once
 		ended <- time.Since(began) - rested
 	}()
 	hung := make(chan struct{})
