@@ -44,6 +44,7 @@ type chaos struct {
 	peers  []*node
 	wires  map[*node]*proxy
 	rotten map[*node]bool // bits were turned on its disk
+	gone   []string       // blocks that the source had when it looked through its stores, and has no more
 	did    []string
 }
 
@@ -89,6 +90,9 @@ func (c *chaos) note(format string, args ...any) { c.did = append(c.did, fmt.Spr
 func (c *chaos) run() {
 	c.start()
 	c.until(c.source.knows(2))
+	if c.rnd.IntN(3) == 0 {
+		c.live()
+	}
 	reading, stop := context.WithCancel(context.Background())
 	var readers sync.WaitGroup
 	readers.Go(func() { c.readAll(reading) })
@@ -112,6 +116,76 @@ func (c *chaos) run() {
 	}
 }
 
+// live lets the source come to know its stores, as a node does that has been up for a while, and go on working: what it
+// knows when the notice comes is then no longer so.
+func (c *chaos) live() {
+	files := slices.DeleteFunc(slices.Clone(c.source.blocks), func(x block) bool { return x.path == "" })
+	c.until(c.source.indexed(len(files)))
+	shuffle := slices.DeleteFunc(slices.Clone(c.source.blocks), func(x block) bool { return x.path != "" })
+	for i, x := range files {
+		switch deed := c.rnd.IntN(8); deed {
+		case 0:
+			c.note("write into %s in place", x.id)
+			files[i] = c.write(x, x.path, x.bytes)
+		case 1:
+			c.note("write more into %s in place", x.id)
+			files[i] = c.write(x, x.path, x.bytes+1+c.rnd.Int64N(100_000))
+		case 2, 3:
+			c.note("put another file in the place of %s", x.id)
+			files[i] = c.write(x, x.path+".new", x.bytes)
+			c.do(os.Rename(x.path+".new", x.path))
+			files[i].path = x.path
+		case 4:
+			c.note("remove %s", x.id)
+			c.do(os.Remove(x.path))
+			files[i].id = ""
+			c.gone = append(c.gone, x.id)
+		case 5:
+			c.note("rename %s", x.id)
+			files[i].path, files[i].id = x.path+"-b", x.id+"-b"
+			files[i].whole = files[i].id
+			c.do(os.Rename(x.path, files[i].path))
+			c.gone = append(c.gone, x.id)
+		}
+	}
+	files = slices.DeleteFunc(files, func(x block) bool { return x.id == "" })
+	for i := range c.rnd.IntN(3) {
+		name := fmt.Sprintf("host-a/new%d/file", i) // in directories that are new, too
+		x := block{id: "cache/-/" + name, whole: "cache/-/" + name}
+		path := filepath.Join(c.source.cache(), name)
+		c.do(os.MkdirAll(filepath.Dir(path), 0o755))
+		c.note("add %s", x.id)
+		files = append(files, c.write(x, path, 1+c.rnd.Int64N(200_000)))
+	}
+	c.source.blocks = append(files, shuffle...)
+	if c.rnd.IntN(4) == 0 {
+		c.rot(c.source, "index/*")
+	}
+}
+
+func (c *chaos) do(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// write fills a file, new or not, with bytes of its own.
+func (c *chaos) write(x block, path string, bytes int64) block {
+	c.t.Helper()
+	content := make([]byte, bytes)
+	for i := range content {
+		content[i] = byte(c.rnd.Uint32())
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	c.do(err)
+	_, err = f.Write(content)
+	c.do(err)
+	c.do(f.Close())
+	x.path, x.bytes, x.sha256 = path, bytes, sum(content)
+	return x
+}
+
 // strike does one bad thing.
 func (c *chaos) strike() {
 	n := c.peers[c.rnd.IntN(len(c.peers))]
@@ -132,9 +206,9 @@ func (c *chaos) strike() {
 		c.note("flip a bit on the wire to %s", n.host)
 		c.wires[n].flip()
 	case 4:
-		c.rot(n, "segments/seg-*")
+		c.rot(n, "vault/segments/seg-*")
 	case 5:
-		c.again(n, moment, func() { c.rot(n, "catalog.db") })
+		c.again(n, moment, func() { c.rot(n, "vault/catalog.db") })
 	}
 }
 
@@ -146,10 +220,10 @@ func (c *chaos) again(n *node, after time.Duration, meanwhile func()) {
 	n.start()
 }
 
-// rot turns a bit of a file in the vault, if there is one: in what was written, not in what a disk made of nothing.
+// rot turns a bit of a file of the agent's, if there is one: in what was written, not in what a disk made of nothing.
 func (c *chaos) rot(n *node, pattern string) {
 	c.t.Helper()
-	files, err := filepath.Glob(filepath.Join(n.data(), "vault", pattern))
+	files, err := filepath.Glob(filepath.Join(n.data(), pattern))
 	if err != nil || len(files) == 0 {
 		return
 	}
@@ -208,6 +282,9 @@ func (c *chaos) check(m manifestView) {
 	lost := m.lost()
 	holder := map[string]*node{}
 	for _, e := range m.Entries {
+		if slices.Contains(c.gone, e.ID) {
+			c.t.Errorf("%s is %s, which was gone before the notice", e.ID, e.Outcome)
+		}
 		for _, n := range c.peers {
 			if e.Outcome == "moved" && e.Peer == n.host {
 				holder[e.ID] = n

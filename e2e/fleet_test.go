@@ -214,6 +214,16 @@ func (n *node) knows(peers int) func() error {
 	}
 }
 
+// indexed is nil once the agent has looked through its stores of plain files, and found so many blocks.
+func (n *node) indexed(blocks int) func() error {
+	return func() error {
+		if got := n.status().Index.Blocks; got != blocks {
+			return fmt.Errorf("%s has an index of %d blocks, want %d", n.host, got, blocks)
+		}
+		return nil
+	}
+}
+
 // start starts every process and waits until all nodes are ACTIVE.
 func (f *fleet) start() {
 	f.t.Helper()

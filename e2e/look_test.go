@@ -17,6 +17,7 @@ type agentStatus struct {
 	Manifest  *manifestView
 	Held      int64 `json:"held_blocks"`
 	Unpacking struct{ Blocks int64 }
+	Index     struct{ Blocks int }
 	Peers     []struct{ Node, Address string }
 }
 
