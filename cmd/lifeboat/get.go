@@ -23,6 +23,7 @@ func getCommand() *cobra.Command {
 		Short: "Read a block from whichever node has it",
 		Long: `Reads a block from whichever node has it, to standard output or into a file, which appears whole or not at all. A map
 output of several members is written into a directory; without one its members are named and the exit code is 2.
+When a node goes while it is read from, the reading goes on with another that has the same bytes.
 Without a coordinator the agent of this machine is asked, and fetches the block from where it is.
 Exits 3 when nobody has the block and 4 when it is known to be lost.`,
 		Example: `  lifeboat get cache/-/model-7.bin -o model-7.bin
@@ -56,12 +57,11 @@ type getter struct {
 	to     reach
 	span   string
 	stderr io.Writer
+	others func(ctx context.Context, id string) []*holder // who may have the rest when a holder goes in the middle
 }
 
-const (
-	inFlight = time.Minute      // how long to wait for a block that is being carried
-	stall    = 30 * time.Second // without a byte: the holder is gone
-)
+// inFlight is how long to wait for a block that is being carried.
+const inFlight = time.Minute
 
 // get finds who has the block and asks them in turn.
 func (g *getter) get(ctx context.Context, id string, to *target) error {
@@ -73,7 +73,12 @@ func (g *getter) get(ctx context.Context, id string, to *target) error {
 	var doubt error
 	if local {
 		from = []*holder{g.to.self()}
+		g.others = func(context.Context, string) []*holder { return from }
 	} else {
+		g.others = func(ctx context.Context, id string) []*holder {
+			_, have, _, _ := g.to.find(ctx, id, 1) // what ended the reading is what there is to say
+			return have
+		}
 		var state string
 		if state, from, doubt, err = g.to.find(ctx, id, 1); err != nil {
 			return err
@@ -164,32 +169,20 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 
 // once asks one holder, and writes what it answers.
 func (g *getter) once(ctx context.Context, id string, h *holder, to *target) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	req, err := h.request(ctx, http.MethodGet, id)
-	if err != nil {
-		return err
-	}
-	want := http.StatusOK
+	header := http.Header{}
 	if g.span != "" {
-		req.Header.Set("Range", "bytes="+g.span)
-		want = http.StatusPartialContent
+		header.Set("Range", "bytes="+g.span)
 	}
-	resp, err := h.client.Do(req)
+	resp, err := h.open(ctx, id, header)
 	if err != nil {
-		return bare(err)
-	}
-	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case want:
-		body := &stallReader{r: resp.Body, quiet: time.AfterFunc(stall, func() { cancel(fmt.Errorf("no byte for %s", span(stall))) })}
-		defer body.quiet.Stop()
-		err := to.write(id, body, resp.ContentLength)
-		if cause := context.Cause(ctx); err != nil && cause != nil {
-			return fmt.Errorf("%w: %w", err, cause)
-		}
 		return err
-	case http.StatusRequestedRangeNotSatisfiable:
+	}
+	body := newReading(ctx, g, id, header, resp)
+	defer body.Close()
+	switch {
+	case resp.StatusCode == http.StatusOK && g.span == "", resp.StatusCode == http.StatusPartialContent && g.span != "":
+		return to.write(id, body, resp.ContentLength)
+	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return &finalError{usagef("--range %s: the block has no such bytes (%s)", g.span, resp.Header.Get("Content-Range"))}
 	}
 	return client.Refused(resp)
@@ -199,17 +192,3 @@ func (g *getter) once(ctx context.Context, id string, h *holder, to *target) err
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }
-
-// stallReader puts off the end of patience with each byte.
-type stallReader struct {
-	r     io.Reader
-	quiet *time.Timer
-}
-
-func (s *stallReader) Read(p []byte) (int, error) {
-	n, err := s.r.Read(p)
-	if n > 0 {
-		s.quiet.Reset(stall)
-	}
-	return n, err
-}

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 )
@@ -81,6 +83,63 @@ func TestGetToStreamDoesNotStartTwice(t *testing.T) {
 	err := getInto(t, "-", &out, pretend("host-b", saying("short", 9)), pretend("host-c", saying("whole", 5)))
 	if err == nil || out.String() != "short" {
 		t.Errorf("got %q, %v, want what the first holder sent and an error", out.String(), err)
+	}
+}
+
+// part serves a block from its memory, and cuts the connection after so many bytes of an answer.
+func part(etag, block string, cut int) roundTrip {
+	return func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		w.Header().Set("ETag", etag)
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(block))
+		resp := w.Result()
+		resp.ContentLength = int64(w.Body.Len())
+		if w.Body.Len() > cut {
+			resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(w.Body.String()[:cut]), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		}
+		return resp, nil
+	}
+}
+
+// A node that goes while a block is read from it has been emptied: another has the same bytes, and the reading goes on there.
+func TestGetGoesOnElsewhereInTheMiddle(t *testing.T) {
+	const block = "0123456789"
+	goes, stays := pretend("host-a", part(`"1"`, block, 4)), pretend("host-c", part(`"1"`, block, 100))
+	moved := pretend("host-d", part(`"by its bytes"`, block, 100))
+	other, longer := pretend("host-e", part(`"2"`, "012_456789", 100)), pretend("host-f", part(`"3"`, block+"more", 100))
+	for _, c := range []struct {
+		why, span, want string
+		others          [][]*holder // as they are found, one time after the other
+		fails           bool
+	}{
+		{why: "found at once", want: block, others: [][]*holder{{stays}}},
+		{why: "a part of it", span: "2-8", want: block[2:9], others: [][]*holder{{stays}}},
+		{why: "its end", span: "-6", want: block[4:], others: [][]*holder{{stays}}},
+		{why: "heard of late", want: block, others: [][]*holder{{}, {}, {stays}}},
+		{why: "by four holders that go", want: block, others: [][]*holder{{goes}, {goes}, {goes}}},
+		{why: "moved", want: block, others: [][]*holder{{moved}}},
+		{why: "a part of what moved", span: "1-7", want: block[1:8], others: [][]*holder{{other, moved}}},
+		{why: "other versions", want: block[:4], others: [][]*holder{{other, longer}}, fails: true},
+		{why: "a part of a longer one", span: "1-7", want: block[1:5], others: [][]*holder{{longer}}, fails: true},
+		{why: "nobody", want: block[:4], fails: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out strings.Builder
+			to, err := newTarget("-", &out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g := getter{span: c.span, stderr: io.Discard, others: func(context.Context, string) (have []*holder) {
+				if len(c.others) > 0 {
+					have, c.others = c.others[0], c.others[1:]
+				}
+				return have
+			}}
+			err = g.fromAny(t.Context(), "cache/-/a", []*holder{goes}, nil, to)
+			if (err != nil) != c.fails || out.String() != c.want {
+				t.Errorf("%s: got %q, %v, want %q", c.why, out.String(), err, c.want)
+			}
+		})
 	}
 }
 

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"time"
+)
+
+const (
+	stall = 30 * time.Second // without a byte: the holder is gone
+	// resumes bounds how often a reading goes on elsewhere without a byte in between, and resumePause is between two of them:
+	// a coordinator hears within a beat or two who has what.
+	resumes     = 4
+	resumePause = 2 * time.Second
+)
+
+// reading is what was asked for of a block, from one holder after the other: when one goes in the middle, as a node does
+// that the cloud takes, the next goes on that has the same bytes.
+type reading struct {
+	ctx    context.Context
+	g      *getter
+	id     string
+	asked  http.Header // of the first holder
+	first  *http.Response
+	body   io.ReadCloser
+	had    int64
+	so     hash.Hash // of what was had
+	length int64     // of all; negative where the holder did not say it
+}
+
+func newReading(ctx context.Context, g *getter, id string, asked http.Header, resp *http.Response) *reading {
+	return &reading{ctx: ctx, g: g, id: id, asked: asked, first: resp, body: resp.Body, so: sha256.New(), length: resp.ContentLength}
+}
+
+func (r *reading) Close() error { return r.body.Close() }
+
+// Read implements io.Reader.
+func (r *reading) Read(p []byte) (int, error) {
+	for tries := 0; ; tries++ {
+		n, err := r.body.Read(p)
+		r.had += int64(n)
+		r.so.Write(p[:n])
+		switch {
+		case n > 0 || err == nil:
+			return n, nil // an error that came with bytes comes again
+		case r.had == r.length || r.length < 0 || r.g.others == nil || tries == resumes:
+			return 0, err
+		case tries > 0 && !sleep(r.ctx, resumePause):
+			return 0, err
+		}
+		r.goOn()
+	}
+}
+
+// goOn looks for somebody who has the rest. When nobody does the body stays as it is, and says once more why it ended.
+func (r *reading) goOn() {
+	for _, h := range r.g.others(r.ctx, r.id) {
+		body := r.rest(h)
+		if body == nil {
+			body = r.again(h)
+		}
+		if body != nil {
+			r.body.Close()
+			r.body = body
+			return
+		}
+	}
+}
+
+// rest asks a holder for what is missing of the same version. It returns nil if it has not that.
+func (r *reading) rest(h *holder) io.ReadCloser {
+	from := int64(0)
+	if said := r.first.Header.Get("Content-Range"); said != "" {
+		if n, _ := fmt.Sscanf(said, "bytes %d-", &from); n != 1 {
+			return nil
+		}
+	}
+	etag := r.first.Header.Get("ETag")
+	if etag == "" {
+		return nil
+	}
+	resp, err := h.open(r.ctx, r.id, http.Header{"Range": {fmt.Sprintf("bytes=%d-%d", from+r.had, from+r.length-1)}, "If-Match": {etag}})
+	if err != nil {
+		return nil
+	}
+	if resp.StatusCode != http.StatusPartialContent || resp.Header.Get("ETag") != etag || resp.ContentLength != r.length-r.had {
+		resp.Body.Close()
+		return nil
+	}
+	return resp.Body
+}
+
+// again asks a holder for all once more: a file that has not moved is of a version by its times, and one that has by its
+// bytes. Where those that came before are the same, so far it is what was read.
+func (r *reading) again(h *holder) io.ReadCloser {
+	resp, err := h.open(r.ctx, r.id, r.asked)
+	if err != nil {
+		return nil
+	}
+	so := sha256.New()
+	if resp.StatusCode == r.first.StatusCode && resp.ContentLength == r.length && resp.Header.Get("Content-Range") == r.first.Header.Get("Content-Range") {
+		if _, err := io.CopyN(so, resp.Body, r.had); err == nil && bytes.Equal(so.Sum(nil), r.so.Sum(nil)) {
+			return resp.Body
+		}
+	}
+	resp.Body.Close()
+	return nil
+}
+
+// open asks a holder for a block. Its answer ends when no byte comes for long.
+func (h *holder) open(ctx context.Context, id string, header http.Header) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	req, err := h.request(ctx, http.MethodGet, id)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		cancel(nil)
+		return nil, bare(err)
+	}
+	resp.Body = &body{r: resp.Body, ctx: ctx, end: cancel, quiet: time.AfterFunc(stall, func() { cancel(fmt.Errorf("no byte for %s", span(stall))) })}
+	return resp, nil
+}
+
+// body puts off the end of patience with each byte.
+type body struct {
+	r     io.ReadCloser
+	ctx   context.Context
+	end   context.CancelCauseFunc
+	quiet *time.Timer
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if n > 0 {
+		b.quiet.Reset(stall)
+	}
+	if cause := context.Cause(b.ctx); err != nil && err != io.EOF && cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.quiet.Stop()
+	err := b.r.Close()
+	b.end(nil)
+	return err
+}
