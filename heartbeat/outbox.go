@@ -15,8 +15,9 @@ const (
 	manyQueued = 1024
 )
 
-// Landed queues word that blocks now rest here; it goes out after the next answered beat. Call it once Held would yield
-// them: what the queue cannot keep is replaced by a full report of what Held yields. The blocks must not change afterwards.
+// Landed queues word that blocks now rest here; it goes out after the next answered beat, or with Report. Call it once Held
+// would yield them: what the queue cannot keep is replaced by a full report of what Held yields. The blocks must not change
+// afterwards.
 func (c *Client) Landed(blocks ...*api.HeldBlock) {
 	c.outbox.put(len(blocks), func(i int) word { return word{blocks[i].GetId(), blocks[i]} })
 }
@@ -25,6 +26,10 @@ func (c *Client) Landed(blocks ...*api.HeldBlock) {
 func (c *Client) Gone(ids ...string) {
 	c.outbox.put(len(ids), func(i int) word { return word{id: ids[i]} })
 }
+
+// Report sends what is queued now. For when a drain has ended here: its node is about to go, the next beat may be ten seconds
+// away in a large fleet, and readers ask where the blocks are.
+func (c *Client) Report() { c.outbox.hurry() }
 
 // word is what became of a block here.
 type word struct {
@@ -63,6 +68,15 @@ func (o *outbox) put(n int, word func(i int) word) {
 		}
 	}
 	if o.isOpen && (o.fullDue || len(o.words) >= manyQueued) {
+		o.rouse()
+	}
+}
+
+// hurry does not wait for the next beat.
+func (o *outbox) hurry() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.isOpen && len(o.words) > 0 {
 		o.rouse()
 	}
 }

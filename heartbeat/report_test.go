@@ -299,3 +299,23 @@ func TestSlowBeatDoesNotCutAGoodbye(t *testing.T) {
 		}
 	})
 }
+
+// In a large fleet a beat is ten seconds away, and the node whose blocks landed here may be gone in one.
+func TestReportDoesNotWaitForTheBeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{interval: 10 * time.Second}
+		n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		start(t, c)
+		time.Sleep(time.Minute)
+		for _, id := range []string{"x", "y"} {
+			beats := co.beatCount()
+			c.Landed(&api.HeldBlock{Id: id, Bytes: 1})
+			c.Report()
+			synctest.Wait()
+			if got := co.heldIDs(); !slices.Contains(got, id) || co.beatCount() != beats {
+				t.Errorf("got %v held after %d beats, want %s among them before the next one", got, co.beatCount()-beats, id)
+			}
+		}
+	})
+}

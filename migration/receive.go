@@ -30,6 +30,8 @@ type ReceiverConfig struct {
 	// again once Landed has returned.
 	Landed func([]Held)
 	Gone   func([]BlockID)
+	// Ended is told when a stream has ended that blocks landed by: its sender may go now. Nil: nobody is.
+	Ended func()
 	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot
 	// be read, only the id is known. Nil: nobody is.
 	Broken func(Held)
@@ -324,6 +326,9 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	defer func() {
 		if n := in.kept.blocks.Load(); n > 0 {
 			r.cfg.Log.Info("received", "node", node, "blocks", n, "bytes", in.kept.bytes.Load(), "took", time.Since(began).Round(time.Millisecond))
+			if r.cfg.Ended != nil {
+				r.cfg.Ended()
+			}
 		}
 	}()
 	r.come(in)
