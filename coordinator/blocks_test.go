@@ -72,6 +72,36 @@ func TestBlocksAreLocated(t *testing.T) {
 	})
 }
 
+// What broke where it was held is lost once the node that it came from is gone: whoever asks for it and whoever asks for
+// a list is told the same.
+func TestBrokenBlockOfAGoneNodeIsListedAsLost(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		a.register()
+		b.register()
+		const x, y = "spark/app/x", "spark/app/y"
+		report := func(r *api.ReportBlocksRequest) {
+			v.Helper()
+			r.Node, r.Incarnation = "b", b.incarnation
+			if err := reports(b, r); err != nil {
+				v.Fatal(err)
+			}
+		}
+		landed := func(id string) *api.HeldBlock { return &api.HeldBlock{Id: id, From: "a", Bytes: 7} }
+		report(&api.ReportBlocksRequest{Landed: []*api.HeldBlock{landed(x), landed(y)}})
+		report(&api.ReportBlocksRequest{Broken: []*api.HeldBlock{landed(x)}})
+		v.located(x, "unknown")
+		v.lists("", y+" held [b] a") // a has x itself
+		b.live(31)
+		v.is("a", Lost)
+		v.located(x, "lost")
+		v.lists("", y+" held [b] a", x+" lost [] a")
+		v.lists("a", x+" lost [] a")
+		report(&api.ReportBlocksRequest{Landed: []*api.HeldBlock{landed(x)}})
+		v.lists("", x+" held [b] a", y+" held [b] a")
+	})
+}
+
 func (v *town) lists(node string, want ...string) {
 	v.Helper()
 	stream, err := v.operator().ListBlocks(v.Context(), &api.ListBlocksRequest{Node: node})

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -36,7 +37,10 @@ type broken struct {
 	from  map[string][]blockKey // by the node that they came from, in the order in which they were told
 }
 
-type brokenAt struct{ from, peer string }
+type brokenAt struct {
+	from, peer string
+	bytes      int64
+}
 
 func newBroken() *broken {
 	b := &broken{}
@@ -114,6 +118,13 @@ func (b *broken) at(k blockKey) (at brokenAt, known bool) {
 	return at, known
 }
 
+// all returns what is remembered now.
+func (b *broken) all() map[blockKey]brokenAt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.known)
+}
+
 func (f *fleet) isHeld(k blockKey) bool {
 	said, _ := f.blocks.holders(k)
 	return len(f.reachable(said)) > 0
@@ -137,7 +148,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 			at.then, at.by = thenHeld, others[0].Node
 		} else {
 			at.then = f.fate(at.from)
-			if !f.broken.add(k, brokenAt{at.from, holder}) && at.then == thenAgain {
+			if !f.broken.add(k, brokenAt{at.from, holder, cmp.Or(w.Bytes, bytes)}) && at.then == thenAgain {
 				at.then = thenLost
 			}
 		}

@@ -103,7 +103,7 @@ func (s *operator) Locate(_ context.Context, r *api.LocateRequest) (*api.LocateR
 	return s.locate(r.GetId())
 }
 
-// ListBlocks lists what holders reported, then what manifests name as lost and nobody has.
+// ListBlocks lists what holders reported, then what nobody has: manifests name it as lost, or it broke where it was held.
 func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStreamingServer[api.ListBlocksReply]) error {
 	if r.GetNode() != "" {
 		if _, err := s.known(r.Node); err != nil {
@@ -129,6 +129,9 @@ func (s *operator) ListBlocks(r *api.ListBlocksRequest, stream grpc.ServerStream
 		return err
 	}
 	if err := s.eachLost(r.Node, send); err != nil {
+		return err
+	}
+	if err := s.eachBroken(r.Node, send); err != nil {
 		return err
 	}
 	return flush()
@@ -181,6 +184,22 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 			if err := send(&api.BlockInfo{Id: e.ID, Bytes: e.Bytes, From: ref.Node, State: "lost"}); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// eachBroken lists what no manifest names as lost, for it was moved and broke afterwards.
+func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) error {
+	for k, at := range s.broken.all() {
+		if only != "" && at.from != only || s.fate(at.from) != thenLost || s.lost(k.id()) {
+			continue
+		}
+		if said, _ := s.blocks.holders(k); len(said) > 0 {
+			continue
+		}
+		if err := send(&api.BlockInfo{Id: k.id(), Bytes: at.bytes, From: at.from, State: "lost"}); err != nil {
+			return err
 		}
 	}
 	return nil

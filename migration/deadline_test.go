@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What is worth most does not fit into the time that is left. It is broken off as soon as that is known, and what fits is
-// carried instead.
+// What is worth most does not fit into the time that is left any more when the deadline comes nearer. It is broken off as soon
+// as that is known, and what fits is carried instead.
 func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := with(filesStore, "cache")
@@ -23,6 +23,13 @@ func TestBlockThatCannotFinishLeavesItsTimeToOthers(t *testing.T) {
 		b := newNode(t, "b")
 		tr := newTrip(t, a, b)
 		tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 1<<20, 1
+		began := time.Now()
+		tr.cfg.Until = func() time.Time {
+			if time.Since(began) < time.Second {
+				return began.Add(time.Minute)
+			}
+			return began.Add(10 * time.Second)
+		}
 		sum, entries := tr.run(within(t, 10*time.Second))
 		if sum.Moved.Blocks != 5 || sum.Lost.Blocks != 1 {
 			t.Errorf("got %+v, want the five that fit moved and one lost", sum)
@@ -135,4 +142,37 @@ func TestPace(t *testing.T) {
 	if got := p.affordable(until, until, 0, 0); got > 0 {
 		t.Errorf("%d may be begun when the time is over", got)
 	}
+}
+
+// Lanes to several peers share a cap. They begin no more than it lets through until the end, instead of one large block each
+// of which none would be there in time.
+func TestLanesShareTheTimeThatACapLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		for i := range 6 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 10<<20))
+		}
+		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+		tr.cfg.MaxBytesPerSecond = 2 << 20
+		sum, entries := tr.run(within(t, 25*time.Second))
+		if sum.Moved.Blocks != 4 {
+			t.Errorf("got %+v, want four: five would take all of the time\n%+v", sum, entries)
+		}
+	})
+}
+
+// A lane that had half of a cap may begin near the end what it can carry with all of it.
+func TestLastLaneHasAllOfTheCap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		for i := range 10 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 3<<20))
+		}
+		tr := newTrip(t, a, newNode(t, "b"))
+		tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 1<<20, 2
+		sum, _ := tr.run(within(t, 10500*time.Millisecond)) // two side by side take 6 s, a third by itself 3
+		if sum.Moved.Blocks != 3 {
+			t.Errorf("got %+v, want three moved", sum)
+		}
+	})
 }

@@ -77,6 +77,9 @@ type Drain struct {
 	sent   atomic.Int64 // bytes of blocks written to peers, receipted or not
 	tookAt atomic.Int64 // when a peer last took something, Unix nanoseconds
 
+	pledging sync.Mutex   // held while a lane is handed out what the cap leaves it
+	pledged  atomic.Int64 // bytes that lanes have begun on and not sent; counted where there is a cap
+
 	fallback *fallback // nil: there is none
 
 	mu       sync.Mutex

@@ -166,7 +166,7 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, 
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range []string{"Range", "If-Range", "If-None-Match", "If-Match"} {
+	for _, k := range []string{"Range", "If-Range", "If-None-Match", "If-Match", "If-Modified-Since", "If-Unmodified-Since"} {
 		if v := header.Get(k); v != "" {
 			req.Header.Set(k, v)
 		}
@@ -179,7 +179,7 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, 
 	return resp, nil
 }
 
-// Open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304 or 416.
+// Open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304, 412 or 416.
 func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header http.Header) (*http.Response, Holder, error) {
 	holders, err := f.Resolve(ctx, id)
 	if err != nil {
@@ -200,7 +200,7 @@ func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header ht
 			continue
 		}
 		switch resp.StatusCode {
-		case http.StatusOK, http.StatusPartialContent, http.StatusMultipleChoices, http.StatusNotModified, http.StatusRequestedRangeNotSatisfiable:
+		case http.StatusOK, http.StatusPartialContent, http.StatusMultipleChoices, http.StatusNotModified, http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
 			return resp, h, nil
 		}
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))

@@ -38,6 +38,9 @@ type lane struct {
 	pace  pace      // of the goroutine that sends
 	until time.Time // the end of sending, as last known
 
+	capped  capped       // of the goroutine that sends
+	pledged atomic.Int64 // the lane's part of Drain.pledged
+
 	stuck  chan struct{} // closed when that does not come back
 	hung   string        // the directory
 	gaveUp sync.Once
@@ -121,6 +124,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	sent := make(chan error, 1)
 	go func() {
 		defer d.leave(l)
+		defer l.unpledge()
 		sent <- l.send(sending)
 	}()
 	select {
@@ -165,6 +169,7 @@ func (d *Drain) leave(l carrier) {
 func (l *lane) giveUp(dir string) {
 	l.gaveUp.Do(func() {
 		l.hung = dir
+		l.unpledge()
 		close(l.stuck)
 	})
 }

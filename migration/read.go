@@ -39,6 +39,7 @@ type Reader struct {
 type content struct {
 	io.ReadSeekCloser
 	etag     string
+	born     string // what its ETag began with where it was a node's own; "": not known
 	modified time.Time
 	fault    error // of reading
 
@@ -127,7 +128,7 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c *content) {
 	defer c.Close()
-	w.Header().Set("ETag", c.etag)
+	w.Header().Set("ETag", c.etagFor(req.Header))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, req, "", c.modified, c)
 	if c.fault != nil { // the body was cut short there, which the reader sees
@@ -136,6 +137,22 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c 
 			rd.broken(id)
 		}
 	}
+}
+
+// ownTag begins the ETag of a file that nothing vouches for but the file system. What follows is when its inode changed,
+// which stays behind when the block moves.
+func ownTag(bytes, modified int64) string { return fmt.Sprintf(`"file-%x-%x-`, bytes, modified) }
+
+// etagFor is the ETag of a content, by the name that a reader has for it if it began to read where the block was born: that
+// is the version that landed, so it may go on here.
+func (c *content) etagFor(asked http.Header) string {
+	for _, k := range []string{"If-Match", "If-Range", "If-None-Match"} {
+		rest, is := strings.CutPrefix(asked.Get(k), c.born)
+		if ctime, ended := strings.CutSuffix(rest, `"`); c.born != "" && is && ended && strings.Trim(ctime, "0123456789abcdef") == "" {
+			return asked.Get(k)
+		}
+	}
+	return c.etag
 }
 
 // broken tells of a copy that is no longer whole, by the id that it landed under.
@@ -289,7 +306,11 @@ func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
 			return nil, err
 		}
 		if !several {
-			return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: landedIn(rd.Vault, s, r, i)}, nil
+			c := &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: landedIn(rd.Vault, s, r, i)}
+			if len(r.Members) == 1 { // of several, the record has the time of the newest
+				c.born = ownTag(m.Bytes, r.ModTime)
+			}
+			return c, nil
 		}
 		f.Close()
 		e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
@@ -362,7 +383,7 @@ func (s *Store) openOwn(id BlockID) (*content, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"file-%x-%x-%x"`, m.Bytes, m.ModTime.UnixNano(), m.ctim), modified: m.ModTime, dir: s.Paths[m.root]}, nil
+		return &content{ReadSeekCloser: f, etag: ownTag(m.Bytes, m.ModTime.UnixNano()) + fmt.Sprintf(`%x"`, m.ctim), modified: m.ModTime, dir: s.Paths[m.root]}, nil
 	}
 	return nil, fs.ErrNotExist
 }

@@ -143,6 +143,7 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 	a.drain(t, within(t, 20*time.Second), b)
 	const id = "cache/-/x y%?#"
 	const target = "/blocks/cache/-/x%20y%25%3F%23"
+	later := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	answer := func(status int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "told so", status) })
 	}
@@ -166,6 +167,9 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 					t.Errorf("got %d bytes", len(body))
 				}
 			}},
+		"not what the reader has":     {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"If-Match": {`"other"`}}, status: 412},
+		"older than the reader's":     {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"If-Modified-Since": {later}}, status: 304},
+		"newer than the reader's":     {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"If-Unmodified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}}, status: 412},
 		"first holder is gone":        {location: Location{State: LocationHeld, Holders: holders("gone", "b")}, status: 200},
 		"first holder has it corrupt": {location: Location{State: LocationHeld, Holders: holders("corrupt", "b")}, status: 200},
 		"all holders are gone":        {location: Location{State: LocationHeld, Holders: holders("gone")}, status: 503},
@@ -214,6 +218,31 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 				c.check(t, body, h)
 			}
 		})
+	}
+}
+
+// Who began to read a block where it was born goes on where it landed: by its ETag it is the same. After a change it is not.
+func TestReadingGoesOnWhereTheBlockLanded(t *testing.T) {
+	x := contentOf("x", ChunkBytes+10)
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	file := filepath.Join(a.dir, "cache/x")
+	write(t, file, x)
+	const id = "cache/-/x"
+	_, _, born := a.get(t, id, "")
+	a.drain(t, within(t, 20*time.Second), b)
+	_, _, landed := b.get(t, id, "")
+	for name, tag := range map[string]string{"born": born.Get("ETag"), "landed": landed.Get("ETag")} {
+		status, body, h := ask(t, b.reader(), http.MethodGet, "/blocks/"+id, http.Header{"If-Match": {tag}, "Range": {"bytes=100-"}})
+		if status != 206 || !bytes.Equal(body, x[100:]) || h.Get("ETag") != tag {
+			t.Errorf("what was %s is %s: got %d, %d bytes, ETag %s", name, tag, status, len(body), h.Get("ETag"))
+		}
+	}
+	write(t, file, contentOf("y", len(x)))
+	_, _, born = a.get(t, id, "")
+	for name, tag := range map[string]string{"changed": born.Get("ETag"), "made up": strings.TrimSuffix(landed.Get("ETag"), `"`) + `x"`} {
+		if status, _, _ := ask(t, b.reader(), http.MethodGet, "/blocks/"+id, http.Header{"If-Match": {tag}}); status != 412 {
+			t.Errorf("%s, %s: got %d, want 412", name, tag, status)
+		}
 	}
 }
 

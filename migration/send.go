@@ -50,7 +50,7 @@ func (l *lane) take(ctx context.Context) error {
 	}
 	try := func() (ok bool, wait time.Duration, err error) {
 		affordable := l.affordable(ctx)
-		l.batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, laneBuffer, l.peer.Node, l.roomLeft(), affordable)
+		l.batch, wait, err = l.takeShare(blocks, affordable)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.next = l.batch
@@ -167,10 +167,11 @@ func (l *lane) flush(ctx context.Context) error {
 
 // measure notes that the connection has taken so many bytes.
 func (l *lane) measure(ctx context.Context, n int) {
-	before := l.pace.rate
+	before, since := l.pace.rate, l.pace.since
 	l.now = time.Now()
 	l.pace.carried(l.now, int64(n))
 	if l.pace.rate != before {
+		l.capped.measure(l.now.Sub(since))
 		l.until = l.d.until(ctx)
 		l.d.mu.Lock()
 		l.peer.speed = l.pace.rate
@@ -245,6 +246,10 @@ const capStep = 32 << 10
 
 // allowed waits until the cap lets more of the buffer through than was sent, and says how much: without a cap all of it.
 func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
+	if l.d.limit.Limit() != rate.Inf {
+		began := time.Now()
+		defer func() { l.capped.waited += time.Since(began) }()
+	}
 	for ready = sent; ready < len(l.buf); {
 		n := min(len(l.buf)-ready, capStep)
 		if err := l.d.limit.WaitN(ctx, n); err != nil {
