@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,10 +114,10 @@ func run(t *testing.T, as *syscall.Credential, env []string, program string, arg
 }
 
 // exits fails the test unless the program exited with that code.
-func (s said) exits(code int) said {
+func (s said) exits(codes ...int) said {
 	s.t.Helper()
-	if s.code != code {
-		s.t.Fatalf("%s: got exit code %d, want %d\nstdout: %s\nstderr: %s", s.line, s.code, code, s.stdout, s.stderr)
+	if !slices.Contains(codes, s.code) {
+		s.t.Fatalf("%s: got exit code %d, want %d\nstdout: %s\nstderr: %s", s.line, s.code, codes, s.stdout, s.stderr)
 	}
 	return s
 }

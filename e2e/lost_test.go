@@ -69,8 +69,8 @@ func TestNoPeerAtAll(t *testing.T) {
 	narrow(t, s)
 	f.until(a.is("DECOMMISSIONED"))
 	a.namesLost(a.manifest(), "no peer")
-	a.verb("manifest", "--self").exits(0).tells(a.blocks[0].id, "no peer")
-	f.verb("manifest", "host-a").exits(0).tells(a.blocks[0].id, "no peer")
+	a.verb("manifest", "--self").exits(4).tells(a.blocks[0].id, "no peer")
+	f.verb("manifest", "host-a").exits(4).tells(a.blocks[0].id, "no peer")
 }
 
 func TestDeadlineComesFirst(t *testing.T) {

@@ -181,7 +181,7 @@ func TestForeignAuthorityIsRefused(t *testing.T) {
 		return nil
 	})
 	a.verb("decommission", "--self", "--timeout", brief, "--wait").exits(4)
-	m := decode[manifestView](a.verb("manifest", "--self", "-o", "json").exits(0))
+	m := decode[manifestView](a.verb("manifest", "--self", "-o", "json").exits(4))
 	a.namesLost(m, "authority", `presented "node host-b", want "node host-c"`)
 	if got := b.status().Held + stranger.status().Held; got != 0 {
 		t.Errorf("%d blocks landed at those who are not who they should be", got)

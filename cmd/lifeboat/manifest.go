@@ -21,7 +21,7 @@ func manifestCommand() *cobra.Command {
 		Use:   "manifest [--self | NODE]",
 		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
 		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
-were moved; JSON has them all.`,
+were moved; JSON has them all. Exits 4 when something was lost.`,
 		Example: `  lifeboat manifest host-a
   lifeboat manifest --self --all
   lifeboat manifest host-a -o json | jq -r '.entries[] | select(.outcome == "lost") | .id'`,
@@ -87,12 +87,13 @@ type manifestPrinter struct {
 	all     bool
 	begun   bool
 	headed  bool
+	lost    *api.Count
 	entries jsonList
 }
 
 func (p *manifestPrinter) add(msg *api.GoodbyeRequest) error {
 	if !p.begun {
-		p.begun = true
+		p.begun, p.lost = true, msg.GetSummary().GetLost()
 		if err := p.begin(msg.GetSummary()); err != nil {
 			return err
 		}
@@ -157,15 +158,19 @@ func (p *manifestPrinter) end(asked string) error {
 	if !p.begun {
 		return notFoundf("%s: there is none", asked)
 	}
-	if p.out != formatJSON {
-		return nil
+	if p.out == formatJSON {
+		p.entries.w = p.w
+		if err := p.entries.end(); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(p.w, "}\n"); err != nil {
+			return err
+		}
 	}
-	p.entries.w = p.w
-	if err := p.entries.end(); err != nil {
-		return err
+	if n := p.lost.GetBlocks(); n > 0 {
+		return incompletef("%s: %s (%s) lost", asked, count(n, "block"), size(p.lost.GetBytes()))
 	}
-	_, err := io.WriteString(p.w, "}\n")
-	return err
+	return nil
 }
 
 // summary is a manifest in one line, fit to be pasted.
