@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -197,7 +198,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 		elsewhere(ErrNeverKnown)
 		return
 	}
-	if req.URL.Query().Get("redirect") == "true" {
+	if redirected, _ := strconv.ParseBool(req.URL.Query().Get("redirect")); redirected {
 		holders, err := rd.Fetch.Resolve(req.Context(), id)
 		if err != nil {
 			elsewhere(err)

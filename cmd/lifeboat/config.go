@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/coordinator"
 	"github.com/lifeboat/lifeboat/sidecar"
 )
@@ -30,7 +33,8 @@ func configCheckCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Say all that is wrong with a file of settings and what is merged into it, each with its line and remedy",
 		Long: `Says all that is wrong with a file of settings and with conf.d and NAME.d beside it, and exits 2 if anything is. Whose file it is, an
-agent's, a coordinator's or a sidecar's, shows in its keys unless a flag says it.`,
+agent's, a coordinator's or a sidecar's, shows in its keys unless a flag says it. Certificates are checked, too, if they are there
+and may be read.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
   lifeboat config check --coordinator /etc/lifeboat/coordinator.yaml`,
 		Args: cobra.ExactArgs(1),
@@ -48,12 +52,12 @@ agent's, a coordinator's or a sidecar's, shows in its keys unless a flag says it
 			switch {
 			case isCoordinator:
 				kind = "coordinator"
-				_, err = coordinator.Load(file)
+				err = loads(coordinator.Load(file))
 			case isSidecar:
 				kind = "sidecar"
 				_, err = sidecar.Load(file)
 			default:
-				_, err = agent.Load(file)
+				err = loads(agent.Load(file))
 			}
 			if err != nil {
 				return usagef("config check %s: not fit for %s:\n%w", file, article(kind), err)
@@ -67,6 +71,20 @@ agent's, a coordinator's or a sidecar's, shows in its keys unless a flag says it
 	cmd.Flags().BoolVar(&isSidecar, "sidecar", false, "it is a sidecar's file")
 	cmd.MarkFlagsMutuallyExclusive("agent", "coordinator", "sidecar")
 	return cmd
+}
+
+// loads checks what was read, with the certificate that it names. One that is not there may come with the machine's joining,
+// and a key is not for everybody who may check a file.
+func loads[C interface {
+	Identity() (*certs.Identity, error)
+}](cfg C, err error) error {
+	if err != nil {
+		return err
+	}
+	if _, err = cfg.Identity(); errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 // ofSidecar knows a sidecar's file by the one key that nobody else has.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,7 +31,7 @@ Exits 3 when nobody has the block and 4 when it is known to be lost.`,
   lifeboat get spark/app-20261121/shuffle_3_14_0 -o outputs/`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if g.span != "" && !rangeForm.MatchString(g.span) {
+			if g.span != "" && !isRange(g.span) {
 				return usagef("get: --range %s: want A-B, A- or -LAST", g.span)
 			}
 			g.stderr = cmd.ErrOrStderr()
@@ -51,7 +51,19 @@ Exits 3 when nobody has the block and 4 when it is known to be lost.`,
 	return cmd
 }
 
-var rangeForm = regexp.MustCompile(`^([0-9]+-[0-9]*|-[0-9]+)$`)
+// isRange reports whether a server would take a range for one: it answers the whole block to what it does not understand.
+func isRange(s string) bool {
+	from, to, is := strings.Cut(s, "-")
+	a, noFrom := strconv.ParseUint(from, 10, 63)
+	b, noTo := strconv.ParseUint(to, 10, 63)
+	switch {
+	case !is || from == "" && noTo != nil || from != "" && noFrom != nil || to != "" && noTo != nil:
+		return false
+	case from == "":
+		return b > 0
+	}
+	return to == "" || a <= b
+}
 
 type getter struct {
 	to     reach

@@ -55,6 +55,17 @@ func files(t *testing.T, dir string) string {
 	return strings.Join(names, " ")
 }
 
+func TestRanges(t *testing.T) {
+	for s, want := range map[string]bool{
+		"0-0": true, "2-8": true, "7-": true, "-5": true,
+		"5-1": false, "-0": false, "-": false, "": false, "a-b": false, "1-2-3": false, "1": false, "+1-2": false, "--1": false,
+	} {
+		if got := isRange(s); got != want {
+			t.Errorf("%q: got %v, want %v", s, got, want)
+		}
+	}
+}
+
 func TestGetOfTooFewBytesLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	err := getInto(t, filepath.Join(dir, "out"), nil, pretend("host-b", saying("short", 9)))
