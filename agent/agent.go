@@ -228,6 +228,7 @@ func (a *Agent) leave(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		a.drain(leaving)
+		a.leaveAccount(leaving)
 		a.release(leaving)
 		return nil
 	})

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/fallback"
@@ -258,6 +259,8 @@ func (c *Config) validateStores(report config.Report) {
 		key := fmt.Sprintf("stores[%d]", i)
 		if !storeName.MatchString(s.Name) {
 			report(key+".name", s.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename the store")
+		} else if s.Name == api.AccountStore {
+			report(key+".name", s.Name, "is kept for accounts of drains", "rename the store")
 		} else if first, ok := names[s.Name]; ok {
 			report(key+".name", s.Name, fmt.Sprintf("is the name of stores[%d] too", first), "rename one of them")
 		} else {

@@ -148,18 +148,8 @@ func (l *local) GetManifest(_ *api.GetManifestRequest, stream grpc.ServerStreami
 	if !ok || p.Work.Drained == nil {
 		return status.Error(codes.NotFound, "this node has not drained: there is no manifest yet")
 	}
-	reply := &api.GoodbyeRequest{Summary: l.agent.summary(p)}
-	for e, err := range l.agent.manifest(p.Incident.ID) {
-		if err != nil {
-			return status.Error(codes.DataLoss, err.Error())
-		}
-		reply.Entries = append(reply.Entries, apiEntry(e))
-		if len(reply.Entries) >= entriesPerMessage {
-			if err := stream.Send(reply); err != nil {
-				return err
-			}
-			reply = &api.GoodbyeRequest{}
-		}
+	if err := l.agent.account(p, stream.Send); err != nil {
+		return status.Error(codes.DataLoss, err.Error())
 	}
-	return stream.Send(reply)
+	return nil
 }

@@ -17,6 +17,8 @@ type work struct {
 	Drained *migration.Summary `json:"drained,omitempty"`
 	// Told says that the coordinator has the manifest.
 	Told bool `json:"told,omitempty"`
+	// Kept says that a peer has it.
+	Kept bool `json:"kept,omitempty"`
 }
 
 type page = preemption.Page[work]

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -21,7 +23,8 @@ func manifestCommand() *cobra.Command {
 		Use:   "manifest [--self | NODE]",
 		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
 		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
-were moved; JSON has them all. Exits 4 when something was lost.`,
+were moved; JSON has them all. What the coordinator was not told, or has no more, is asked of the peer that the node left it with.
+Exits 4 when something was lost.`,
 		Example: `  lifeboat manifest host-a
   lifeboat manifest --self --all
   lifeboat manifest host-a -o json | jq -r '.entries[] | select(.outcome == "lost") | .id'`,
@@ -58,8 +61,18 @@ were moved; JSON has them all. Exits 4 when something was lost.`,
 				}
 			}
 			p := manifestPrinter{w: cmd.OutOrStdout(), out: out, all: all}
+			recv := stream.Recv
 			for {
-				msg, err := stream.Recv()
+				msg, err := recv()
+				if status.Code(err) == codes.NotFound && !self {
+					kept := to.account(cmd.Context(), args[0])
+					if kept == nil {
+						return l.rpcError(asked, err)
+					}
+					fmt.Fprintf(cmd.ErrOrStderr(), "the coordinator has none: this is what %s left with a peer\n", args[0])
+					recv = kept
+					continue
+				}
 				switch {
 				case errors.Is(err, io.EOF):
 					return p.end(asked)

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// accountTimeout bounds how long a node that is about to go looks for a peer that takes the account of its drain.
+const accountTimeout = 5 * time.Second
+
+// leaveAccount leaves the account of the drain with a peer, as a block like any other: the coordinator may be away until
+// this machine is gone, or lose what it was told. It is for what is left of the time to send; nothing waits for it but what
+// tells a cloud that the machine may go sooner.
+func (a *Agent) leaveAccount(ctx context.Context) {
+	p, open := a.incidents.Open()
+	if !open || p.Work.Kept || p.Work.Drained == nil || p.Work.Drained.Moved.Blocks+p.Work.Drained.Lost.Blocks == 0 {
+		return
+	}
+	until := a.sendLimit(p.Incident)
+	if limit := time.Now().Add(accountTimeout); until.IsZero() || until.After(limit) {
+		until = limit
+	}
+	sending, stop := context.WithDeadline(ctx, until)
+	defer stop()
+	if sending.Err() != nil {
+		return
+	}
+	err := a.carryAccount(sending, p, until)
+	switch {
+	case err == nil:
+		err = a.incidents.Amend(func(w *work) { w.Kept = true })
+	case ctx.Err() != nil:
+		return
+	}
+	if err != nil {
+		a.log.Warn("no peer has the account of the drain: the coordinator alone will", "err", err)
+	}
+}
+
+func (a *Agent) carryAccount(ctx context.Context, p page, until time.Time) (err error) {
+	dir := filepath.Join(a.incidents.Dir(p.Incident.ID), "account")
+	from := filepath.Join(dir, "store")
+	file := filepath.Join(from, api.AccountName(a.cfg.Node.Name, p.Incident.ID))
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	if err := a.writeAccount(file, p); err != nil {
+		return err
+	}
+	store, err := migration.OpenStore(migration.StoreConfig{Name: api.AccountStore, Kind: "cache", Layout: "files", Land: "vault", Paths: []string{from}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	cfg := a.drainConfig(p.Incident.ID, dir, 0)
+	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle = []*migration.Store{store}, []string{from}, nil, nil
+	cfg.Until = func() time.Time { return until }
+	d, err := migration.NewDrain(cfg)
+	if err != nil {
+		return err
+	}
+	sum, err := d.Run(ctx)
+	if err == nil && sum.Moved.Blocks == 0 {
+		err = errors.New("none took it in time")
+	}
+	return err
+}
+
+// writeAccount writes the messages that GetManifest would send, each after its length.
+func (a *Agent) writeAccount(file string, p page) (err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriter(f)
+	if err := a.account(p, func(m *api.GoodbyeRequest) error { _, err := protodelim.MarshalTo(w, m); return err }); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// account sends what became of the blocks of an incident: the summary first.
+func (a *Agent) account(p page, send func(*api.GoodbyeRequest) error) error {
+	m := &api.GoodbyeRequest{Summary: a.summary(p)}
+	for e, err := range a.manifest(p.Incident.ID) {
+		if err != nil {
+			return err
+		}
+		m.Entries = append(m.Entries, apiEntry(e))
+		if len(m.Entries) >= entriesPerMessage {
+			if err := send(m); err != nil {
+				return err
+			}
+			m = &api.GoodbyeRequest{}
+		}
+	}
+	return send(m)
+}

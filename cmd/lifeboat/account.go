@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"io"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// account reads the newest account of a drain that a node left with its peers, message by message. Nil: there is none, or
+// none that can be read now.
+func (r *reach) account(ctx context.Context, node string) (recv func() (*api.GoodbyeRequest, error)) {
+	var newest *api.ManifestSummary
+	for _, id := range r.accounts(ctx, node) {
+		next, err := r.readAccount(ctx, id)
+		if err != nil {
+			continue
+		}
+		first, err := next()
+		if s := first.GetSummary(); err != nil || s.GetNode() != node || newest != nil && s.GetFinishedAt().AsTime().Before(newest.GetFinishedAt().AsTime()) {
+			continue
+		}
+		newest = first.Summary
+		recv = func() (*api.GoodbyeRequest, error) {
+			if m := first; m != nil {
+				first = nil
+				return m, nil
+			}
+			return next()
+		}
+	}
+	return recv
+}
+
+// accounts are the ids of what the coordinator knows to rest with peers.
+func (r *reach) accounts(ctx context.Context, node string) (ids []string) {
+	operator, l, err := r.operator()
+	if err != nil {
+		return nil
+	}
+	defer l.Close()
+	stream, err := operator.ListBlocks(ctx, &api.ListBlocksRequest{})
+	if err != nil {
+		return nil
+	}
+	for {
+		reply, err := stream.Recv()
+		if err != nil {
+			return ids
+		}
+		for _, b := range reply.GetBlocks() {
+			if strings.HasPrefix(b.GetId(), api.AccountPrefix(node)) && b.GetState() == "held" {
+				ids = append(ids, b.GetId())
+			}
+		}
+	}
+}
+
+func (r *reach) readAccount(ctx context.Context, id string) (next func() (*api.GoodbyeRequest, error), err error) {
+	var b bytes.Buffer
+	g := getter{to: *r, stderr: io.Discard}
+	if err := g.get(ctx, id, &target{stream: &b}); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(&b)
+	return func() (*api.GoodbyeRequest, error) {
+		m := &api.GoodbyeRequest{}
+		if err := protodelim.UnmarshalFrom(in, m); err != nil {
+			return nil, err
+		}
+		return m, nil
+	}, nil
+}
