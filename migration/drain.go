@@ -238,7 +238,7 @@ func (d *Drain) account(ctx context.Context) {
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		why = "the drain was stopped"
 	}
-	unread := d.plan.rest(func(e entry) { d.lose(e, cmp.Or(e.barred, cmpReason(d.lastWords(e), why))) })
+	unread := d.plan.rest(func(e entry, barred string) { d.lose(e, cmp.Or(barred, cmpReason(d.lastWords(e), why))) })
 	d.accountForDisks()
 	if unread.Blocks > 0 {
 		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
@@ -275,8 +275,8 @@ func (d *Drain) lastWords(e entry) string {
 }
 
 func (d *Drain) peersWords(e entry) string {
-	if e.why != "" {
-		return e.why
+	if why := e.met().why; why != "" {
+		return why
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -174,8 +174,9 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		d.plan.giveBack(e, 0, fmt.Sprintf("on its way to %s", d.fallback.state.Node))
 		return 0
 	}
-	e.attempts++
-	d.plan.giveBack(e, backOff(e.attempts), describe(e.ID, d.fallback.state.Node, err).Error())
+	past := e.met()
+	past.attempts++
+	d.plan.giveBack(e.after(past), backOff(past.attempts), describe(e.ID, d.fallback.state.Node, err).Error())
 	return d.note(d.fallback.state, err)
 }
 

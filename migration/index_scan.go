@@ -20,8 +20,8 @@ type indexScan struct {
 	blocks *recordsReader
 	log    *slog.Logger
 
-	walk    *walk
-	members roster
+	walk   *walk
+	member [1]Member // of the block that is there until the next is yielded
 }
 
 func (x *indexScan) close() {
@@ -141,7 +141,7 @@ func (x *indexScan) asItIs(ctx context.Context, fd int, was wasDir, yield func(I
 func (x *indexScan) block(dir string, name []byte, was wasBlock) Block {
 	x.walk.call(dir, name)
 	f := &x.walk.seen
-	b := x.store.block(BlockID(f.id), x.members.of(1)...)
+	b := x.store.block(BlockID(f.id), x.member[:]...)
 	b.Members[0] = Member{Name: f.path, Bytes: was.bytes, ModTime: time.Unix(0, was.mtim), root: x.part, path: f.path, ctim: was.ctim}
 	b.value = was.value
 	return b

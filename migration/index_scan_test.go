@@ -41,6 +41,7 @@ func scannedBy(t *testing.T, ix *Index, s *Store) map[BlockID]Block {
 		if err != nil {
 			t.Error(err)
 		}
+		it.Members = slices.Clone(it.Members) // they are there until the next
 		all[it.ID] = it.Block
 		return true
 	}) {

@@ -319,9 +319,10 @@ func (l *lane) refused(e entry, v verdict) {
 	case verdictConflict:
 		l.d.carryOut(ruling{entry: e, outcome: Lost, why: why})
 	default:
-		e.attempts++
-		e.shun, e.shunned = l.peer.Node, time.Now().Add(2*backOff(e.attempts))
-		l.d.plan.giveBack(e, backOff(e.attempts), why)
+		past := e.met()
+		past.attempts++
+		past.shun, past.shunned = l.peer.Node, time.Now().Add(2*backOff(past.attempts))
+		l.d.plan.giveBack(e.after(past), backOff(past.attempts), why)
 	}
 }
 
@@ -347,12 +348,13 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 	first := true
 	for _, e := range l.inflight.all() {
 		delay := time.Duration(0)
-		e.shun, e.shunned = l.peer.Node, shunned
+		past := e.met()
+		past.shun, past.shunned = l.peer.Node, shunned
 		if first {
-			e.attempts++
-			delay, first = backOff(e.attempts), false
+			past.attempts++
+			delay, first = backOff(past.attempts), false
 		}
-		l.d.plan.giveBack(e, delay, why)
+		l.d.plan.giveBack(e.after(past), delay, why)
 	}
 	l.inflight = window{last: l.inflight.last, settled: l.inflight.last}
 	l.d.plan.putBack(l.next)

@@ -19,11 +19,9 @@ type near struct {
 }
 
 // read reads a member that is as long as p. It looks whether that is what was planned when it has read it: a copy of a file
-// that changed meanwhile would be a mixture of two contents.
+// that changed meanwhile would be a mixture of two contents. Whether the disk answers is asked where a directory is
+// opened, and not for each file in it.
 func (n *near) read(s *Store, m Member, p []byte) error {
-	if err := s.readable(s.Paths[m.root]); err != nil {
-		return err
-	}
 	if !n.open(s, m) {
 		return s.read(m, p)
 	}
@@ -77,6 +75,9 @@ func (n *near) open(s *Store, m Member) bool {
 }
 
 func (n *near) enter() bool {
+	if n.store.readable(n.store.Paths[n.root]) != nil {
+		return false
+	}
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
 	fd, err := again(func() (int, error) { return unix.Openat2(int(n.store.dirs[n.root].Fd()), n.dir, &how) })
 	if err == nil {

@@ -71,3 +71,31 @@ func TestFilesSideBySideAreReadFromTheirDirectory(t *testing.T) {
 		t.Errorf("left with %+v", near)
 	}
 }
+
+// A disk that does not answer is not asked for a file, nor for its directory.
+func TestNothingIsReadFromADiskThatDoesNotAnswer(t *testing.T) {
+	n := newNode(t, "a", with(filesStore, "cache"))
+	s, disks := n.stores[0], newFakeDisks(0)
+	s.watch(disks)
+	plainFile(t, filepath.Join(n.dir, "cache/sub/x"), contentOf("x", 100))
+	planned, err := s.member(0, "sub/x", "sub/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var near near
+	for _, row := range []struct{ bad, read, open bool }{
+		{bad: true}, {bad: true}, {bad: true}, // the second would open the directory
+		{read: true, open: true}, {read: true, open: true},
+	} {
+		disks.set(disks.bad, s.Paths[0], row.bad)
+		err := near.read(s, planned, make([]byte, 100))
+		if silent(err) == row.read || err != nil && row.read || (near.fd != 0) != row.open {
+			t.Errorf("disk bad %v: got error %v, directory open %v; want %+v", row.bad, err, near.fd != 0, row)
+		}
+	}
+	near.leave()
+	disks.set(disks.bad, s.Paths[0], true)
+	if err := near.read(s, planned, make([]byte, 100)); !silent(err) {
+		t.Errorf("after it was left: got error %v", err)
+	}
+}

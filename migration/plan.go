@@ -39,14 +39,30 @@ type plan struct {
 // entry is a block on its way.
 type entry struct {
 	Block
+	past *setbacks // nil: it has met with none
+}
+
+// setbacks are what a block has met with. They lie apart from it, since thousands of blocks are on their way at once and
+// nearly none has met with any. Those that are there are never changed: several may hold the block.
+type setbacks struct {
 	attempts int       // that failed at a peer
 	misreads int       // attempts that failed here, on the block's own files
 	due      time.Time // not before
 	shun     string    // the peer that failed it last
 	shunned  time.Time // not to that one before
 	why      string    // what went wrong last
-	barred   string    // why its disk is not asked, when the plan ends
 }
+
+// met is what the block has met with.
+func (e entry) met() (s setbacks) {
+	if e.past != nil {
+		s = *e.past
+	}
+	return s
+}
+
+// after is the block when it has met with those.
+func (e entry) after(s setbacks) entry { return entry{e.Block, &s} }
 
 const (
 	// maxReturned bounds what waits in memory for a peer with more room.
@@ -181,9 +197,10 @@ func (p *plan) one(now time.Time, peer string, room, affordable int64) (e entry,
 		if p.barsBlock(e.Block) != "" {
 			continue
 		}
-		due := e.due
-		if e.shun == peer && e.shunned.After(due) {
-			due = e.shunned
+		past := e.met()
+		due := past.due
+		if past.shun == peer && past.shunned.After(due) {
+			due = past.shunned
 		}
 		if d := due.Sub(now); d > 0 {
 			if wait == 0 || d < wait {
@@ -218,7 +235,7 @@ func (p *plan) one(now time.Time, peer string, room, affordable int64) (e entry,
 				p.outstanding++
 				return entry{Block: b}, true, 0, nil
 			}
-			p.returned = append(p.returned, entry{Block: b, why: leave(b.Bytes())})
+			p.returned = append(p.returned, entry{Block: b}.after(setbacks{why: leave(b.Bytes())}))
 			if len(p.returned) >= maxReturned {
 				break // the next class may have some that fit for certain
 			}
@@ -310,8 +327,9 @@ func (p *plan) settle(n int) {
 func (p *plan) giveBack(e entry, delay time.Duration, why string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.due, e.why = time.Now().Add(delay), why
-	p.returned = append(p.returned, e)
+	past := e.met()
+	past.due, past.why = time.Now().Add(delay), why
+	p.returned = append(p.returned, e.after(past))
 	p.outstanding--
 	p.wake()
 }
@@ -366,19 +384,18 @@ func (p *plan) settled() bool {
 	return p.sealed && p.empty() && p.forThaw(time.Now()) == 0
 }
 
-// rest empties the plan: what was never sent, in the order in which it would have been. unread counts what is in it and
-// cannot be named.
-func (p *plan) rest(lost func(entry)) (unread Count) {
+// rest empties the plan: what was never sent, in the order in which it would have been, and why its disk is not asked, if it
+// is not. unread counts what is in it and cannot be named.
+func (p *plan) rest(lost func(e entry, barred string)) (unread Count) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range p.returned {
-		e.barred = p.barsBlock(e.Block)
-		lost(e)
+		lost(e, p.barsBlock(e.Block))
 	}
 	p.returned = nil
 	for _, s := range p.order {
 		for b := range p.pops(s.spool) {
-			lost(entry{Block: b, barred: p.barsBlock(b)})
+			lost(entry{Block: b}, p.barsBlock(b))
 		}
 	}
 	return p.unread

@@ -168,7 +168,7 @@ func TestPlanThatCannotBeReadBackCountsWhatIsInIt(t *testing.T) {
 		t.Errorf("got %s, %v, %v, want the block of the other spool", e.ID, ok, err)
 	}
 	p.settle(1)
-	if unread := p.rest(func(entry) {}); unread.Blocks != 5000 || unread.Bytes != 5_000_000 {
+	if unread := p.rest(func(entry, string) {}); unread.Blocks != 5000 || unread.Bytes != 5_000_000 {
 		t.Errorf("got %+v unread, want 5000 blocks of 1000 bytes", unread)
 	}
 }
@@ -185,7 +185,7 @@ func TestPlanGivesBackWhenDueAndNotBefore(t *testing.T) {
 		p.giveBack(e, 3*time.Second, "why")
 		began := time.Now()
 		e, err = p.next(t.Context(), "b", unlimited)
-		if err != nil || time.Since(began) != 3*time.Second || e.why != "why" {
+		if err != nil || time.Since(began) != 3*time.Second || e.met().why != "why" {
 			t.Errorf("got %+v, %v after %v, want it after 3 s", e, err, time.Since(began))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -203,13 +203,25 @@ func TestPlanGivesBackWhenDueAndNotBefore(t *testing.T) {
 	})
 }
 
+// Who held a block before it was given back sees it as it was.
+func TestSetbacksAreNotChanged(t *testing.T) {
+	p := newPlan(t.TempDir())
+	p.add(t.Context(), block(1, 10))
+	e, _, _, _ := p.take("b", unlimited)
+	p.giveBack(e, 0, "once")
+	again, _, _, _ := p.take("b", unlimited)
+	p.giveBack(again, 0, "twice")
+	if e.met() != (setbacks{}) || again.met().why != "once" {
+		t.Errorf("got %+v and %+v", e.met(), again.met())
+	}
+}
+
 // A block goes back to the peer that failed it later than to any other.
 func TestPlanOffersAFailedBlockToOthersFirst(t *testing.T) {
 	p := newPlan(t.TempDir())
 	p.add(t.Context(), block(1, 10))
 	e, _, _, _ := p.take("b", unlimited)
-	e.shun, e.shunned = "b", time.Now().Add(time.Hour)
-	p.giveBack(e, 0, "")
+	p.giveBack(e.after(setbacks{shun: "b", shunned: time.Now().Add(time.Hour)}), 0, "")
 	if _, ok, wait, err := p.take("b", unlimited); ok || err != nil || wait < 59*time.Minute {
 		t.Errorf("to the same: got %v, %v, wait %v", ok, err, wait)
 	}

@@ -138,12 +138,14 @@ func (d *Drain) judge(e entry, err error) ruling {
 	if silent(err) {
 		return ruling{entry: e, why: err.Error()} // the plan keeps it until its disk answers
 	}
-	e.misreads++
+	past := e.met()
+	past.misreads++
+	e = e.after(past)
 	most, stale := maxReadFailures, false
 	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) {
 		most = maxChanges
 		now, found := d.find(e.Block)
-		asPlanned := e.misreads == 1 && e.why == ""
+		asPlanned := past.misreads == 1 && past.why == ""
 		stale = found == nil && errors.Is(err, errChanged) && d.before(now)
 		switch {
 		case errors.Is(found, fs.ErrNotExist):
@@ -158,7 +160,7 @@ func (d *Drain) judge(e entry, err error) ruling {
 			e.Block = now // or what is left of it: engines remove a map output's checksums first
 		}
 	}
-	if e.misreads >= most || errors.Is(err, errCorrupt) {
+	if past.misreads >= most || errors.Is(err, errCorrupt) {
 		return ruling{entry: e, outcome: Lost, why: err.Error()}
 	}
 	return ruling{entry: e, why: err.Error(), stale: stale}
@@ -183,7 +185,7 @@ func (d *Drain) carryOut(r ruling) {
 		d.plan.giveBack(r.entry, 0, r.why)
 		return
 	case r.outcome == "":
-		d.plan.giveBack(r.entry, backOff(r.misreads), r.why)
+		d.plan.giveBack(r.entry, backOff(r.met().misreads), r.why)
 		return
 	case r.outcome == Skipped:
 		d.ledger.add(Entry{ID: string(r.ID), Bytes: r.Bytes(), Outcome: Skipped, Reason: r.why})

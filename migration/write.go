@@ -125,7 +125,7 @@ func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir
 	l.sum.chunk(sum)
 	l.d.sent.Add(int64(n))
 	l.redeem(int64(n))
-	if e.attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
+	if e.met().attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
 		l.d.peerTook(l.now)
 	}
 	if !l.wanted() {
