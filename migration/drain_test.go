@@ -291,7 +291,7 @@ func TestDrainUsesAPeerThatAppearsLate(t *testing.T) {
 		began := time.Now()
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
-		if took := time.Since(began); took > 9*time.Second {
+		if took := time.Since(began); took > 10*time.Second { // the last look may wait two seconds for the stores to be quiet
 			t.Errorf("took %v, want soon after the peer came", took)
 		}
 	})
