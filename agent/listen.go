@@ -59,7 +59,8 @@ func (a *Agent) listen() (err error) {
 
 // serve answers on all three until ctx ends.
 func (a *Agent) serve(ctx context.Context) error {
-	blocks := &http.Server{Handler: a.peerHandler(), ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
+	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
+	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
 	page, err := a.pageHandler()
 	if err != nil {
 		return err
@@ -153,9 +154,23 @@ func (a *Agent) welcome(ctx context.Context, conn *migration.Conn, readers *hand
 func (a *Agent) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/blocks/", a.reader)
+	mux.HandleFunc("DELETE /blocks/", a.forget)
 	mux.HandleFunc("GET /healthz", healthy)
 	return mux
 }
+
+// forget removes a copy at the word of the node that its block was born on, and of nobody else.
+func (a *Agent) forget(w http.ResponseWriter, r *http.Request) {
+	who, err := certs.PeerName(r.Context().Value(peerKey{}).(*migration.Conn).ConnectionState())
+	if err != nil || who.Role != certs.RoleNode {
+		http.Error(w, "only the node that a block was born on has a copy of it removed", http.StatusForbidden)
+		return
+	}
+	a.receiver.ServeForget(w, r, who.Name)
+}
+
+// peerKey is for the connection that a request came by.
+type peerKey struct{}
 
 func healthy(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }
 

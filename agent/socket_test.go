@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -222,6 +223,13 @@ func TestPeerAddressTellsRolesApart(t *testing.T) {
 		if got := answers(t, reach, row.role); got != row.reads {
 			t.Errorf("%s reads: got %v, want %v", row.role, got, row.reads)
 		}
+		forgets := 403
+		if row.sends {
+			forgets = 404 // it is not there
+		}
+		if got := forgetting(t, reach, row.role); row.reads && got != forgets {
+			t.Errorf("%s has a copy removed: got %d, want %d", row.role, got, forgets)
+		}
 		conn, err := reach(row.role, migration.Protocol)
 		if err != nil {
 			if row.sends {
@@ -256,4 +264,21 @@ func answers(t *testing.T, reach func(certs.Role, string) (net.Conn, error), rol
 	}
 	n, _ := conn.Read(make([]byte, 1))
 	return n == 1
+}
+
+// forgetting is what somebody of that role is told who wants a copy removed.
+func forgetting(t *testing.T, reach func(certs.Role, string) (net.Conn, error), role certs.Role) (status int) {
+	t.Helper()
+	conn, err := reach(role, httpProtocol)
+	if err != nil {
+		return 0
+	}
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_, _ = io.WriteString(conn, "DELETE /blocks/cache/-/x HTTP/1.1\r\nHost: a\r\nIf-Match: \"x\"\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0 // who is not let in
+	}
+	resp.Body.Close()
+	return resp.StatusCode
 }

@@ -55,6 +55,10 @@ type DrainConfig struct {
 	Peers func() []Peer
 	// Dial connects to a peer whose identity it has verified, speaking Protocol.
 	Dial func(ctx context.Context, p Peer) (net.Conn, error)
+	// Earlier are directories of drains of this node that were withdrawn: what they moved may have changed since.
+	Earlier []string
+	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
+	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
 	// Connections to each peer: one loses on small blocks (nothing overlaps), more than four gain nothing (measured).
 	Connections int
 	// MaxBytesPerSecond caps the whole drain; 0: no cap.
@@ -91,6 +95,9 @@ type Drain struct {
 	lanes    map[carrier]bool
 	handled  map[version]bool     // moved by an earlier run of this drain, or changed since the scan began
 	givenUp  map[BlockID]bool     // lost because of its own files
+	recalled int                  // how many versions were moved by earlier runs
+	met      int                  // how many of them were met again
+	stirred  stirred              // where something came or went since
 	unmoved  map[BlockID]bool     // broke at their peers before an earlier run of this drain ended
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
 	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
@@ -143,6 +150,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 		cfg.Log.Error("no directory for the plan and the manifest; draining without", "err", err)
 	}
 	earlier := d.recall()
+	d.recalled = len(d.handled)
 	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
@@ -227,6 +235,7 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 		d.surrender()
 	}
 	d.account(ctx)
+	d.withdraw(ctx)
 	d.setPhase(PhaseDrained)
 	sum, err := d.ledger.close()
 	return sum, errors.Join(err, d.plan.close())

@@ -44,6 +44,7 @@ func (l filesLayout) scan(ctx context.Context, s *Store, i int, since time.Time,
 	return spread(ctx, func() *walk {
 		w := l.walk(s, i, yield)
 		w.since, w.passed = since.UnixNano(), func() bool { return yield(Item{}, nil) }
+		w.stirred = func(dir string) bool { return yield(Item{Stirred: dir}, nil) }
 		return w
 	})
 }

@@ -67,10 +67,26 @@ func (l *ledger) onceMore() {
 	l.several = true
 }
 
+// severalTimes returns the blocks not all of whose lines count, once nothing more is moved.
+func (l *ledger) severalTimes() (map[string]lastLine, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || !l.several {
+		return nil, nil
+	}
+	for _, f := range l.files {
+		if err := f.w.Flush(); err != nil {
+			return nil, err
+		}
+	}
+	return l.lastLines(ledgerPath(l.dir, Moved))
+}
+
 // lastLine is what becomes of a block's lines.
 type lastLine struct {
-	lines, at int  // how many there are, and the number of the last one
-	void      bool // nor does that count
+	lines, at int   // how many there are, and the number of the last one
+	void      bool  // nor does that count
+	entry     Entry // that it is
 }
 
 // settle writes the lines of what was moved anew if a block has several, and counts them.
@@ -144,7 +160,7 @@ func (l *ledger) lastLines(path string) (map[string]lastLine, error) {
 			return nil, err
 		}
 		if is, has := last[e.ID]; has {
-			last[e.ID] = lastLine{is.lines + 1, n, e.Outcome == voided}
+			last[e.ID] = lastLine{is.lines + 1, n, e.Outcome == voided, e}
 		}
 		n++
 	}

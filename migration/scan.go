@@ -68,6 +68,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		case it.ID != "" && !d.concerns(it.Block):
 		case silent(err) && it.ID == "": // told by who reads the store
 		case err == nil && it.ID == "": // it goes on
+			d.stirred.stir(it.Stirred)
 		case err != nil:
 			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
 			if it.ID != "" && pass == 0 {
@@ -115,10 +116,22 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		d.read(d.cfg.Vault.all(), began) // the catalog names what lies on any of its disks
 	})
 	reading.Wait()
+	if pass == 0 {
+		d.miss()
+	}
 	if naming.Err() != nil {
 		d.cfg.Log.Error("the deadline came before the stores were read: what was not met is lost and not named")
 	}
 	return int(found.Load())
+}
+
+// miss notes that not all is here any more that earlier runs of this drain have moved.
+func (d *Drain) miss() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.met < d.recalled {
+		d.stirred.everywhere()
+	}
 }
 
 // meet counts a block in.
@@ -149,6 +162,9 @@ func (d *Drain) fresh(b Block) bool {
 		return true
 	}
 	v := b.version()
+	if d.handled[v] {
+		d.met++
+	}
 	if d.handled[v] || d.givenUp[b.ID] {
 		return false
 	}

@@ -137,7 +137,8 @@ func (b Block) modified() (t time.Time) {
 // Item is what a scan meets: a block to carry, or (Skip set) something that is left alone, and why.
 type Item struct {
 	Block
-	Skip string
+	Skip    string
+	Stirred string // without a block: STORE/SCOPE/DIRECTORY, where something came or went since the look before
 }
 
 // OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later.

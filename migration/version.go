@@ -30,7 +30,8 @@ func versionOf(said []byte) (v version) {
 	return v
 }
 
-// modifiedAt is before the time in Unix nanoseconds that is an Entry's Version where a block has one file.
+// modifiedAt is before the time in Unix nanoseconds when a block was modified last. It is all of an Entry's Version where the
+// block has one file, and comes after the hash where it has several; lines of several that have none were written before.
 const modifiedAt = "@"
 
 // appendVersion writes an Entry's Version. The id and the size of a block of one file stand in the line: with the time when
@@ -40,7 +41,7 @@ func (b Block) appendVersion(line []byte) []byte {
 		return strconv.AppendInt(append(line, modifiedAt...), b.Members[0].ModTime.UnixNano(), 10)
 	}
 	v := b.version()
-	return hex.AppendEncode(line, v[:])
+	return strconv.AppendInt(append(hex.AppendEncode(line, v[:]), modifiedAt...), b.modified().UnixNano(), 10)
 }
 
 // version is what the line says was moved; false if it does not say that.
@@ -49,9 +50,23 @@ func (e Entry) version() (v version, ok bool) {
 		modified, err := strconv.ParseInt(at, 10, 64)
 		return versionOf(appendContent([]byte(e.ID), e.Bytes, modified)), err == nil
 	}
-	said, err := hex.DecodeString(e.Version)
+	hash, _, _ := strings.Cut(e.Version, modifiedAt)
+	said, err := hex.DecodeString(hash)
 	if err != nil || len(said) != len(v) {
 		return v, false
 	}
 	return version(said), true
 }
+
+// tag names the version that the line says was moved, as record.tag does where it landed; "" if the line does not say that.
+func (e Entry) tag() string {
+	_, at, _ := strings.Cut(e.Version, modifiedAt)
+	modified, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		return ""
+	}
+	return ownTag(e.Bytes, modified) + `"`
+}
+
+// tag is what its own ETag at its source began with, if that was one file: of several, their size and the newest one's time.
+func (r *record) tag() string { return ownTag(r.bytes(), r.ModTime) + `"` }

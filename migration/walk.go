@@ -52,6 +52,8 @@ type walk struct {
 	prefix string             // of what seen calls the id
 	since  int64              // regular files that did not change since are passed by; Unix nanoseconds, 0: none is
 	passed func() (more bool) // now and then, if since is set: nothing may be visited for long
+	// stirred is told of directories, by the walk's prefix and their path, where something came or went since. Nil: nobody is.
+	stirred func(dir string) (more bool)
 
 	buf  []byte
 	word []byte
@@ -78,7 +80,17 @@ func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
 		return nil, errors.Is(err, fs.ErrNotExist) || w.failed(dir, err)
 	}
 	defer f.Close()
-	return w.list(ctx, int(f.Fd()), dir)
+	fd := int(f.Fd())
+	if w.stirred != nil && changedSince(fd, w.since) && !w.stirred(path.Join(w.prefix, dir)) {
+		return nil, false
+	}
+	return w.list(ctx, fd, dir)
+}
+
+func changedSince(fd int, since int64) bool {
+	var st unix.Stat_t
+	_, err := again(func() (int, error) { return 0, unix.Fstat(fd, &st) })
+	return err == nil && st.Ctim.Nano() >= since
 }
 
 func (w *walk) failed(dir string, err error) (more bool) {

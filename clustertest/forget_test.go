@@ -1,0 +1,63 @@
+package clustertest_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks"
+)
+
+// Blocks change, and one is deleted, after they have moved to a peer. That peer takes no more, so what changed goes to
+// another: nobody is given the old bytes, wherever he asks.
+func TestWhatChangedAfterItMovedIsNotReadInItsOldVersion(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		file := func(b *clustertest.Block) string {
+			return filepath.Join(c.Dir(0), "cache", strings.TrimPrefix(b.ID, "cache/-/"))
+		}
+		c.Notice(0, 120*time.Second)
+		half(t, c, 0)
+		var changed []*clustertest.Block
+		for _, b := range blocks {
+			if got := c.Locate(b.ID); strings.HasPrefix(b.ID, "cache") && len(got.Holders) == 1 && got.Holders[0].Node == c.Name(1) {
+				changed = append(changed, b)
+			}
+		}
+		if len(changed) < 2 {
+			t.Fatalf("%d blocks are at %s", len(changed), c.Name(1))
+		}
+		c.SetDisk(1, "", disks.HighUsage)
+		deleted, changed := changed[0], changed[1:]
+		if err := os.Remove(file(deleted)); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range changed {
+			b.Members[b.ID] = bytes.Repeat([]byte("new."), fillSize/4)
+			if err := os.WriteFile(file(b), b.Members[b.ID], 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.WaitDrained(0)
+		_, entries := c.Manifest(0)
+		c.Kill(0)
+		for _, b := range changed {
+			if e := entries[b.ID]; e.GetOutcome() != "moved" || e.GetPeer() != c.Name(2) {
+				t.Errorf("%s: got %v, want it moved to %s", b.ID, e, c.Name(2))
+			}
+			c.Verify(1, b)
+			c.Verify(2, b)
+		}
+		if e := entries[deleted.ID]; e.GetOutcome() != "skipped" || !strings.Contains(e.GetReason(), "deleted") {
+			t.Errorf("%s: got %v, want it skipped because it was deleted", deleted.ID, e)
+		}
+		if status, _ := c.Read(1, deleted.ID); status == 200 {
+			t.Errorf("%s is read after it was deleted", deleted.ID)
+		}
+		nobodyLost(t, c)
+	})
+}

@@ -1,0 +1,318 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A copy at a peer is out of date when its block changed after it had moved and went to another peer, and when its owner
+// deleted it: a reader who asks there would be given bytes that are no more. The source alone knows, from its account of the
+// drain, and tells the peer to forget the copy before it says goodbye.
+
+const (
+	// mostForgetting is how long a drain tells its peers what to forget, lastForgetting once its time is up: that comes off
+	// the tail which every deadline keeps back (5 s or more).
+	mostForgetting = 5 * time.Second
+	lastForgetting = time.Second
+	// forgetLanes is how many are told of at once: as many as there are connections kept to a holder.
+	forgetLanes = 4
+	// mostStirred bounds the directories that are remembered; of more, all that was moved is looked at.
+	mostStirred = 1 << 16
+)
+
+// stirred is where files may be that were moved and then deleted.
+type stirred struct {
+	mu   sync.Mutex
+	dirs map[string]bool // STORE/SCOPE/DIRECTORY
+	all  bool            // anywhere
+}
+
+func (s *stirred) stir(dir string) {
+	if dir == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all = s.all || len(s.dirs) >= mostStirred; s.all {
+		return
+	}
+	if s.dirs == nil {
+		s.dirs = map[string]bool{}
+	}
+	s.dirs[dir] = true
+}
+
+func (s *stirred) everywhere() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = true
+}
+
+func (s *stirred) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all || len(s.dirs) > 0
+}
+
+func (s *stirred) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all || s.dirs[id[:max(0, strings.LastIndexByte(id, '/'))]]
+}
+
+// withdraw tells peers of what they have that is out of date. It leaves that alone in time, even if a disk hangs.
+func (d *Drain) withdraw(ctx context.Context) {
+	if d.cfg.Forget == nil || len(d.cfg.Again) > 0 {
+		return
+	}
+	late, cancel := linger(ctx, lastForgetting)
+	defer cancel()
+	late, end := context.WithTimeout(late, mostForgetting)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer end()
+		d.tellAll(late)
+	}()
+	<-late.Done()
+	select {
+	case <-ended:
+	case <-time.After(suspect):
+	}
+}
+
+func (d *Drain) tellAll(ctx context.Context) {
+	last, err := d.ledger.severalTimes()
+	if err != nil {
+		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
+		return
+	}
+	w := &withdrawal{d: d, last: last, over: map[string]bool{}}
+	var cleared map[*Store]bool
+	if d.stirred.any() {
+		cleared = w.clearances(ctx, d.cfg.Dir, d.stirred.has)
+	}
+	if len(last) > 0 || cleared != nil {
+		w.tellOf(ctx, w.copies(ctx, cleared))
+	}
+	for _, dir := range d.cfg.Earlier {
+		if !d.cfg.Once {
+			w.tellOf(ctx, w.earlier(ctx, dir))
+		}
+	}
+	if w.told > 0 {
+		d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
+	}
+	if w.left > 0 {
+		d.cfg.Log.Warn("peers keep copies that are out of date", "blocks", w.left, "err", w.err)
+	}
+}
+
+func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
+	var lanes errgroup.Group
+	lanes.SetLimit(forgetLanes)
+	for c := range copies {
+		lanes.Go(func() error { w.tell(ctx, c); return nil })
+	}
+	_ = lanes.Wait()
+}
+
+// withdrawal is one run of withdraw.
+type withdrawal struct {
+	d    *Drain
+	last map[string]lastLine // of blocks with several lines
+
+	mu         sync.Mutex
+	over       map[string]bool // peers that need not be asked any more
+	told, left int
+	err        error // why, of one that is left
+}
+
+// stale is a copy that is out of date.
+type stale struct {
+	Entry
+	deleted bool // at the source
+}
+
+// copies yields what this drain has moved and is out of date.
+func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.Seq[stale] {
+	return func(yield func(stale) bool) {
+		n := 0
+		for e, err := range readLedger(ledgerPath(w.d.cfg.Dir, Moved)) {
+			if err != nil {
+				w.missed(0, err)
+				return
+			}
+			is, several := w.last[e.ID]
+			current := !several || n == is.at && !is.void
+			n++
+			c := stale{e, current}
+			switch {
+			case e.Outcome == voided || e.tag() == "":
+				continue
+			case current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.d.superseded(e, is):
+				continue
+			case ctx.Err() != nil:
+				w.missed(1, ctx.Err())
+			case !yield(c):
+				return
+			}
+		}
+	}
+}
+
+// earlier yields what a drain that was withdrawn has moved, of which the node, which stayed, has something else now.
+func (w *withdrawal) earlier(ctx context.Context, dir string) iter.Seq[stale] {
+	return func(yield func(stale) bool) {
+		anywhere := func(string) bool { return true }
+		cleared := w.clearances(ctx, dir, anywhere)
+		for e, err := range readLedger(ledgerPath(dir, Moved)) {
+			if err != nil || ctx.Err() != nil {
+				w.missed(0, cmp.Or(err, ctx.Err()))
+				return
+			}
+			if e.Outcome == voided || e.tag() == "" || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, anywhere) {
+				continue
+			}
+			if !yield(stale{Entry: e}) {
+				return
+			}
+		}
+	}
+}
+
+// becameAnother reports whether there is another version here than the line says was moved.
+func (d *Drain) becameAnother(e Entry) bool {
+	now, err := d.findAgain(BlockID(e.ID))
+	v, known := e.version()
+	return err == nil && known && now.version() != v
+}
+
+// superseded reports whether what a line says was moved has become something else that is not at the same peer.
+func (d *Drain) superseded(e Entry, is lastLine) bool {
+	if !is.void {
+		return is.entry.Peer != e.Peer && is.entry.Version != e.Version
+	}
+	return d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
+}
+
+// clearances tells of stores that moved files were deleted from, and whether that was most of them; nil: none. An engine that cleans up behind itself as it ends deletes most, and has
+// not said that its blocks are of no use: what peers have of them stays.
+func (w *withdrawal) clearances(ctx context.Context, dir string, maybe func(id string) bool) (cleared map[*Store]bool) {
+	moved, deleted := map[*Store]int{}, map[*Store]int{}
+	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+		if err != nil || ctx.Err() != nil {
+			return nil
+		}
+		s := w.d.stores[BlockID(e.ID).Store()]
+		if s == nil || e.Outcome == voided {
+			continue
+		}
+		moved[s]++
+		if maybe(e.ID) && s.deleted(BlockID(e.ID)) {
+			deleted[s]++
+		}
+	}
+	for s, n := range deleted {
+		if cleared == nil {
+			cleared = map[*Store]bool{}
+		}
+		if cleared[s] = 2*n > moved[s]; cleared[s] {
+			w.d.cfg.Log.Info("most of what was moved is deleted here: the peers keep it", "store", s.Name, "blocks", n)
+		}
+	}
+	return cleared
+}
+
+// deleted reports whether a block is to be forgotten because its file is no more.
+func (w *withdrawal) deleted(id string, cleared map[*Store]bool, maybe func(id string) bool) bool {
+	s := w.d.stores[BlockID(id).Store()]
+	most, some := cleared[s]
+	if !some || most || !maybe(id) || !s.deleted(BlockID(id)) {
+		return false
+	}
+	_, err := w.d.cfg.Vault.find(BlockID(id))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// deleted reports whether a cache's file was removed out of a directory that is still there. Shuffle files go when the app is
+// done or its executor ends, which does not mean that nobody reads them.
+func (s *Store) deleted(id BlockID) bool {
+	if s.Kind != KindCache || s.Layout != LayoutFiles {
+		return false
+	}
+	if _, err := s.Find(id); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	for _, r := range s.roots {
+		if info, err := r.Stat(path.Dir(id.Name())); err == nil && info.IsDir() {
+			return true
+		}
+	}
+	return false
+}
+
+// tell has a peer forget a copy.
+func (w *withdrawal) tell(ctx context.Context, c stale) {
+	d := w.d
+	if d.fallback != nil && c.Peer == d.fallback.state.Node {
+		return
+	}
+	w.mu.Lock()
+	over := w.over[c.Peer]
+	w.mu.Unlock()
+	if over {
+		w.missed(1, nil)
+		return
+	}
+	err := d.cfg.Forget(ctx, d.holder(c.Peer), BlockID(c.ID), c.tag())
+	switch {
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
+		if c.deleted {
+			d.ledger.void(c.Entry)
+			d.ledger.add(Entry{ID: c.ID, Bytes: c.Bytes, Outcome: Skipped, Reason: "deleted while the node was draining"})
+		}
+		w.mu.Lock()
+		w.told++
+		w.mu.Unlock()
+	case errors.Is(err, errNotForgotten):
+		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
+	default: // it is of an earlier version, or does not answer
+		w.mu.Lock()
+		if !w.over[c.Peer] {
+			d.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)
+		}
+		w.over[c.Peer] = true
+		w.mu.Unlock()
+		w.missed(1, err)
+	}
+}
+
+func (w *withdrawal) missed(n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left += n; err != nil {
+		w.err = err
+	}
+}
+
+// holder is where a peer's blocks are read; without an address if it was a peer of an earlier run alone.
+func (d *Drain) holder(node string) Holder {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h := Holder{Node: node}
+	if p := d.peers[node]; p != nil {
+		h.Address = p.Address
+	}
+	return h
+}

@@ -1,0 +1,262 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// asks has a node's receiver answer DELETE for a block, as the agent lets a node ask.
+func (n *node) asks(id BlockID, by, tag string) int {
+	w, req := httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/blocks/"+string(id), nil)
+	if tag != "" {
+		req.Header.Set("If-Match", tag)
+	}
+	n.receiver.ServeForget(w, req, by)
+	return w.Code
+}
+
+// A version of a block is forgotten at the word of the node that it was born on, however it came and wherever it rests.
+func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		placed := with(StoreConfig{Name: "cache", Kind: KindCache, Layout: LayoutFiles, Land: LandPlace}, "cache")
+		a := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "d0"))
+		b, c := newNode(t, "b", placed, with(sparkStore, "d0", "d1")), newNode(t, "c")
+		write(t, filepath.Join(a.dir, "cache/x"), contentOf("x", 5000))
+		writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, 2, 1000, 2000)
+		_, entries := a.drain(t, within(t, time.Minute), b)
+		b.drain(t, within(t, time.Minute), c)
+		for _, n := range []*node{b, c} {
+			for _, e := range entries {
+				id, other := BlockID(e.ID), strings.Replace(e.tag(), "-", "-1", 1)
+				for _, ask := range []struct {
+					id      BlockID
+					by, tag string
+					status  int
+				}{
+					{id, "b", e.tag(), 403}, {id, "stranger", e.tag(), 403}, {id, "a", other, 412}, {id, "a", "", 400}, {id, "a", "*", 412},
+					{id + "x", "a", e.tag(), 404}, {"../x", "a", e.tag(), 400}, {id, "a", e.tag(), 204}, {id, "a", e.tag(), 404},
+				} {
+					if got := n.asks(ask.id, ask.by, ask.tag); got != ask.status {
+						t.Errorf("%s asks %s to forget %s %s: got %d, want %d", ask.by, n.name, ask.id, ask.tag, got, ask.status)
+					}
+				}
+				if n.reader().Has(id) {
+					t.Errorf("%s still serves %s", n.name, id)
+				}
+			}
+			if len(n.gone) != len(entries) {
+				t.Errorf("%s told that %v are gone, want %d", n.name, n.gone, len(entries))
+			}
+		}
+	})
+}
+
+// forgetful lets a drain tell nodes what to forget. Where a node rests is asked for if the drain does not know it.
+func (tr *trip) forgetful(others ...*node) {
+	f := &fleet{nodes: map[string]http.Handler{}}
+	var all []Holder
+	for _, n := range slices.AppendSeq(others, maps.Values(tr.to)) {
+		f.nodes[n.name] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodDelete && n.refuse != "too old" {
+				n.receiver.ServeForget(w, r, tr.from.name)
+				return
+			}
+			n.reader().ServeHTTP(w, r)
+		})
+		all = append(all, Holder{n.name, n.name})
+	}
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) { return Location{Holders: all}, nil }}
+	tr.t.Cleanup(fetch.Close)
+	tr.cfg.Forget = fetch.Forget
+}
+
+// What changed between two passes of a drain and went to another peer is forgotten where it was, and so is what was deleted.
+// What went to the same peer again replaces what was there.
+func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
+	for _, land := range []string{LandVault, LandPlace} {
+		t.Run(land, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				landing := filesStore
+				landing.Land = land
+				a, want := cached(t, 10, 5000)
+				b, c := newNode(t, "b", with(landing, "cache")), newNode(t, "c", with(landing, "cache"))
+				newTrip(t, a, b).run(within(t, time.Minute))
+				change := func(name, content string) {
+					write(t, filepath.Join(a.dir, "cache", name), []byte(content))
+					want["cache/-/"+name] = []byte(content)
+				}
+				change("f-0000", "newer")
+				if err := os.Remove(filepath.Join(a.dir, "cache/f-0001")); err != nil {
+					t.Fatal(err)
+				}
+				delete(want, "cache/-/f-0001")
+				tr := newTrip(t, a, c)
+				tr.forgetful(b)
+				sum, entries := tr.run(within(t, time.Minute))
+				wantThere(t, want, entries, b, c)
+				for _, id := range []string{"cache/-/f-0000", "cache/-/f-0001"} {
+					if b.reader().Has(BlockID(id)) {
+						t.Errorf("b still serves %s", id)
+					}
+				}
+				if got := outcome(t, entries, Skipped); sum.Moved.Blocks != 9 || sum.Skipped.Blocks != 1 || !strings.Contains(got["cache/-/f-0001"].Reason, "deleted") {
+					t.Errorf("got %+v %v, want 9 moved and what was deleted skipped", sum, got)
+				}
+				change("f-0000", "newest")
+				tr = newTrip(t, a, c)
+				tr.forgetful(b)
+				_, entries = tr.run(within(t, time.Minute))
+				wantThere(t, want, entries, b, c)
+				if len(c.gone) != 0 {
+					t.Errorf("c forgot %v, which was newer", c.gone)
+				}
+			})
+		})
+	}
+}
+
+// An engine that ends deletes what it had. That is no reason to forget what was saved of it.
+func TestPeersKeepWhatAnEngineCleansUp(t *testing.T) {
+	for name, clean := range map[string]func(dir string) error{
+		"most of its files": func(dir string) error {
+			var errs []error
+			for i := range 6 {
+				errs = append(errs, os.Remove(filepath.Join(dir, fmt.Sprintf("f-%04d", i))))
+			}
+			return errors.Join(errs...)
+		},
+		"a directory":   func(dir string) error { return os.RemoveAll(filepath.Join(dir, "sub")) },
+		"shuffle files": func(dir string) error { return os.Remove(filepath.Join(dir, "../shuffle/x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shuffle := StoreConfig{Name: "shuffle", Kind: KindShuffle, Layout: LayoutFiles, Land: LandVault}
+				a, b := newNode(t, "a", with(filesStore, "cache"), with(shuffle, "shuffle")), newNode(t, "b")
+				for i := range 10 {
+					write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)), contentOf("f", 1000))
+				}
+				write(t, filepath.Join(a.dir, "cache/sub/y"), contentOf("y", 1000))
+				for _, name := range []string{"x", "y", "z"} {
+					write(t, filepath.Join(a.dir, "shuffle", name), contentOf(name, 1000))
+				}
+				newTrip(t, a, b).run(within(t, time.Minute))
+				if err := clean(filepath.Join(a.dir, "cache")); err != nil {
+					t.Fatal(err)
+				}
+				tr := newTrip(t, a, b)
+				tr.forgetful()
+				if sum, _ := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 14 || len(b.gone) != 0 {
+					t.Errorf("got %+v and %v forgotten, want 14 moved", sum, b.gone)
+				}
+			})
+		})
+	}
+}
+
+// A peer that forgets nothing, because it is of an earlier version or hangs, keeps nobody from ending.
+func TestPeerThatForgetsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 10, 5000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		newTrip(t, a, b).run(within(t, time.Minute))
+		for _, name := range []string{"f-0000", "f-0001"} {
+			write(t, filepath.Join(a.dir, "cache", name), []byte("newer"))
+		}
+		b.refuse = "too old"
+		var log bytes.Buffer
+		tr := newTrip(t, a, c)
+		tr.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		tr.forgetful(b)
+		if sum, _ := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 10 || strings.Count(log.String(), "upgrade it") != 2 {
+			t.Errorf("got %+v, and the log\n%s", sum, &log)
+		}
+		write(t, filepath.Join(a.dir, "cache/f-0002"), []byte("newer"))
+		tr = newTrip(t, a, c)
+		tr.cfg.Forget = func(ctx context.Context, _ Holder, _ BlockID, _ string) error { <-ctx.Done(); return ctx.Err() }
+		began := time.Now()
+		tr.run(within(t, time.Minute))
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// Deleted files are looked for only where something went: in a directory that changed since the look before, and anywhere
+// when a drain that goes on does not meet all that it had moved.
+func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
+	a, _ := cached(t, 10, 1000)
+	write(t, filepath.Join(a.dir, "cache/sub/x"), contentOf("x", 1000))
+	b := newNode(t, "b")
+	tr := newTrip(t, a, b)
+	tr.run(within(t, time.Minute))
+	goOn := func() *Drain {
+		d, err := NewDrain(tr.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.plan.close() })
+		d.scan(t.Context(), 0)
+		return d
+	}
+	d := goOn()
+	if d.stirred.any() {
+		t.Error("all is here, and something is looked for")
+	}
+	dir := filepath.Join(a.dir, "cache")
+	d.since[dir] = time.Now().Add(time.Hour)
+	if d.scan(t.Context(), 1); d.stirred.any() {
+		t.Errorf("nothing changed, and something is looked for: %v", d.stirred.dirs)
+	}
+	d.since[dir] = time.Now().Add(-time.Hour)
+	d.scan(t.Context(), 2)
+	for id, want := range map[string]bool{"cache/-/f-0001": true, "cache/-/sub/x": true, "cache/-/other/x": false} {
+		if got := d.stirred.has(id); got != want {
+			t.Errorf("%s is looked for: got %v, want %v", id, got, want)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "f-0001")); err != nil {
+		t.Fatal(err)
+	}
+	if d := goOn(); !d.stirred.has("cache/-/f-0001") {
+		t.Error("what is not here any more is not looked for")
+	}
+}
+
+// A notice is withdrawn after blocks were moved, and the node goes on. When it leaves for good, peers forget what they have of
+// that time that is out of date, wherever the new version is.
+func TestPeersForgetWhatAWithdrawnDrainLeftThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 10, 5000)
+		b, c := newNode(t, "b"), newNode(t, "c")
+		before := newTrip(t, a, b)
+		before.run(within(t, time.Minute))
+		write(t, filepath.Join(a.dir, "cache/f-0000"), []byte("newer"))
+		want["cache/-/f-0000"] = []byte("newer")
+		if err := os.Remove(filepath.Join(a.dir, "cache/f-0001")); err != nil {
+			t.Fatal(err)
+		}
+		delete(want, "cache/-/f-0001")
+		tr := newTrip(t, a, c)
+		tr.cfg.Dir, tr.cfg.Earlier = filepath.Join(a.dir, "another-incident"), []string{before.cfg.Dir, filepath.Join(a.dir, "never")}
+		tr.forgetful(b)
+		sum, entries := tr.run(within(t, time.Minute))
+		wantThere(t, want, entries, c)
+		slices.Sort(b.gone)
+		if sum.Skipped.Blocks != 0 || !slices.Equal(b.gone, []BlockID{"cache/-/f-0000", "cache/-/f-0001"}) || len(c.gone) != 0 {
+			t.Errorf("got %+v, b forgot %v, c %v", sum, b.gone, c.gone)
+		}
+	})
+}
