@@ -89,6 +89,10 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	defer stop()
 	cfg := a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), a.limits.Load().Drain.MaxBytesPerSecond)
 	cfg.Again, cfg.Until = broken, func() time.Time { return limit }
+	cfg.Ballast = a.ballast.account
+	if before := a.drains.of(cfg.Dir); before != nil {
+		cfg.Unwritten = before.Unwritten()
+	}
 	d, err := migration.NewDrain(cfg)
 	if err != nil {
 		a.log.Error("broken blocks cannot be carried again", "blocks", len(broken), "err", err)

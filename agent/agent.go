@@ -85,6 +85,7 @@ type Agent struct {
 	workloads   []*watched
 	attention   *attention
 	drains      drains
+	ballast     ballast
 	counts      *counters
 	at          listeners
 	aside       sync.WaitGroup // calls that only the end waits for
@@ -111,6 +112,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.tendFallback(life) })
 	g.Go(func() error { return a.tidyValues(life) })
 	g.Go(func() error { return a.index.Run(life) })
+	g.Go(func() error { return a.keepBallast(life) })
 	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {

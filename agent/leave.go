@@ -127,6 +127,7 @@ func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
 	if last {
 		cfg.Earlier = a.earlier(incident)
 	}
+	cfg.Ballast = a.ballast.account
 	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
 	return cfg
 }
@@ -297,7 +298,11 @@ func (a *Agent) farewell(ctx context.Context) {
 
 // manifest reads the account of an incident's drain.
 func (a *Agent) manifest(incident string) iter.Seq2[migration.Entry, error] {
-	return migration.Entries(a.incidents.Dir(incident))
+	dir := a.incidents.Dir(incident)
+	if d := a.drains.of(dir); d != nil {
+		return d.Entries()
+	}
+	return migration.Entries(dir)
 }
 
 // legible is an account as it goes to the coordinator, each entry until the next. It ends where the account's disk does: the

@@ -88,13 +88,14 @@ func (a *Agent) openStores() (err error) {
 	if a.vault, err = migration.OpenVault(migration.VaultDir(a.cfg.DataDir), a.cfg.Receive.Paths...); err != nil {
 		return err
 	}
+	a.ballast = newBallast(a.cfg.DataDir)
 	a.index = migration.NewIndex(migration.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.carries, Log: a.log})
 	a.openValues()
 	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations")); err != nil {
 		a.log.Error("what was to be evacuated is forgotten", "err", err)
 	}
 	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.synced,
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.synced, Ballast: a.ballast.journal,
 	})
 	return err
 }

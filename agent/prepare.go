@@ -69,7 +69,7 @@ func (a *Agent) drainable(ctx context.Context) (c migration.Count, err error) {
 			a.log.Warn("part of a store cannot be read", "err", err)
 			continue
 		}
-		if it.Skip == "" {
+		if it.Carried() {
 			c.Blocks++
 			c.Bytes += it.Bytes()
 		}

@@ -128,7 +128,7 @@ func (l *local) ListBlocks(_ *api.ListBlocksRequest, stream grpc.ServerStreaming
 			a.log.Warn("part of a store cannot be read", "err", err)
 			continue
 		}
-		if it.Skip != "" {
+		if !it.Carried() {
 			continue
 		}
 		reply.Blocks = append(reply.Blocks, &api.BlockInfo{

@@ -215,6 +215,16 @@ func (s *drains) set(d *migration.Drain, ahead, more bool) {
 	s.last, s.ahead, s.more = d, ahead, more
 }
 
+// of is the last one if it keeps its account there.
+func (s *drains) of(dir string) *migration.Drain {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil || s.last.Dir() != dir {
+		return nil
+	}
+	return s.last
+}
+
 func (s *drains) free(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

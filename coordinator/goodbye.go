@@ -91,7 +91,7 @@ func entriesOf(r *api.GoodbyeRequest) iter.Seq[*api.ManifestEntry] {
 
 func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestWriter) error {
 	if w.counts["moved"] != summary.GetMoved().GetBlocks() || w.counts["lost"] != summary.GetLost().GetBlocks() || w.counts["skipped"] != summary.GetSkipped().GetBlocks() {
-		s.log.Warn("a manifest's summary and its entries disagree: the entries count", "node", name, "incident", summary.Incident)
+		s.log.Warn("a manifest's summary and its entries disagree: the larger figures count", "node", name, "incident", summary.Incident)
 	}
 	said, err := proto.Marshal(summary)
 	if err != nil {
@@ -99,7 +99,8 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	}
 	ref := &manifestRef{
 		File: w.name, Node: name, Incarnation: summary.Incarnation, Incident: summary.Incident, At: time.Now().UTC().Round(0), Summary: said,
-		Moved: w.counts["moved"], Lost: w.counts["lost"], Skipped: w.counts["skipped"],
+		Moved: max(w.counts["moved"], summary.GetMoved().GetBlocks()), Lost: max(w.counts["lost"], summary.GetLost().GetBlocks()),
+		Skipped: max(w.counts["skipped"], summary.GetSkipped().GetBlocks()), // a disk may not have taken all entries
 	}
 	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -143,6 +144,11 @@ func (d *Drain) goOn() {
 				break
 			}
 			d.ledger.count(e)
+		}
+	}
+	for line := range bytes.Lines(d.cfg.Unwritten) {
+		if e, err := parseLine(line); err == nil {
+			d.ledger.add(e)
 		}
 	}
 	d.found = cmp.Or(d.ledger.summary.Moved.plus(d.ledger.summary.Lost), d.found)

@@ -94,7 +94,7 @@ func TestWhatCannotBeCarriedAgainIsLost(t *testing.T) {
 func TestVoidedLineOutlivesAKill(t *testing.T) {
 	tr, _, b := drained(t)
 	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
-	l, err := openLedger(tr.cfg.Dir, true)
+	l, err := openLedger(tr.cfg.Dir, true, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 
 // Of each block one line is left, and none where it was lost in the end: the numbers are those of the lines.
 func TestAccountHasEachBlockOnce(t *testing.T) {
-	l, err := openLedger(t.TempDir(), false)
+	l, err := openLedger(t.TempDir(), false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // Peer is another node that may take blocks.
@@ -46,6 +47,10 @@ type DrainConfig struct {
 	Once bool
 	// Again carries these alone, which the drain before of the same Dir had moved, and goes on with its account. Empty: all.
 	Again []Broken
+	// Unwritten is what that drain could not write.
+	Unwritten []byte
+	// Ballast is given up when the disk of Dir has no room for the names of what is lost. Nil: there is none.
+	Ballast *durable.Ballast
 
 	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
@@ -146,15 +151,12 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Vault.watch(cfg.Disks)
 	d.limit = rate.NewLimiter(rate.Inf, capStep)
 	d.Limit(cfg.MaxBytesPerSecond)
-	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		cfg.Log.Error("no directory for the plan and the manifest; draining without", "err", err)
-	}
 	earlier := d.recall()
 	d.recalled = len(d.handled)
-	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0)
+	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
-		cfg.Log.Error("the manifest will be kept in numbers only", "err", err)
+		cfg.Log.Error("the manifest will be kept in numbers, and what is lost by name as long as there is memory", "err", err)
 	}
 	d.ledger, d.plan = l, newPlan(cfg.Dir, cfg.Stores...)
 	d.fan, d.vacant = newFan(cfg.Zone, cfg.Pool, d.peers), make(chan struct{}, 1)

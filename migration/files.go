@@ -65,9 +65,9 @@ func (filesLayout) walk(s *Store, i int, yield func(Item, error) bool) *walk {
 		case temporaryName(f.name):
 			return yield(s.skip(i, noScope, f.path, "temporary file", f.bytes()), nil)
 		}
-		id, err := ParseBlockID(f.id)
-		if err != nil {
-			return yield(s.skip(i, noScope, f.path, "its name cannot be carried: "+err.Error(), f.bytes()), nil)
+		id, unnamed := ParseBlockID(f.id)
+		if unnamed != nil {
+			id = s.nonID(noScope, f.path)
 		}
 		m, err := f.member(i, id.Name())
 		if err != nil {
@@ -78,6 +78,9 @@ func (filesLayout) walk(s *Store, i int, yield func(Item, error) bool) *walk {
 		}
 		b := s.block(id, members.of(1)...)
 		b.Members[0] = m
+		if unnamed != nil {
+			return yield(Item{Block: b, Stays: remedyFor(unnamed)}, nil)
+		}
 		b.value = said.of[f.name]
 		return yield(Item{Block: b}, nil)
 	}

@@ -3,6 +3,7 @@ package migration
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -41,11 +42,7 @@ var ErrBadID = errors.New("not a block id")
 // system takes. Files are reached through os.Root besides; this check is for clear words, not for safety alone.
 func ParseBlockID(s string) (BlockID, error) {
 	bad := func(why string, args ...any) (BlockID, error) {
-		shown := s
-		if len(shown) > 80 {
-			shown = shown[:80] + "..."
-		}
-		return "", fmt.Errorf("%q: %w: %s", shown, ErrBadID, fmt.Sprintf(why, args...))
+		return "", &badID{s, fmt.Sprintf(why, args...)}
 	}
 	if len(s) > maxIDBytes {
 		return bad("%d bytes long, at most %d", len(s), maxIDBytes)
@@ -77,6 +74,42 @@ func ParseBlockID(s string) (BlockID, error) {
 		return bad("store %q: want lower-case letters, digits, dots, dashes", store)
 	}
 	return BlockID(s), nil
+}
+
+// badID is what ParseBlockID says is wrong with an id.
+type badID struct{ id, why string }
+
+func (e *badID) Error() string {
+	shown := e.id
+	if len(shown) > 80 {
+		shown = shown[:80] + "..."
+	}
+	return fmt.Sprintf("%q: %v: %s", shown, ErrBadID, e.why)
+}
+
+func (e *badID) Unwrap() error { return ErrBadID }
+
+// nonID stands in accounts for a file whose name makes no id: its name is as Go quotes it.
+func (s *Store) nonID(scope, name string) BlockID {
+	quoted := strconv.QuoteToASCII(name)
+	if len(quoted) > maxNonID {
+		const gap = "..."
+		end := maxNonID / 2
+		quoted = quoted[:maxNonID-end-len(gap)] + gap + quoted[len(quoted)-end:]
+	}
+	return BlockID(s.Name + "/" + scope + "/" + quoted)
+}
+
+// maxNonID is far below what the coordinator takes, and longer than what people read.
+const maxNonID = 1 << 10
+
+// remedyFor says what to do about a file's name that makes no id, and why, in the room that a table has.
+func remedyFor(err error) string {
+	why := err.Error()
+	if bad, is := errors.AsType[*badID](err); is {
+		why = bad.why
+	}
+	return "rename the file: " + why
 }
 
 // plainASCII reports whether there is nothing in s but what ASCII prints, as in nearly every id.

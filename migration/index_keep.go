@@ -204,6 +204,9 @@ func (ix *Index) renew(ctx context.Context, p *indexedPart, rest func() bool) {
 		p.trouble(ix.cfg.Log, err)
 	default:
 		ix.cfg.Log.Debug("indexed", "dir", p.store.Paths[p.part], "blocks", made.holds.Blocks, "bytes", made.holds.Bytes, "took", time.Since(made.began))
+		if made.strange.files > 0 && (was == nil || was.strange != made.strange) {
+			ix.cfg.Log.Warn("files whose names cannot be ids of blocks: a drain names them as lost, rename them", "dir", p.store.Paths[p.part], "files", made.strange.files, "one", made.strange.example)
+		}
 		made.drift = drift
 		p.set(made)
 	}

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,13 @@ type partIndex struct {
 	dirs    recordFile
 	blocks  recordFile
 	holds   Count
+	strange
+}
+
+// strange are files whose names make no id.
+type strange struct {
+	files   int64
+	example string
 }
 
 // remove removes its files. Who reads them has them open.
@@ -55,7 +63,8 @@ type indexer struct {
 	now    *seen
 	failed bool // it could not look through all of that
 	holds  Count
-	word   []byte
+	strange
+	word []byte
 }
 
 // look makes an index of a part of a store, in files of that name. rest is called again and again meanwhile, and ends it.
@@ -94,7 +103,7 @@ func (s *Store) look(ctx context.Context, part int, name string, rest func() boo
 	var ends [2]error
 	p.dirs, ends[0] = x.dirs.close()
 	p.blocks, ends[1] = x.blocks.close()
-	p.holds, p.checked = x.holds, time.Now()
+	p.holds, p.strange, p.checked = x.holds, x.strange, time.Now()
 	return p, errors.Join(append(ends[:], err)...)
 }
 
@@ -142,7 +151,11 @@ func (x *indexer) note(it Item, err error) bool {
 	switch {
 	case err != nil && it.ID == "": // of the values in the directory: it is told whenever they are read
 		x.failed = true
-	case err != nil || it.Skip != "":
+	case err != nil || !it.Carried():
+		if it.Stays != "" {
+			x.strange.files++
+			x.example = cmp.Or(x.example, string(it.ID))
+		}
 		if len(x.in.others) <= mostOthers {
 			x.in.others = append(x.in.others, x.now.name)
 		}

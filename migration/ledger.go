@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // Outcome is what became of a block in a drain.
@@ -66,10 +68,11 @@ type ledger struct {
 
 	mu      sync.Mutex
 	closed  bool
-	several bool // a block may have several lines (see settle)
-	files   map[Outcome]*ledgerFile
+	several bool                    // a block may have several lines (see settle)
+	files   map[Outcome]*ledgerFile // but for what was lost
+	lost    *lostLines
 	summary Summary
-	err     error // the first write that failed: the account is then kept in numbers only
+	err     error // the first write that failed: of what was moved or skipped, there are then only numbers
 	line    []byte
 }
 
@@ -78,10 +81,15 @@ type ledgerFile struct {
 	w *bufio.Writer
 }
 
-func openLedger(dir string, goesOn bool) (*ledger, error) {
-	mendLedger(ledgerPath(dir, Moved))
+// openLedger opens the account in dir. once: of a pass that another one follows.
+func openLedger(dir string, goesOn, once bool, ballast *durable.Ballast) (*ledger, error) {
 	l := &ledger{dir: dir, files: map[Outcome]*ledgerFile{}, summary: Summary{Started: time.Now()}}
-	for o, flag := range map[Outcome]int{Moved: os.O_APPEND, Skipped: os.O_TRUNC, Lost: os.O_TRUNC} {
+	var err error
+	if l.lost, err = openLost(ledgerPath(dir, Lost), goesOn, ballast, once); err != nil {
+		l.fail(err)
+	}
+	mendLedger(ledgerPath(dir, Moved))
+	for o, flag := range map[Outcome]int{Moved: os.O_APPEND, Skipped: os.O_TRUNC} {
 		if goesOn {
 			flag = os.O_APPEND
 		}
@@ -133,7 +141,11 @@ func (l *ledger) add(entries ...Entry) {
 	for _, e := range entries {
 		l.count(e)
 		l.line = e.AppendLine(l.line[:0])
-		l.write(e.Outcome)
+		if e.Outcome == Lost {
+			l.lost.add(l.line, e.Bytes)
+		} else {
+			l.write(e.Outcome)
+		}
 	}
 	l.flush()
 }
@@ -193,7 +205,7 @@ func (l *ledger) count(e Entry) {
 
 // addUnnamed records the loss of blocks whose names are lost too.
 func (l *ledger) addUnnamed(n Count, why string) {
-	l.add(Entry{ID: fmt.Sprintf("(%d blocks)", n.Blocks), Bytes: n.Bytes, Outcome: Lost, Reason: why})
+	l.add(Entry{ID: unnamedID(n.Blocks), Bytes: n.Bytes, Outcome: Lost, Reason: why})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.summary.Lost.Blocks += n.Blocks - 1
@@ -211,6 +223,9 @@ func (l *ledger) close() (Summary, error) {
 	defer l.mu.Unlock()
 	l.summary.Finished = time.Now()
 	l.closed = true
+	if err := l.lost.close(); err != nil {
+		l.fail(err)
+	}
 	for _, f := range l.files {
 		if err := cmp.Or(f.w.Flush(), f.f.Sync(), f.f.Close()); err != nil {
 			l.fail(err)

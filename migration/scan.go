@@ -81,6 +81,12 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			if pass == 0 {
 				d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
 			}
+		case it.Stays != "":
+			if !d.cfg.Once && d.fresh(it.Block) {
+				found.Add(1)
+				d.meet(it.Block)
+				d.lose(entry{Block: it.Block}, it.Stays)
+			}
 		case d.fresh(it.Block):
 			found.Add(1)
 			d.meet(it.Block)

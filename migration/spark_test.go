@@ -48,6 +48,8 @@ func listing(t testing.TB, s *Store) string {
 			lines = append(lines, fmt.Sprintf("fault %s %v", it.ID, err))
 		case it.Skip != "":
 			lines = append(lines, fmt.Sprintf("leave %s (%d bytes): %s", it.ID, it.Bytes(), it.Skip))
+		case it.Stays != "":
+			lines = append(lines, fmt.Sprintf("stays %s (%d bytes): %s", it.ID, it.Bytes(), it.Stays))
 		default:
 			var line strings.Builder
 			line.WriteString(fmt.Sprintf("carry %s", it.ID))
@@ -255,7 +257,7 @@ func TestFilesScan(t *testing.T) {
 	for p, content := range map[string]string{
 		"c0/a": "1", "c1/a": "shadowed", "c1/b": "22", "c0/deep/er/c": "333",
 		"c0/x.tmp": "t", "c0/x.part": "t", "c0/.nfs0001": "t", "c0/y~": "t",
-		"c0/new\nline": "n", "c0/bad\xffutf8": "u", "c0/" + stagingDir + "/half": "h",
+		"c0/new\nline": "n", "c0/bad\xffutf8": "u", "c1/bad\xffutf8": "shadowed", "c0/bad\x01.tmp": "t", "c0/" + stagingDir + "/half": "h",
 	} {
 		write(t, filepath.Join(n.dir, p), []byte(content))
 	}

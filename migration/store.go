@@ -134,12 +134,17 @@ func (b Block) modified() (t time.Time) {
 	return t
 }
 
-// Item is what a scan meets: a block to carry, or (Skip set) something that is left alone, and why.
+// Item is what a scan meets: a block to carry, or (Skip set) something that is left alone, and why, or (Stays set) data that
+// cannot be carried, and what to do about it.
 type Item struct {
 	Block
 	Skip    string
+	Stays   string
 	Stirred string // without a block: STORE/SCOPE/DIRECTORY, where something came or went since the look before
 }
+
+// Carried reports whether it is a block to carry.
+func (it Item) Carried() bool { return it.Skip == "" && it.Stays == "" }
 
 // OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later.
 func OpenStore(cfg StoreConfig) (*Store, error) {

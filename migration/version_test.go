@@ -14,7 +14,7 @@ func TestMovedLineTellsTheVersion(t *testing.T) {
 	one := Block{ID: "cache/-/x <é>", Members: []Member{{Name: "x <é>", Bytes: 4096, ModTime: modified}}}
 	two := Block{ID: "spark/app-1-1/shuffle_0_0_0", Members: []Member{{Bytes: 7, ModTime: modified}, {Bytes: 8, ModTime: modified}}}
 	before := Block{ID: "cache/-/y", Members: []Member{{Bytes: 1, ModTime: time.Unix(-1, 0)}}}
-	l, err := openLedger(t.TempDir(), false)
+	l, err := openLedger(t.TempDir(), false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

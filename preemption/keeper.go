@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // Page is what the journal holds of an incident. W is what its owner has done about it.
@@ -29,6 +31,7 @@ type KeeperConfig struct {
 	Estimate func() time.Duration // how long emptying the node would take now; nil: not known
 	Clock    func() Moment        // nil: Now. In a synctest bubble the kernel's clock is another than the bubble's
 	Synced   func(time.Duration)  // told how long each write of the journal took; may be nil
+	Ballast  *durable.Ballast     // given up when the journal's disk is full; nil: there is none
 }
 
 // Keeper keeps this machine's open incident. What notices change is on disk before anybody sees it, so that a restart
@@ -176,7 +179,7 @@ func (k *Keeper[W]) Close(why string) error {
 	p := k.page
 	p.Closed, p.Clock = why, k.cfg.Clock()
 	k.set(false, Page[W]{})
-	return k.journal.close(p)
+	return k.insist(func() error { return k.journal.close(p) })
 }
 
 // Open returns the page of the open incident.
@@ -236,8 +239,17 @@ func (k *Keeper[W]) write(p Page[W]) error {
 	began := time.Now()
 	p.Clock = k.cfg.Clock()
 	p.Incident.Notices = p.Incident.byWall(p.Clock.Wall)
-	err := k.journal.write(p)
+	err := k.insist(func() error { return k.journal.write(p) })
 	k.cfg.Synced(time.Since(began))
+	return err
+}
+
+// insist makes room on a full disk for a write.
+func (k *Keeper[W]) insist(write func() error) error {
+	err := write()
+	if durable.Full(err) && k.cfg.Ballast.Free() {
+		err = write()
+	}
 	return err
 }
 

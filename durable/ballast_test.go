@@ -1,0 +1,74 @@
+package durable_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+// smallDisk is a file system of its own of one MiB.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skip("only root mounts file systems: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func TestBallastIsRoomOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t)
+	b := durable.NewBallast(filepath.Join(dir, "ballast"))
+	if err := b.Keep(48 << 10); err != nil || b.Bytes() != 48<<10 {
+		t.Fatalf("got %d bytes (%v), want 48 KiB", b.Bytes(), err)
+	}
+	page, full := filepath.Join(dir, "page"), filepath.Join(dir, "full")
+	if err := os.WriteFile(full, make([]byte, 2<<20), 0o600); !durable.Full(err) {
+		t.Fatalf("fill the disk: %v", err)
+	}
+	if err := durable.WriteFile(page, make([]byte, 40<<10)); !durable.Full(err) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	if !b.Free() || b.Free() {
+		t.Error("it was not given up once")
+	}
+	if err := durable.WriteFile(page, make([]byte, 40<<10)); err != nil {
+		t.Error(err)
+	}
+	if err := b.Keep(48 << 10); err != nil || b.Bytes() != 0 {
+		t.Errorf("a full disk was made fuller: %d bytes (%v)", b.Bytes(), err)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Keep(1 << 30); err != nil || b.Bytes() == 0 || b.Bytes() > 1<<20/16 {
+		t.Errorf("got %d bytes (%v), want what the disk can spare", b.Bytes(), err)
+	}
+}
+
+func TestClaimedRoomIsNobodyElses(t *testing.T) {
+	dir := smallDisk(t)
+	f, err := os.OpenFile(filepath.Join(dir, "account"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := durable.Claim(f, 256<<10); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 2<<20), 0o600); !durable.Full(err) {
+		t.Fatalf("fill the disk: %v", err)
+	}
+	if n, err := f.Write(make([]byte, 256<<10)); err != nil {
+		t.Errorf("wrote %d bytes of 256 KiB: %v", n, err)
+	}
+}

@@ -1,0 +1,155 @@
+package migration
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+// Readers are told of a lost block by its name, so this is the part of the account that must be written when the disk is full,
+// as a disk is whose node nobody has room for. Its file has its room from when the last pass begins: what was moved, the plan
+// and whoever else writes there cannot take that. Where the disk was full before, the agent's ballast makes the room. What
+// finds none all the same, or a disk that does not take it, waits in memory, and is part of the account there.
+
+const (
+	// leastLostRoom names some 15,000 blocks, where there is no ballast that says how many there are.
+	leastLostRoom = 4 << 20
+	// maxUnwritten bounds what waits in memory: some thousand blocks.
+	maxUnwritten = 1 << 20
+	lostBuffer   = 32 << 10
+)
+
+// lostLines writes the lines of what was lost, whole ones only.
+type lostLines struct {
+	f       *os.File // nil: it could not be opened
+	end     int64    // of the last whole line in it
+	lines   []byte   // that are not in it
+	tryAt   int      // how many there are when they are written
+	why     error    // the last write that failed
+	unnamed Count    // for which there was no room in memory either
+}
+
+// openLost opens the file at path. Its end is where an earlier run's lines end, if it goes on with those.
+func openLost(path string, goesOn bool, ballast *durable.Ballast, once bool) (*lostLines, error) {
+	w := &lostLines{tryAt: lostBuffer}
+	if once { // it names nothing: the room is for the last pass
+		w.why = w.open(path, goesOn)
+		return w, w.why
+	}
+	room := max(leastLostRoom, ballast.Bytes())
+	prepare := func() error {
+		if err := w.open(path, goesOn); err != nil {
+			return err
+		}
+		return durable.Claim(w.f, room)
+	}
+	w.why = prepare()
+	if durable.Full(w.why) && ballast.Free() {
+		w.why = prepare()
+	}
+	if w.f != nil && durable.Full(w.why) {
+		return w, nil // some may find room yet
+	}
+	return w, w.why
+}
+
+func (w *lostLines) open(path string, goesOn bool) error {
+	if w.f != nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if goesOn {
+		mendLedger(path)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	w.f = f
+	if w.end, err = f.Seek(0, io.SeekEnd); err == nil && w.end > 0 && !goesOn {
+		w.end, err = 0, f.Truncate(0) // an empty one keeps its room
+	}
+	return err
+}
+
+// add takes a line about so many bytes of blocks.
+func (w *lostLines) add(line []byte, bytes int64) {
+	if len(w.lines)+len(line) > maxUnwritten {
+		w.unnamed = w.unnamed.plus(Count{1, bytes})
+		return
+	}
+	if w.lines = append(w.lines, line...); len(w.lines) >= w.tryAt {
+		_ = w.flush() // close tries once more, and says what is wrong
+		w.tryAt = len(w.lines) + lostBuffer
+	}
+}
+
+// flush writes what is in memory. What fails leaves the file as it was.
+func (w *lostLines) flush() error {
+	if len(w.lines) == 0 {
+		return nil
+	}
+	if w.f == nil {
+		return cmp.Or(w.why, os.ErrClosed)
+	}
+	if _, err := w.f.Write(w.lines); err != nil {
+		w.why = err
+		_ = w.f.Truncate(w.end) // else half a line stays, which a reader passes by at the end of a file
+		return err
+	}
+	w.end += int64(len(w.lines))
+	w.lines = w.lines[:0]
+	return nil
+}
+
+// close writes what is left, after it what has no name, and gives back the room that was not needed.
+func (w *lostLines) close() error {
+	err := w.flush()
+	if w.unnamed.Blocks > 0 {
+		e := Entry{ID: unnamedID(w.unnamed.Blocks), Bytes: w.unnamed.Bytes, Outcome: Lost, Reason: fmt.Sprintf("the account has no room for their names: %v", w.why)}
+		w.lines = e.AppendLine(w.lines)
+		err = w.flush()
+	}
+	if w.f == nil {
+		return err
+	}
+	_ = w.f.Truncate(w.end) // what stays reserved goes with the incident
+	return cmp.Or(err, w.f.Sync(), w.f.Close())
+}
+
+// unnamedID stands for blocks that no name is known of.
+func unnamedID(blocks int64) string { return fmt.Sprintf("(%d blocks)", blocks) }
+
+// Entries reads the manifest of a drain that has ended: what its disk did not take too.
+func (d *Drain) Entries() iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for line := range bytes.Lines(d.Unwritten()) {
+			if e, err := parseLine(line); !yield(e, err) || err != nil {
+				return
+			}
+		}
+		for e, err := range Entries(d.cfg.Dir) {
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Dir is where the drain keeps its account.
+func (d *Drain) Dir() string { return d.cfg.Dir }
+
+// Unwritten are the lines of the account that its disk did not take.
+func (d *Drain) Unwritten() []byte {
+	d.ledger.mu.Lock()
+	defer d.ledger.mu.Unlock()
+	return bytes.Clone(d.ledger.lost.lines)
+}

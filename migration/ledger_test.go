@@ -1,0 +1,185 @@
+package migration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+// smallDisk is a file system of its own of that size.
+func smallDisk(t *testing.T, bytes int64) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+		t.Skip("only root mounts file systems: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// fill leaves no room on a disk.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for b := make([]byte, 4096); err == nil; {
+		_, err = f.Write(b)
+	}
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
+// lostBy drains a node that nobody takes anything from, keeping its account in dir, and returns the account.
+func lostBy(t *testing.T, a *node, dir string, ballast *durable.Ballast) (Summary, []Entry) {
+	t.Helper()
+	tr := newTrip(t, a)
+	tr.cfg.Dir, tr.cfg.Ballast = filepath.Join(dir, "incidents", "inc-1"), ballast
+	d, err := NewDrain(tr.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, _ := d.Run(within(t, 300*time.Millisecond))
+	var entries []Entry
+	for e, err := range d.Entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	return sum, entries
+}
+
+func TestWhatIsLostIsNamedOnAFullDisk(t *testing.T) {
+	t.Run("which has ballast", func(t *testing.T) {
+		a, want := cached(t, 2000, 10)
+		dir := smallDisk(t, 16<<20)
+		ballast := durable.NewBallast(filepath.Join(dir, "ballast"))
+		if err := ballast.Keep(1 << 20); err != nil || ballast.Bytes() != 1<<20 {
+			t.Fatalf("keep: %v, %d bytes", err, ballast.Bytes())
+		}
+		fill(t, dir)
+		sum, entries := lostBy(t, a, dir, ballast)
+		wantLost(t, want, entries, "no peer")
+		if onDisk := entriesOf(t, filepath.Join(dir, "incidents", "inc-1")); sum.Lost.Blocks != 2000 || len(onDisk) != 2000 {
+			t.Errorf("got %+v, and %d names on the disk; want 2000", sum, len(onDisk))
+		}
+	})
+	t.Run("which has none", func(t *testing.T) {
+		a, want := cached(t, 2000, 10)
+		dir := smallDisk(t, 1<<20)
+		fill(t, dir)
+		_, entries := lostBy(t, a, dir, nil)
+		wantLost(t, want, entries, "no peer")
+	})
+	t.Run("which becomes full in the middle", func(t *testing.T) {
+		dir := smallDisk(t, 16<<20)
+		l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, dir)
+		const blocks = 10_000
+		for i := range blocks {
+			l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: strings.Repeat("why ", 30)})
+			l.add(Entry{ID: fmt.Sprintf("cache/-/g-%d", i), Outcome: Moved, Peer: "b"})
+		}
+		if _, err := l.close(); !durable.Full(err) {
+			t.Errorf("close: got %v, want to hear of what was moved", err)
+		}
+		if got := len(outcome(t, entriesOf(t, l.dir), Lost)); got != blocks {
+			t.Errorf("got %d names, want %d", got, blocks)
+		}
+	})
+}
+
+// What no disk takes and memory neither is still counted, and the account says why.
+func TestTheAccountSaysWhatItDoesNotName(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "incidents")
+	write(t, dir, []byte("in the way"))
+	l, err := openLedger(filepath.Join(dir, "inc-1"), false, false, nil)
+	if err == nil {
+		t.Fatal("a directory was made where a file is")
+	}
+	const blocks = 20_000
+	for i := range blocks {
+		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Bytes: 3, Outcome: Lost, Reason: "the deadline came first"})
+	}
+	sum, err := l.close()
+	if sum.Lost != (Count{blocks, 3 * blocks}) || err == nil {
+		t.Errorf("got %+v and %v, want %d lost and an error", sum, err, blocks)
+	}
+	if len(l.lost.lines) > maxUnwritten+1024 {
+		t.Errorf("%d bytes are in memory", len(l.lost.lines))
+	}
+	lines := strings.Split(strings.TrimSpace(string(l.lost.lines)), "\n")
+	e, err := parseLine([]byte(lines[len(lines)-1] + "\n"))
+	if want := fmt.Sprintf("(%d blocks)", blocks-len(lines)+1); err != nil || e.ID != want || !strings.Contains(e.Reason, "not a directory") {
+		t.Errorf("got %+v (%v), want %s", e, err, want)
+	}
+}
+
+func TestNamesThatAreNoIDsAreLostAndNamed(t *testing.T) {
+	a, want := cached(t, 3, 10)
+	for _, name := range []string{"tab\there", "new\nline", "bad\xff", strings.Repeat(strings.Repeat("\x01", 200)+"/", 15) + "deep"} {
+		write(t, filepath.Join(a.dir, "cache", name), []byte("data"))
+	}
+	if err := unix.Mkfifo(filepath.Join(a.dir, "cache", "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(a.dir, "cache", "half\t.tmp"), nil)
+	b := newNode(t, "b")
+	sum, entries := a.drain(t, within(t, time.Minute), b)
+	wantThere(t, want, entries, b)
+	if sum.Lost != (Count{4, 16}) || sum.Skipped.Blocks != 2 || sum.Moved.Blocks != 3 {
+		t.Errorf("got %+v, want 4 lost, 2 skipped, 3 moved", sum)
+	}
+	lost := outcome(t, entries, Lost)
+	for id, why := range map[string]string{`cache/-/"tab\there"`: "control character U+0009", `cache/-/"new\nline"`: "control character U+000A", `cache/-/"bad\xff"`: "not UTF-8"} {
+		if e := lost[id]; !strings.Contains(e.Reason, why) || !strings.Contains(e.Reason, "rename the file") {
+			t.Errorf("%s: got %+v, want %q", id, e, why)
+		}
+	}
+	for id := range lost {
+		if len(id) > maxNonID+20 || !plainASCII(id) {
+			t.Errorf("an id of %d bytes: %q", len(id), id)
+		}
+	}
+}
+
+// Somebody who reads the log can rename them in time.
+func TestIndexWarnsOfNamesThatAreNoIDs(t *testing.T) {
+	a, _ := cached(t, 3, 10)
+	ix := indexed(t, a)
+	var said bytes.Buffer
+	ix.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+	write(t, filepath.Join(a.dir, "cache", "tab\there"), nil)
+	ix.look(t.Context())
+	if got := said.String(); !strings.Contains(got, "rename them") || !strings.Contains(got, "files=1") || !strings.Contains(got, "tab") {
+		t.Errorf("the log says %q", got)
+	}
+	said.Reset()
+	write(t, filepath.Join(a.dir, "cache", "another"), nil)
+	outlast(t)
+	ix.look(t.Context())
+	if said.Len() > 0 {
+		t.Errorf("it says so again: %q", &said)
+	}
+}

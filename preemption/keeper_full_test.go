@@ -1,0 +1,50 @@
+package preemption
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+// A notice on a full disk is not forgotten by a restart, as long as there is ballast.
+func TestKeeperJoinsOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skip("only root mounts file systems: ", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Ballast: durable.NewBallast(filepath.Join(dir, "ballast"))}
+	k, err := OpenKeeper[int](cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cfg.Ballast.Keep(32 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "full"), make([]byte, 2<<20), 0o600); !durable.Full(err) {
+		t.Fatalf("fill the disk: %v", err)
+	}
+	if _, _, err := k.Join(Notice{Source: SourceManual, ID: "x", Kind: KindManual, SeenAt: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Amend(func(w *int) { *w = 7 }); err != nil {
+		t.Error(err)
+	}
+	again, err := OpenKeeper[int](cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, open := again.Open(); !open || p.Work != 7 {
+		t.Errorf("got %+v (open: %v), want the incident", p, open)
+	}
+}
