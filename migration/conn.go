@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -76,7 +77,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 // gatheringConn holds writes back while told to, and reads ahead.
 type gatheringConn struct {
 	net.Conn
-	r *bufio.Reader
+	kernel syscall.RawConn // nil: it is no socket
+	r      *bufio.Reader
 
 	mu      sync.Mutex // TLS may write an alert from the reading side
 	w       *bufio.Writer
@@ -88,10 +90,12 @@ type gatheringConn struct {
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4}
 
 func newGatheringConn(c net.Conn, in, out int) *gatheringConn {
+	var kernel syscall.RawConn
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.SetKeepAliveConfig(keepAlive) // a closed connection says so at its next use
+		kernel, _ = t.SyscallConn()
 	}
-	return &gatheringConn{Conn: c, r: bufio.NewReaderSize(c, in), w: bufio.NewWriterSize(c, out)}
+	return &gatheringConn{Conn: c, kernel: kernel, r: bufio.NewReaderSize(c, in), w: bufio.NewWriterSize(c, out)}
 }
 
 func (c *gatheringConn) Read(p []byte) (int, error) { return c.r.Read(p) }

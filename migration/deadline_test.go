@@ -1,12 +1,16 @@
 package migration
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"net"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // What is worth most does not fit into the time that is left any more when the deadline comes nearer. It is broken off as soon
@@ -173,6 +177,72 @@ func TestLastLaneHasAllOfTheCap(t *testing.T) {
 		sum, _ := tr.run(within(t, 10500*time.Millisecond)) // two side by side take 6 s, a third by itself 3
 		if sum.Moved.Blocks != 3 {
 			t.Errorf("got %+v, want three moved", sum)
+		}
+	})
+}
+
+// narrowLink is the link of a node that leaves: all of its connections share it.
+type narrowLink struct {
+	net.Conn
+	link *rate.Limiter
+}
+
+func (c narrowLink) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		some := min(len(p)-n, 16<<10)
+		if err := c.link.WaitN(context.Background(), some); err != nil {
+			return n, err
+		}
+		wrote, err := c.Conn.Write(p[n : n+some])
+		if n += wrote; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Lanes to several peers share a link. They go on with as many blocks as it carries until the end, instead of one each of
+// which none would be there in time.
+func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
+	for _, row := range []struct{ blocks, mib, want int }{
+		{6, 10, 5},  // all six are 60 MiB of the 57 that the link carries
+		{40, 3, 17}, // 8 lanes at once: twice 24 MiB, and 9 are left
+		{8, 20, 2},
+	} {
+		t.Run(fmt.Sprintf("%d of %d MiB", row.blocks, row.mib), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newNode(t, "a", with(filesStore, "cache"))
+				for i := range row.blocks {
+					write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), row.mib<<20))
+				}
+				tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+				link := rate.NewLimiter(57<<20/25, 16<<10)
+				tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+				sum, _ := tr.run(within(t, 25*time.Second))
+				if sum.Moved.Blocks < int64(row.want) {
+					t.Errorf("got %+v, want %d moved", sum, row.want)
+				}
+				if vain := tr.drain.sent.Load() - sum.Moved.Bytes; vain > 6<<20 {
+					t.Errorf("%d bytes were sent in vain", vain)
+				}
+			})
+		})
+	}
+}
+
+// What waits for its own connection is judged by that, whatever others could carry.
+func TestLaneOfASlowPeerBeginsWhatThatPeerTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		for i := range 8 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 4<<20))
+		}
+		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+		tr.cfg.Connections = 1
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, rate.NewLimiter(1<<20, 16<<10)} }
+		sum, _ := tr.run(within(t, 10*time.Second))
+		if sum.Moved.Blocks != 8 {
+			t.Errorf("got %+v, want two by each lane", sum)
 		}
 	})
 }

@@ -77,17 +77,15 @@ type DrainConfig struct {
 
 // Drain empties the node's stores into its peers. It is used once.
 type Drain struct {
-	cfg    DrainConfig
-	disks  Disks
-	stores map[string]*Store
-	plan   *plan
-	ledger *ledger
-	limit  *rate.Limiter
-	sent   atomic.Int64 // bytes of blocks written to peers, receipted or not
-	tookAt atomic.Int64 // when a peer last took something, Unix nanoseconds
-
-	pledging sync.Mutex   // held while a lane is handed out what the cap leaves it
-	pledged  atomic.Int64 // bytes that lanes have begun on and not sent; counted where there is a cap
+	cfg     DrainConfig
+	disks   Disks
+	stores  map[string]*Store
+	plan    *plan
+	ledger  *ledger
+	limit   *rate.Limiter
+	sent    atomic.Int64 // bytes of blocks written to peers, receipted or not
+	tookAt  atomic.Int64 // when a peer last took something, Unix nanoseconds
+	traffic traffic
 
 	fallback *fallback // nil: there is none
 

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,21 +34,27 @@ func (d *Drain) hush(now time.Time) {
 
 func (l *lane) hush() {
 	if c, ok := l.conn.(*Conn); ok {
-		keepLittle(c.raw.Conn)
+		c.raw.keepLittle()
 	}
 }
 
+// queued is how many bytes the kernel has taken that are not at the other end: on a narrow link seconds of it.
+func (l *lane) queued() (n int64) {
+	if c, ok := l.conn.(*Conn); ok && c.raw.kernel != nil {
+		_ = c.raw.kernel.Control(func(fd uintptr) {
+			unsent, _ := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) // 0, where it is not said
+			n = int64(unsent)
+		})
+	}
+	return n
+}
+
 // keepLittle bounds what the kernel keeps unsent. Where it cannot, the end of a drain is a little less silent.
-func keepLittle(c net.Conn) {
-	t, ok := c.(*net.TCPConn)
-	if !ok {
+func (c *gatheringConn) keepLittle() {
+	if c.kernel == nil {
 		return
 	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return // closed
-	}
-	_ = raw.Control(func(fd uintptr) {
+	_ = c.kernel.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
 	})
 }

@@ -38,8 +38,9 @@ type lane struct {
 	pace  pace      // of the goroutine that sends
 	until time.Time // the end of sending, as last known
 
-	capped  capped       // of the goroutine that sends
-	pledged atomic.Int64 // the lane's part of Drain.pledged
+	slack   bool  // lanes leave much over of what they can carry together: what this one waits for is its own connection
+	queue   int64 // bytes that the kernel had not got rid of, when last asked
+	pledged int64 // its part of traffic.pledged, guarded with it
 
 	stuck  chan struct{} // closed when that does not come back
 	hung   string        // the directory
@@ -124,7 +125,9 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	sent := make(chan error, 1)
 	go func() {
 		defer d.leave(l)
-		defer l.unpledge()
+		d.traffic.work(1)
+		defer d.traffic.work(-1)
+		defer d.traffic.pledge(l, 0)
 		sent <- l.send(sending)
 	}()
 	select {
@@ -169,7 +172,7 @@ func (d *Drain) leave(l carrier) {
 func (l *lane) giveUp(dir string) {
 	l.gaveUp.Do(func() {
 		l.hung = dir
-		l.unpledge()
+		l.d.traffic.pledge(l, 0)
 		close(l.stuck)
 	})
 }

@@ -50,6 +50,14 @@ func (p *pace) carried(now time.Time, n int64) {
 	p.since, p.bytes = now, 0
 }
 
+// soFar is the rate, or what is known of it before it was measured.
+func (p *pace) soFar(now time.Time) float64 {
+	if p.rate > 0 || p.bytes == 0 {
+		return p.rate
+	}
+	return float64(p.bytes) / now.Sub(p.since).Seconds()
+}
+
 // affordable is how large a block may be that is begun now, behind so many bytes that are on their way, to be at the peer
 // in time. A lane that has not measured anything goes by what others measured (assumed); if nobody has, anything may be
 // tried.

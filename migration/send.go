@@ -63,7 +63,7 @@ func (l *lane) take(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	l.pace.rest()
+	defer l.rest()()
 	return l.d.plan.await(ctx, try)
 }
 
@@ -167,16 +167,24 @@ func (l *lane) flush(ctx context.Context) error {
 
 // measure notes that the connection has taken so many bytes.
 func (l *lane) measure(ctx context.Context, n int) {
-	before, since := l.pace.rate, l.pace.since
+	before := l.pace.rate
 	l.now = time.Now()
-	l.pace.carried(l.now, int64(n))
+	gone := l.gone(n)
+	l.pace.carried(l.now, gone)
+	slack := l.d.traffic.carried(l, l.now, gone)
 	if l.pace.rate != before {
-		l.capped.measure(l.now.Sub(since))
-		l.until = l.d.until(ctx)
+		l.slack, l.until = slack, l.d.until(ctx)
 		l.d.mu.Lock()
 		l.peer.speed = l.pace.rate
 		l.d.mu.Unlock()
 	}
+}
+
+// gone is how many bytes have left since it was last asked, with n more in the kernel.
+func (l *lane) gone(n int) int64 {
+	before := l.queue
+	l.queue = l.queued()
+	return max(int64(n)+before-l.queue, 0)
 }
 
 // affordable is how large a block may be that is begun now.
@@ -198,21 +206,28 @@ func (l *lane) affordable(ctx context.Context) int64 {
 // lookAgain waits, when no block that is left would be there in time: for what is on its way, which is in the way, or for
 // a smaller block.
 func (l *lane) lookAgain(ctx context.Context) error {
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	defer l.rest()()
 	l.mu.Lock()
 	idle := l.idle()
 	l.mu.Unlock()
 	if !idle {
 		return l.wait(ctx, l.idle)
 	}
-	if err := l.flush(ctx); err != nil {
-		return err
-	}
-	l.pace.rest()
 	select {
 	case <-time.After(paceStep):
 	case <-ctx.Done():
 	}
 	return ctx.Err()
+}
+
+// rest says that the lane has nothing to send until it goes on.
+func (l *lane) rest() (goOn func()) {
+	l.pace.rest()
+	l.d.traffic.work(-1)
+	return func() { l.d.traffic.work(1) }
 }
 
 // until is the end of sending, as far as is known now; the zero time: it is not.
@@ -246,10 +261,6 @@ const capStep = 32 << 10
 
 // allowed waits until the cap lets more of the buffer through than was sent, and says how much: without a cap all of it.
 func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
-	if l.d.limit.Limit() != rate.Inf {
-		began := time.Now()
-		defer func() { l.capped.waited += time.Since(began) }()
-	}
 	for ready = sent; ready < len(l.buf); {
 		n := min(len(l.buf)-ready, capStep)
 		if err := l.d.limit.WaitN(ctx, n); err != nil {
@@ -257,11 +268,17 @@ func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
 			return ready, ctx.Err()
 		}
 		ready += n
-		if l.d.limit.Limit() != rate.Inf {
+		if l.d.limit.Limit() != rate.Inf || ready-sent >= l.stride() {
 			break
 		}
 	}
 	return ready, nil
+}
+
+// stride is how much is written at once without a cap (a capStep at least): on a slow link, what it takes in a moment, so
+// that what lanes carry is known as it goes.
+func (l *lane) stride() int {
+	return int(min(l.pace.soFar(l.now)*paceStep.Seconds()/4, laneBuffer))
 }
 
 // space makes sure that n more bytes fit into the buffer.

@@ -124,14 +124,13 @@ func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir
 	putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
 	l.sum.chunk(sum)
 	l.d.sent.Add(int64(n))
-	l.redeem(int64(n))
 	if e.met().attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
 		l.d.peerTook(l.now)
 	}
 	if !l.wanted() {
 		return errWithdrawn
 	}
-	if l.hopeless(behind - int64(n)) {
+	if l.hopeless(e.Bytes(), behind-int64(n)) {
 		return errNoTime
 	}
 	return nil
