@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"net/http"
 	"time"
 )
@@ -120,9 +121,7 @@ func (h *holder) open(ctx context.Context, id string, header http.Header) (*http
 		cancel(nil)
 		return nil, err
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	resp, err := h.client.Do(req)
 	if err != nil {
 		cancel(nil)
