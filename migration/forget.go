@@ -205,8 +205,9 @@ func (d *Drain) superseded(e Entry, is lastLine) bool {
 	return d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 }
 
-// clearances tells of stores that moved files were deleted from, and whether that was most of them; nil: none. An engine that cleans up behind itself as it ends deletes most, and has
-// not said that its blocks are of no use: what peers have of them stays.
+// clearances tells of stores that moved files were deleted from, and whether that was most of them; nil: none. An engine
+// that cleans up behind itself as it ends deletes most, and has not said that its blocks are of no use: what peers have of
+// them stays.
 func (w *withdrawal) clearances(ctx context.Context, dir string, maybe func(id string) bool) (cleared map[*Store]bool) {
 	moved, deleted := map[*Store]int{}, map[*Store]int{}
 	for e, err := range readLedger(ledgerPath(dir, Moved)) {
