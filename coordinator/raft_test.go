@@ -125,6 +125,7 @@ func TestFullDisk(t *testing.T) {
 			time.Sleep(time.Second)
 			l.do(big)
 		}
+		synctest.Wait() // who writes to the log has written
 		if lines := strings.Count(said.String(), "\n"); lines == 0 || lines > 12 {
 			t.Errorf("got %d lines in a minute, want a few: %s", lines, &said)
 		}
