@@ -35,7 +35,7 @@ const (
 	slackShare = 0.3
 )
 
-// work counts lanes that have something to send (1), or have no more for now (-1). Time when there are none does not count.
+// work counts lanes that begin to send (1), or wait for something to send or end (-1). Time when none sends does not count.
 func (t *traffic) work(lanes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
