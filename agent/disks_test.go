@@ -90,15 +90,15 @@ func TestLandingFindsTheDisk(t *testing.T) {
 	)
 	l := a.landing
 	for path, want := range map[string]struct {
-		room               int64
-		writable, readable bool
+		room                      int64
+		writable, keeps, readable bool
 	}{
-		"/data/vault": {5, true, true}, "/data": {5, true, true}, "/data/deep/x": {0, false, false}, "/mnt/d0/a/b": {0, false, true},
-		"/mnt/d1": {9, true, true}, "/mnt/d10": {0, false, true}, "/elsewhere": {0, false, true},
+		"/data/vault": {5, true, true, true}, "/data": {5, true, true, true}, "/data/deep/x": {0, false, false, false}, "/mnt/d0/a/b": {0, false, true, true},
+		"/mnt/d1": {9, true, true, true}, "/mnt/d10": {0, false, false, true}, "/elsewhere": {0, false, false, true},
 	} {
 		room, _ := l.Room(path)
-		if w, r := l.Writable(path), l.Readable(path); room != want.room || w != want.writable || r != want.readable {
-			t.Errorf("%s: got room %d, writable %t, readable %t, want %+v", path, room, w, r, want)
+		if w, k, r := l.Writable(path), l.Keeps(path), l.Readable(path); room != want.room || w != want.writable || k != want.keeps || r != want.readable {
+			t.Errorf("%s: got room %d, writable %t, keeps %t, readable %t, want %+v", path, room, w, k, r, want)
 		}
 	}
 	if path, _, ok := l.Take(1, []string{"/elsewhere", "/data/vault", "/mnt/d1"}); path != "/data/vault" || !ok || !slices.Equal(stub.taken, []string{"/data", "/mnt/d1"}) {

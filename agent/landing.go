@@ -88,6 +88,12 @@ func (l *landing) Writable(path string) bool {
 	return ok && d.Health.Writable() && !l.agent.evacuations.closed(d.Path)
 }
 
+// Keeps says whether what is put at a path can still be made durable.
+func (l *landing) Keeps(path string) bool {
+	d, ok := on(path, l.healths())
+	return ok && (d.Health.Writable() || d.Health == disks.HighUsage) && !l.agent.evacuations.closed(d.Path)
+}
+
 // Readable says whether what lies at a path may be read without the danger of waiting for ever.
 func (l *landing) Readable(path string) bool {
 	d, ok := on(path, l.healths())

@@ -53,12 +53,12 @@ func (in *inbound) landInStore(s *Store, o opening) error {
 // landInVault appends to the segment that this stream has, as long as its disk takes the block, else to one on the disk
 // that is best now.
 func (in *inbound) landInVault(f frame, o opening) error {
-	v := in.r.cfg.Vault
-	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.failed(in.seg) || in.turned() != nil || !in.further(o.bytes())) {
+	v, takes := in.r.cfg.Vault, o.bytes()+besidesBytes
+	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.failed(in.seg) || in.turned() != nil || !in.further(takes)) {
 		in.part()
 	}
 	if in.seg == nil {
-		dir, room, err := in.r.allot(o.bytes(), v.places())
+		dir, room, err := in.r.allot(takes, v.places())
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (in *inbound) landInVault(f frame, o opening) error {
 			return err
 		}
 		in.ahead = room
-		room.take(o.bytes())
+		room.take(takes)
 	}
 	in.dirs = in.seg.in
 	in.seg.behind.drops = o.bytes() > packedBytes // what is less may become a file, for which it is read again soon
@@ -86,6 +86,10 @@ func (in *inbound) landInVault(f frame, o opening) error {
 	in.landing, in.room = &in.packed, in.ahead
 	return nil
 }
+
+// besidesBytes is what a block takes beside its bytes: headers in its segment, and its record in pages of the catalog that are
+// four fifths full, of which a commit writes new ones before the old ones are free.
+const besidesBytes = 1 << 10
 
 // further makes sure of room for one more block on the disk of the stream's segment.
 func (in *inbound) further(bytes int64) bool {
@@ -132,7 +136,8 @@ func (in *inbound) gives(f frame, do func() error) error {
 	return in.on(&in.dirs[0], do)
 }
 
-// turned returns an error if a disk under the block has turned bad since it was last asked.
+// turned returns an error if a disk under the block has turned bad since it was last asked. If it is full, no other block
+// follows this one.
 func (in *inbound) turned() error {
 	select {
 	case <-in.changed:
@@ -141,8 +146,11 @@ func (in *inbound) turned() error {
 	}
 	in.changed = in.r.disks.Changed()
 	for _, dir := range in.dirs {
-		if !in.r.disks.Writable(dir) {
+		if !in.r.disks.Keeps(dir) {
 			return &unwellError{dir}
+		}
+		if in.ahead != nil && !in.r.disks.Writable(dir) {
+			in.ahead.left = 0
 		}
 	}
 	return nil

@@ -217,7 +217,7 @@ func (c *committer) disown(blocks []*landed, why error) {
 // trouble says why a shelf's blocks should go elsewhere, if they should.
 func (c *committer) trouble(s *shelf, now time.Time) error {
 	for _, dir := range s.dirs {
-		if len(s.busy)+len(s.queue) > 0 && !c.disks.Writable(dir) {
+		if len(s.busy)+len(s.queue) > 0 && !c.disks.Keeps(dir) {
 			return &unwellError{dir}
 		}
 	}

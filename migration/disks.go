@@ -20,6 +20,9 @@ type Disks interface {
 	Take(need int64, among []string) (path string, release func(), ok bool)
 	// Writable says whether new blocks may be put there.
 	Writable(path string) bool
+	// Keeps says whether what is put there can still be made durable. A disk that is merely full does: what has its room
+	// is not sent elsewhere.
+	Keeps(path string) bool
 	// Readable is false where a read may never come back.
 	Readable(path string) bool
 	// Flushed and Fetched tell of work that was done, Fault of work that the disk refused.
@@ -82,6 +85,7 @@ func (w *wellDisks) Take(need int64, among []string) (string, func(), bool) {
 }
 
 func (*wellDisks) Writable(string) bool                 { return true }
+func (*wellDisks) Keeps(string) bool                    { return true }
 func (*wellDisks) Readable(string) bool                 { return true }
 func (*wellDisks) Flushed(string, int64, time.Duration) {}
 func (*wellDisks) Fetched(string, int64, time.Duration) {}

@@ -65,6 +65,8 @@ func (f *fakeDisks) Writable(p string) bool {
 	return !f.bad[p] && !f.full[p]
 }
 
+func (f *fakeDisks) Keeps(p string) bool { return f.Readable(p) }
+
 func (f *fakeDisks) Readable(p string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -487,7 +489,7 @@ func TestDiskThatTurnsBadMidReceive(t *testing.T) {
 		s.send(appendFrame(nil, frameOpen, 1, o.append(nil)))
 		s.send(appendFrame(nil, frameData, 1, x[:ChunkBytes]))
 		synctest.Wait()
-		f.set(f.full, n.more[0], true)
+		f.set(f.bad, n.more[0], true)
 		s.send(appendFrame(nil, frameData, 1, x[ChunkBytes:]))
 		s.wantRefusal(n.more[0] + " takes no blocks any more")
 		s.send(appendFrame(nil, frameAbort, 1, nil))

@@ -279,11 +279,14 @@ func verdictOn(transfer uint32, err error) verdict {
 	if errors.Is(err, errConflict) {
 		v.Code = verdictConflict
 	}
-	if _, full := errors.AsType[*FullError](err); full || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if _, refused := errors.AsType[*FullError](err); refused || full(err) {
 		v.Code = verdictFull
 	}
 	return v
 }
+
+// full reports whether a disk, or somebody's part of it, had no more room.
+func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // abandon forgets the block under way: the sender took it back, or is gone.
 func (in *inbound) abandon() {
@@ -332,10 +335,15 @@ func (in *inbound) unanswered() []*landed {
 	return slices.Concat(in.flushing, in.pending)
 }
 
-// lose answers for blocks that were complete but whose segment did not take them, and returns the others.
+// lose answers for blocks that were complete but whose segment did not take them, and returns the others. A disk that is
+// full has taken what was written to it before.
 func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
+	taken := int64(0)
+	if full(err) {
+		taken = in.seg.w.at
+	}
 	for _, l := range blocks {
-		if l.segment == nil {
+		if l.segment != in.seg || l.Offset+l.Length <= taken {
 			rest = append(rest, l)
 			continue
 		}

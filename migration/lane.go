@@ -70,9 +70,10 @@ const (
 	// maxBatch is how many blocks, if they are small, a lane is handed out at once: some fill the buffer.
 	maxBatch = 128
 	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries between
-	// two commits: 64 MiB are 50 ms at 10 Gbit/s.
+	// two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still for a tenth of
+	// a drain (docs/benchmarks.md). A receiver of before takes so many without a receipt, and no more.
 	maxInflightBytes  = 64 << 20
-	maxInflightBlocks = 4096
+	maxInflightBlocks = 8192
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
 	dialTimeout = 5 * time.Second
 	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a

@@ -36,7 +36,7 @@ func (r *Receiver) look(now time.Time) {
 	r.mu.Lock()
 	for in, lost := range r.live {
 		dir, took, ok := in.work.on(now)
-		if !ok || took < suspect || took < overdue && r.disks.Writable(dir) {
+		if !ok || took < suspect || took < overdue && r.disks.Keeps(dir) {
 			continue
 		}
 		stuck = append(stuck, dir)

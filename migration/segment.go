@@ -186,12 +186,20 @@ const reserveBytes = writeBehindBytes
 
 // reserve asks for the blocks that what is written next will lie in, once as much has been written. What ext4 does to every page
 // that has no block yet is 0.06 CPU s/GiB, and a tenth of that where it has one (measured; docs/benchmarks.md). Where it cannot be
-// had nothing is lost: the write that needs it tells.
+// had nothing is lost: the write that needs it tells. Where little is left it would be room that another stream was granted.
 func (s *segment) reserve() {
 	if s.runsOut() {
 		s.reserved = s.written() + reserveBytes
-		_ = unix.Fallocate(int(s.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, s.written(), reserveBytes)
+		if spacious(s.f) {
+			_ = unix.Fallocate(int(s.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, s.written(), reserveBytes)
+		}
 	}
+}
+
+// spacious reports whether a hundred streams may reserve ahead on the file system of a segment.
+func spacious(f *os.File) bool {
+	var fs unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &fs) == nil && fs.Bavail >= 100*reserveBytes/uint64(fs.Bsize)
 }
 
 // runsOut reports whether what is written next needs a reservation.

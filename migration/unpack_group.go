@@ -93,7 +93,7 @@ func (u *unpacker) enter(ctx context.Context) (leave func(), err error) {
 // look lets nobody wait for an unpacker that does not come back from a disk.
 func (u *unpacker) look(now time.Time) {
 	dir, took, ok := u.work.on(now)
-	if !ok || took < suspect || took < overdue && u.r.disks.Writable(dir) {
+	if !ok || took < suspect || took < overdue && u.r.disks.Keeps(dir) {
 		return
 	}
 	u.mu.Lock()

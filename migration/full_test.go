@@ -1,0 +1,100 @@
+package migration
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What was promised room on a disk that then becomes full is kept: neither what waits for its sync nor what is still coming
+// is sent elsewhere.
+func TestFullDiskKeepsWhatHasItsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", nil, "d0")
+		synced := make(chan struct{})
+		n.vault.flush = func(*os.File) error { <-synced; return nil }
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
+		rest := s.begin(blockFrames(2, "cache/-/y", contentOf("y", 2*ChunkBytes)))
+		time.Sleep(gather)
+		f.set(f.full, n.more[0], true)
+		time.Sleep(2 * lookAfter)
+		s.send(rest)
+		close(synced)
+		s.wantReceipt()
+		s.wantReceipt()
+		s.send(blockFrames(3, "cache/-/z", contentOf("z", 1000)))
+		s.wantRefusal("full")
+		s.conn.Close()
+		stop()
+		f.wantNothingReserved(t)
+	})
+}
+
+// fills is a disk with room for so many bytes.
+type fills struct {
+	bothWriter
+	room int
+}
+
+func (f *fills) writeBoth(head, tail []byte) (n int, err error) {
+	n, err = f.bothWriter.writeBoth(head[:min(len(head), f.room)], tail[:min(len(tail), max(0, f.room-len(head)))])
+	if f.room -= n; err == nil && n < len(head)+len(tail) {
+		err = fmt.Errorf("write: %w", syscall.ENOSPC)
+	}
+	return n, err
+}
+
+// Of blocks that were written together those that are on the disk get their receipts when it has no room for the rest.
+func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", nil, "d0")
+		seg, err := n.vault.acquire(n.more[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		seg.w.reset(&fills{inFile{seg.f}, 45_000}, 0)
+		n.vault.release(seg, false)
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		var frames []byte
+		id := func(i uint32) string { return fmt.Sprintf("cache/-/f-%d", i) }
+		for i := range uint32(8) {
+			frames = append(frames, blockFrames(i+1, id(i+1), contentOf(id(i+1), 10_000))...)
+		}
+		s.send(frames)
+		for codes := map[uint32]verdictCode{}; len(codes) < 8; {
+			frame, err := s.in.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			vs, err := parseVerdicts(frame.payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range vs {
+				codes[v.Transfer] = v.Code
+				want := verdictFull
+				if v.Transfer <= 4 {
+					want = verdictDurable
+				}
+				if v.Code != want {
+					t.Errorf("block %d: verdict %d %q, want %d", v.Transfer, v.Code, v.Reason, want)
+				}
+			}
+		}
+		s.conn.Close()
+		stop()
+		f.wantNothingReserved(t)
+		n.reopen(t)
+		for i := range uint32(4) {
+			if got, want := n.content(t, id(i+1)), contentOf(id(i+1), 10_000); string(got) != string(want) {
+				t.Errorf("%s came back with %d other bytes", id(i+1), len(got))
+			}
+		}
+	})
+}
