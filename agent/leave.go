@@ -5,8 +5,6 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -125,22 +123,11 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration
 func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
 	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.MaxBytesPerSecond)
 	if last {
-		cfg.Earlier = a.earlier(incident)
+		cfg.Earlier = a.earlier(incident, time.Time{})
 	}
 	cfg.Ballast = a.ballast.account
 	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
 	return cfg
-}
-
-// earlier are the accounts of incidents that this node has outlived.
-func (a *Agent) earlier(incident string) (dirs []string) {
-	entries, _ := os.ReadDir(filepath.Dir(a.incidents.Dir(incident))) // what cannot be listed keeps nobody from leaving
-	for _, e := range entries {
-		if e.Name() != incident {
-			dirs = append(dirs, a.incidents.Dir(e.Name()))
-		}
-	}
-	return dirs
 }
 
 // untilTimeIsUp ends sending when the time for it is over. A notice that changes the deadline meanwhile moves that.

@@ -2,6 +2,7 @@ package clustertest_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,5 +60,43 @@ func TestWhatChangedAfterItMovedIsNotReadInItsOldVersion(t *testing.T) {
 			t.Errorf("%s is read after it was deleted", deleted.ID)
 		}
 		nobodyLost(t, c)
+	})
+}
+
+// A notice is withdrawn after the drain, and the engine goes on: it rewrites one of its files and deletes another. Nobody is
+// given what they were, though the node does not leave again, and the next drain carries what is there then.
+func TestWhatChangedAfterTheNoticeWasWithdrawnIsNotReadInItsOldVersion(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		file := func(b *clustertest.Block) string {
+			return filepath.Join(c.Dir(0), "cache", strings.TrimPrefix(b.ID, "cache/-/"))
+		}
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Withdraw(0)
+		c.WaitState(0, "ACTIVE")
+		changed, deleted := blocks[0], blocks[1]
+		changed.Members[changed.ID] = bytes.Repeat([]byte("new."), fillSize/4)
+		if err := errors.Join(os.WriteFile(file(changed), changed.Members[changed.ID], 0o644), os.Remove(file(deleted))); err != nil {
+			t.Fatal(err)
+		}
+		forgotten := func(b *clustertest.Block) func() bool {
+			return func() bool { return len(c.Locate(b.ID).Holders) == 0 }
+		}
+		c.Until("what changed is forgotten", 5*time.Minute, forgotten(changed))
+		c.Until("what was deleted is forgotten", time.Minute, forgotten(deleted))
+		for i := range 3 {
+			c.Verify(i, changed)
+			c.Verify(i, blocks[2:]...)
+			if status, _ := c.Read(i, deleted.ID); status == 200 {
+				t.Errorf("%s is read on %s after it was deleted", deleted.ID, c.Name(i))
+			}
+		}
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		accounted(t, c, 0, append(blocks[2:], changed), 0)
+		c.Kill(0)
+		c.Verify(1, changed)
+		c.Verify(2, blocks[2:]...)
 	})
 }

@@ -1,12 +1,13 @@
 package migration
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
 	"iter"
+	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,25 +97,39 @@ func (d *Drain) tellAll(ctx context.Context) {
 		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
 		return
 	}
-	w := &withdrawal{d: d, last: last, over: map[string]bool{}}
+	w := &withdrawal{d: d, goesOn: func() bool { return ctx.Err() == nil }, last: last, over: map[string]bool{}, said: map[string]bool{}}
 	var cleared map[*Store]bool
 	if d.stirred.any() {
-		cleared = w.clearances(ctx, d.cfg.Dir, d.stirred.has)
+		cleared = w.clearances(d.cfg.Dir, d.stirred.has)
 	}
 	if len(last) > 0 || cleared != nil {
 		w.tellOf(ctx, w.copies(ctx, cleared))
 	}
 	for _, dir := range d.cfg.Earlier {
 		if !d.cfg.Once {
-			w.tellOf(ctx, w.earlier(ctx, dir))
+			w.tellOf(ctx, w.earlier(dir))
 		}
 	}
+	w.report()
+}
+
+// report says what came of it, and once what did not.
+func (w *withdrawal) report() {
 	if w.told > 0 {
-		d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
+		w.d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
 	}
-	if w.left > 0 {
-		d.cfg.Log.Warn("peers keep copies that are out of date", "blocks", w.left, "err", w.err)
+	if w.left == 0 {
+		delete(w.said, "")
+	} else if w.news("") {
+		w.d.cfg.Log.Warn("peers keep copies that are out of date", "blocks", w.left, "err", w.err)
 	}
+}
+
+// news is true the first time.
+func (w *withdrawal) news(of string) bool {
+	said := w.said[of]
+	w.said[of] = true
+	return !said
 }
 
 func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
@@ -126,13 +141,15 @@ func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
 	_ = lanes.Wait()
 }
 
-// withdrawal is one run of withdraw.
+// withdrawal is one run of withdraw, or one look of LookBack.
 type withdrawal struct {
-	d    *Drain
-	last map[string]lastLine // of blocks with several lines
+	d      *Drain
+	goesOn func() bool
+	last   map[string]lastLine // of blocks with several lines
 
 	mu         sync.Mutex
 	over       map[string]bool // peers that need not be asked any more
+	said       map[string]bool // what is known to whoever reads the log, by peers that do not answer and the like
 	told, left int
 	err        error // why, of one that is left
 }
@@ -140,7 +157,9 @@ type withdrawal struct {
 // stale is a copy that is out of date.
 type stale struct {
 	Entry
-	deleted bool // at the source
+	deleted bool   // at the source
+	account string // of the drain before that says so, and where its line ends there
+	end     int64
 }
 
 // copies yields what this drain has moved and is out of date.
@@ -155,7 +174,7 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 			is, several := w.last[e.ID]
 			current := !several || n == is.at && !is.void
 			n++
-			c := stale{e, current}
+			c := stale{Entry: e, deleted: current}
 			switch {
 			case e.Outcome == voided || e.tag() == "":
 				continue
@@ -171,19 +190,26 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 }
 
 // earlier yields what a drain that was withdrawn has moved, of which the node, which stayed, has something else now.
-func (w *withdrawal) earlier(ctx context.Context, dir string) iter.Seq[stale] {
+func (w *withdrawal) earlier(dir string) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		anywhere := func(string) bool { return true }
-		cleared := w.clearances(ctx, dir, anywhere)
-		for e, err := range readLedger(ledgerPath(dir, Moved)) {
-			if err != nil || ctx.Err() != nil {
-				w.missed(0, cmp.Or(err, ctx.Err()))
+		cleared := w.clearances(dir, anywhere)
+		for s, most := range cleared {
+			cleared[s] = most || s.hollow()
+		}
+		for line, err := range ledgerLines(ledgerPath(dir, Moved)) {
+			if err != nil {
+				w.missed(1, err) // that many at least
 				return
 			}
+			if !w.goesOn() {
+				return
+			}
+			e := line.Entry
 			if e.Outcome == voided || e.tag() == "" || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, anywhere) {
 				continue
 			}
-			if !yield(stale{Entry: e}) {
+			if !yield(stale{Entry: e, account: dir, end: line.end}) {
 				return
 			}
 		}
@@ -208,10 +234,10 @@ func (d *Drain) superseded(e Entry, is lastLine) bool {
 // clearances tells of stores that moved files were deleted from, and whether that was most of them; nil: none. An engine
 // that cleans up behind itself as it ends deletes most, and has not said that its blocks are of no use: what peers have of
 // them stays.
-func (w *withdrawal) clearances(ctx context.Context, dir string, maybe func(id string) bool) (cleared map[*Store]bool) {
+func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared map[*Store]bool) {
 	moved, deleted := map[*Store]int{}, map[*Store]int{}
 	for e, err := range readLedger(ledgerPath(dir, Moved)) {
-		if err != nil || ctx.Err() != nil {
+		if err != nil || !w.goesOn() {
 			return nil
 		}
 		s := w.d.stores[BlockID(e.ID).Store()]
@@ -227,7 +253,7 @@ func (w *withdrawal) clearances(ctx context.Context, dir string, maybe func(id s
 		if cleared == nil {
 			cleared = map[*Store]bool{}
 		}
-		if cleared[s] = 2*n > moved[s]; cleared[s] {
+		if cleared[s] = 2*n > moved[s]; cleared[s] && w.news(dir+" "+s.Name) {
 			w.d.cfg.Log.Info("most of what was moved is deleted here: the peers keep it", "store", s.Name, "blocks", n)
 		}
 	}
@@ -243,6 +269,19 @@ func (w *withdrawal) deleted(id string, cleared map[*Store]bool, maybe func(id s
 	}
 	_, err := w.d.cfg.Vault.find(BlockID(id))
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// hollow reports whether there is nothing at all in one of its directories: a disk that was not mounted at boot looks like that.
+func (s *Store) hollow() bool {
+	return slices.ContainsFunc(s.roots, func(r *os.Root) bool {
+		f, err := r.Open(".")
+		if err != nil {
+			return true
+		}
+		defer f.Close()
+		names, _ := f.Readdirnames(1)
+		return len(names) == 0
+	})
 }
 
 // deleted reports whether a cache's file was removed out of a directory that is still there. Shuffle files go when the app is
@@ -265,7 +304,7 @@ func (s *Store) deleted(id BlockID) bool {
 // tell has a peer forget a copy.
 func (w *withdrawal) tell(ctx context.Context, c stale) {
 	d := w.d
-	if d.fallback != nil && c.Peer == d.fallback.state.Node {
+	if f := d.cfg.Fallback; f != nil && c.Peer == f.Peer() {
 		return
 	}
 	w.mu.Lock()
@@ -283,19 +322,32 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 			d.ledger.void(c.Entry)
 			d.ledger.add(Entry{ID: c.ID, Bytes: c.Bytes, Outcome: Skipped, Reason: "deleted while the node was draining"})
 		}
+		d.forgotten(c)
 		w.mu.Lock()
 		w.told++
+		delete(w.said, c.Peer)
 		w.mu.Unlock()
 	case errors.Is(err, errNotForgotten):
+		d.forgotten(c)
 		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
 	default: // it is of an earlier version, or does not answer
 		w.mu.Lock()
-		if !w.over[c.Peer] {
+		if w.news(c.Peer) {
 			d.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)
 		}
 		w.over[c.Peer] = true
 		w.mu.Unlock()
 		w.missed(1, err)
+	}
+}
+
+// forgotten has nobody ask for that again.
+func (d *Drain) forgotten(c stale) {
+	if c.account == "" {
+		return
+	}
+	if err := spend(c.account, c.Entry, c.end); err != nil {
+		d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
 	}
 }
 

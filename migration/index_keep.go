@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -48,18 +47,8 @@ type indexedPart struct {
 	troubled   bool // the last look could not be kept
 }
 
-const (
-	// A look works a fifth of the time, and after it comes a pause of so many times what it worked, a minute at least: a
-	// fifth of a percent of a processor, on a node that has other things to do.
-	lookStint = 5 * time.Millisecond
-	lookRest  = 4 * lookStint
-	lookPause = 500
-	leastLook = time.Minute
-	// firstLook waits until a node that starts has started.
-	firstLook = 10 * time.Second
-	// mostAge is when an index is made anew that still stands: files that were written in place cost a drain a second try.
-	mostAge = 24 * time.Hour
-)
+// mostAge is when an index is made anew that still stands: files that were written in place cost a drain a second try.
+const mostAge = 24 * time.Hour
 
 // NewIndex prepares an index. It starts nothing.
 func NewIndex(cfg IndexConfig) *Index {
@@ -89,14 +78,8 @@ func (ix *Index) Run(ctx context.Context) error {
 		ix.cfg.Log.Warn("no index of the stores is kept: a drain looks through all of them first", "err", err)
 		return nil
 	}
-	for pause := firstLook; ; {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil
-		}
-		pause = max(leastLook, lookPause*ix.look(ctx))
-	}
+	atLeisure(ctx, ix.look)
+	return nil
 }
 
 // drop ends with the process what is of no use to the next.
@@ -132,45 +115,14 @@ func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 	if away() || !p.begin() {
 		return 0
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var beat atomic.Int64
-	ended := make(chan time.Duration, 1)
-	go func() {
-		began, rested := time.Now(), time.Duration(0)
-		woke := began
-		rest := func() bool {
-			beat.Add(1)
-			now := time.Now()
-			if now.Sub(woke) < lookStint {
-				return ctx.Err() == nil
-			}
-			select {
-			case <-time.After(lookRest):
-			case <-ctx.Done():
-			}
-			woke = time.Now()
-			rested += woke.Sub(now)
-			return ctx.Err() == nil && !ix.leaves()
-		}
+	worked, hangs := inStints(ctx, away, ix.leaves, func(ctx context.Context, rest func() bool) {
 		ix.renew(ctx, p, rest)
 		p.end() // before anybody hears of it: the next look may follow at once
-		ended <- time.Since(began) - rested
-	}()
-	hung := make(chan struct{})
-	defer watch(overdue, &beat, away, func() { close(hung) })()
-	select {
-	case worked := <-ended:
-		return worked
-	case <-hung:
+	})
+	if hangs {
 		ix.cfg.Log.Warn("a look through a store hangs: there is no index of it until its disk answers", "dir", dirs[0])
-	case <-ctx.Done():
-		select {
-		case <-ended:
-		case <-time.After(suspect):
-		}
 	}
-	return 0
+	return worked
 }
 
 // renew makes an index of a part, unless the one that there is still stands.

@@ -258,30 +258,47 @@ func Entries(dir string) iter.Seq2[Entry, error] {
 // readLedger yields the whole lines of a ledger file; a last line that a crash cut short is no entry.
 func readLedger(p string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
+		for line, err := range ledgerLines(p) {
+			if !yield(line.Entry, err) {
+				return
+			}
+		}
+	}
+}
+
+// ledgerLine is an entry, and where its line ends in the file.
+type ledgerLine struct {
+	Entry
+	end int64
+}
+
+func ledgerLines(p string) iter.Seq2[ledgerLine, error] {
+	return func(yield func(ledgerLine, error) bool) {
 		f, err := os.Open(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 		if err != nil {
-			yield(Entry{}, fmt.Errorf("read the manifest: %w", err))
+			yield(ledgerLine{}, fmt.Errorf("read the manifest: %w", err))
 			return
 		}
 		defer f.Close()
-		r := bufio.NewReaderSize(f, 64<<10)
+		r, end := bufio.NewReaderSize(f, 64<<10), int64(0)
 		for {
 			line, err := r.ReadSlice('\n')
 			if err != nil {
 				if !errors.Is(err, io.EOF) {
-					yield(Entry{}, fmt.Errorf("read the manifest: %w", err))
+					yield(ledgerLine{}, fmt.Errorf("read the manifest: %w", err))
 				}
 				return
 			}
+			end += int64(len(line))
 			e, err := parseLine(line)
 			if err != nil {
-				yield(Entry{}, fmt.Errorf("read the manifest %s: %w", p, err))
+				yield(ledgerLine{}, fmt.Errorf("read the manifest %s: %w", p, err))
 				return
 			}
-			if !yield(e, nil) {
+			if !yield(ledgerLine{e, end}, nil) {
 				return
 			}
 		}

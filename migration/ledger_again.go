@@ -3,8 +3,10 @@ package migration
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"os"
+	"strings"
 )
 
 // A block may have several lines among what was moved: it changed and was carried once more, or broke at its peer after its
@@ -31,6 +33,23 @@ func (l *ledger) void(e Entry) {
 	if _, err := f.w.Write(e.AppendLine(nil)); err != nil {
 		l.fail(err)
 	}
+}
+
+// spend notes in the account of a drain that is over that a peer has no copy any more of what a line says was moved: it says
+// that of no version then. One byte in place costs no memory, comes in no reader's way, and needs no room on a full disk.
+func spend(dir string, e Entry, end int64) (err error) {
+	f, err := os.OpenFile(ledgerPath(dir, Moved), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	_, modified, _ := strings.Cut(e.Version, modifiedAt)
+	at, was := end-int64(len(modifiedAt+modified+"\"}\n")), make([]byte, len(modifiedAt))
+	if _, err := f.ReadAt(was, at); err != nil || string(was) != modifiedAt {
+		return errors.Join(fmt.Errorf("note that %s forgot %s: the line in %s is another", e.Peer, e.ID, f.Name()), err)
+	}
+	_, err = f.WriteAt([]byte("-"), at)
+	return err
 }
 
 // newest returns the last lines of what was moved that are about these blocks.

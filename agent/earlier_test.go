@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// Of what drains moved that were withdrawn, that is looked through which peers may still have; a drain goes by all of it.
+func TestRecentAccounts(t *testing.T) {
+	a := &Agent{cfg: Default()}
+	a.cfg.Receive.Keep = 24 * time.Hour
+	var err error
+	if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	open, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindTerminate, SeenAt: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, age := range map[string]time.Duration{open.Incident.ID: 0, "new": time.Hour, "kept": 24 * time.Hour, "over": 26 * time.Hour} {
+		ended := time.Now().Add(-age)
+		if err := os.MkdirAll(a.incidents.Dir(id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(a.incidents.Dir(id), ended, ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(got []string, names ...string) {
+		t.Helper()
+		for i, dir := range got {
+			got[i] = filepath.Base(dir)
+		}
+		if !slices.Equal(got, names) {
+			t.Errorf("got %v, want %v", got, names)
+		}
+	}
+	want(a.recent(), "kept", "new")
+	want(a.earlier(open.Incident.ID, time.Time{}), "kept", "new", "over")
+	a.cfg.Receive.Keep = 0
+	want(a.recent(), "kept", "new", "over")
+}

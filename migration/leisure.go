@@ -1,0 +1,74 @@
+package migration
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// A node at peace looks through what it has from time to time, and has other things to do.
+
+const (
+	// A look works a fifth of the time, and after it comes a pause of so many times what it worked, a minute at least: a
+	// fifth of a percent of a processor.
+	lookStint = 5 * time.Millisecond
+	lookRest  = 4 * lookStint
+	lookPause = 500
+	leastLook = time.Minute
+	// firstLook waits until a node that starts has started.
+	firstLook = 10 * time.Second
+)
+
+// atLeisure looks again and again until ctx ends. look returns for how long it worked.
+func atLeisure(ctx context.Context, look func(context.Context) time.Duration) {
+	for pause := firstLook; ; {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		pause = max(leastLook, lookPause*look(ctx))
+	}
+}
+
+// inStints runs a look that asks, wherever it may, whether to go on, and is made to rest there. One that hangs on a disk
+// that is away is left behind, with a ctx that has ended.
+func inStints(ctx context.Context, away, leaves func() bool, look func(ctx context.Context, rest func() bool)) (worked time.Duration, hangs bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var beat atomic.Int64
+	ended := make(chan time.Duration, 1)
+	go func() {
+		began, rested := time.Now(), time.Duration(0)
+		woke := began
+		look(ctx, func() bool {
+			beat.Add(1)
+			now := time.Now()
+			if now.Sub(woke) < lookStint {
+				return ctx.Err() == nil
+			}
+			select {
+			case <-time.After(lookRest):
+			case <-ctx.Done():
+			}
+			woke = time.Now()
+			rested += woke.Sub(now)
+			return ctx.Err() == nil && !leaves()
+		})
+		ended <- time.Since(began) - rested
+	}()
+	hung := make(chan struct{})
+	defer watch(overdue, &beat, away, func() { close(hung) })()
+	select {
+	case worked := <-ended:
+		return worked, false
+	case <-hung:
+		return 0, true
+	case <-ctx.Done():
+		select {
+		case <-ended:
+		case <-time.After(suspect):
+		}
+		return 0, false
+	}
+}

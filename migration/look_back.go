@@ -1,0 +1,86 @@
+package migration
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// LookBack has peers forget, from time to time until ctx ends, what drains of this node moved that were withdrawn and is out
+// of date since: the node stays, its engines write on, and a reader who asks a peer would be given what was. What another
+// drain does at its end (withdraw) comes too late for him.
+//
+// accounts are the directories of those drains, cfg.Dir is where they lie. leaves says that the node is under notice: its
+// drain does the same.
+func LookBack(ctx context.Context, cfg DrainConfig, accounts func() []string, leaves func() bool) error {
+	l := newLookBack(cfg, accounts, leaves)
+	atLeisure(ctx, l.look)
+	return nil
+}
+
+type lookBack struct {
+	drain    *Drain // that carries nothing
+	accounts func() []string
+	leaves   func() bool
+	busy     atomic.Bool // a look that hangs has not come back
+	said     map[string]bool
+}
+
+func newLookBack(cfg DrainConfig, accounts func() []string, leaves func() bool) *lookBack {
+	l := &lookBack{drain: &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), stores: map[string]*Store{}}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
+	for _, s := range cfg.Stores {
+		l.drain.stores[s.Name] = s
+	}
+	return l
+}
+
+// look goes through all accounts, and returns for how long it worked: it is not work to wait for peers.
+func (l *lookBack) look(ctx context.Context) time.Duration {
+	if l.hindered() || !l.busy.CompareAndSwap(false, true) {
+		return 0
+	}
+	var waited time.Duration
+	worked, hangs := inStints(ctx, l.away, l.hindered, func(ctx context.Context, rest func() bool) {
+		waited = l.through(ctx, rest)
+		l.busy.Store(false)
+	})
+	if hangs {
+		l.drain.cfg.Log.Warn("a look at what withdrawn drains moved hangs: peers may keep what is out of date until the disk answers", "dir", l.drain.cfg.Dir)
+	}
+	if worked == 0 {
+		return 0 // it may still wait
+	}
+	return worked - waited
+}
+
+// hindered is true where a look must not be: what is not found on a disk that is away may be there.
+func (l *lookBack) hindered() bool { return l.leaves() || l.away() }
+
+func (l *lookBack) away() bool {
+	away := func(dir string) bool { return !l.drain.disks.Readable(dir) }
+	return away(l.drain.cfg.Dir) || slices.ContainsFunc(l.drain.cfg.Stores, func(s *Store) bool { return slices.ContainsFunc(s.Paths, away) })
+}
+
+func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.Duration) {
+	peers := map[string]*peerState{}
+	for _, p := range l.drain.cfg.Peers() {
+		peers[p.Node] = &peerState{Peer: p}
+	}
+	l.drain.peers = peers
+	w := &withdrawal{d: l.drain, goesOn: rest, over: map[string]bool{}, said: l.said}
+	for _, dir := range l.accounts() {
+		for c := range w.earlier(dir) {
+			if l.hindered() {
+				return waited
+			}
+			began := time.Now()
+			w.tell(ctx, c)
+			waited += time.Since(began)
+		}
+	}
+	if rest() {
+		w.report()
+	}
+	return waited
+}

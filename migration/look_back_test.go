@@ -1,0 +1,217 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stayed is a node of which a drain was withdrawn, that has moved all of ten files to b.
+type stayed struct {
+	*trip
+	a, b    *node
+	leaves  bool
+	fails   error    // of whoever is told
+	told    []string // what to forget
+	log     bytes.Buffer
+	entries []Entry
+}
+
+func withdrawn(t *testing.T) *stayed {
+	t.Helper()
+	a, _ := cached(t, 10, 5000)
+	s := &stayed{a: a, b: newNode(t, "b")}
+	s.trip = newTrip(t, a, s.b)
+	_, s.entries = s.run(within(t, time.Minute))
+	s.cfg.Disks = newFakeDisks(1<<40, a.dir)
+	s.cfg.Log = slog.New(slog.NewTextHandler(&s.log, nil))
+	s.forgetful()
+	forget := s.cfg.Forget
+	s.cfg.Forget = func(ctx context.Context, h Holder, id BlockID, tag string) error {
+		s.told = append(s.told, string(id))
+		if s.fails != nil {
+			return s.fails
+		}
+		return forget(ctx, h, id, tag)
+	}
+	return s
+}
+
+// lookBack begins anew, as a process that starts does.
+func (s *stayed) lookBack() *lookBack {
+	return newLookBack(s.cfg, func() []string { return []string{s.cfg.Dir, filepath.Join(s.a.dir, "never")} }, func() bool { return s.leaves })
+}
+
+func (s *stayed) file(n int) string { return filepath.Join(s.a.dir, "cache", fmt.Sprintf("f-%04d", n)) }
+
+func (s *stayed) remove(t *testing.T, files ...int) {
+	t.Helper()
+	for _, n := range files {
+		if err := os.Remove(s.file(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantTold looks once, and checks who was told what.
+func (s *stayed) wantTold(t *testing.T, l *lookBack, files ...int) {
+	t.Helper()
+	var want []string
+	for _, n := range files {
+		want = append(want, fmt.Sprintf("cache/-/f-%04d", n))
+	}
+	s.told = nil
+	l.look(t.Context())
+	if slices.Sort(s.told); !slices.Equal(s.told, want) {
+		t.Errorf("told to forget %v, want %v", s.told, want)
+	}
+}
+
+// A node that stays has peers forget what it has changed or deleted since it was about to leave: once, whatever starts anew.
+func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withdrawn(t)
+		l := s.lookBack()
+		s.wantTold(t, l)
+		write(t, s.file(0), []byte("newer"))
+		s.remove(t, 1)
+		s.wantTold(t, l, 0, 1)
+		for _, id := range []BlockID{"cache/-/f-0000", "cache/-/f-0001"} {
+			if s.b.reader().Has(id) {
+				t.Errorf("b still serves %s", id)
+			}
+		}
+		s.wantTold(t, l)
+		write(t, s.file(0), []byte("newest"))
+		s.wantTold(t, s.lookBack())
+		write(t, s.file(2), []byte("newer"))
+		s.wantTold(t, s.lookBack(), 2)
+		if got := entriesOf(t, s.cfg.Dir); len(outcome(t, got, Moved)) != len(s.entries) {
+			t.Errorf("the account of the drain is another: %v", got)
+		}
+
+		s.told, s.cfg.Dir, s.cfg.Earlier = nil, filepath.Join(s.a.dir, "another-incident"), []string{s.cfg.Dir}
+		if sum, _ := s.run(within(t, time.Minute)); sum.Moved.Blocks != 9 || len(s.told) > 0 {
+			t.Errorf("another drain moved %+v and had %v forgotten", sum.Moved, s.told)
+		}
+		if !s.b.reader().Has("cache/-/f-0000") {
+			t.Error("what was carried anew is not there")
+		}
+	})
+}
+
+// A peer that does not answer is told at a later look, and the log says of it once.
+func TestPeerThatIsAwayIsToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withdrawn(t)
+		l := s.lookBack()
+		for n := range 3 {
+			write(t, s.file(n), []byte("newer"))
+		}
+		s.fails = errors.New("no route")
+		for range 3 {
+			s.told = nil
+			if l.look(t.Context()); len(s.told) != 1 {
+				t.Errorf("%v were tried in one look, want one", s.told)
+			}
+		}
+		if n := strings.Count(s.log.String(), "no route"); n != 2 {
+			t.Errorf("said %d times:\n%s", n, &s.log)
+		}
+		s.fails = nil
+		s.wantTold(t, l, 0, 1, 2)
+		if n := strings.Count(s.log.String(), "peers forgot copies"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, &s.log)
+		}
+	})
+}
+
+// Nobody is told anything while the node leaves, for its drain does that, nor while a disk is away: what is not found may
+// be there.
+func TestNobodyLooksBackWhileANodeLeavesOrADiskIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withdrawn(t)
+		disks := s.cfg.Disks.(*fakeDisks)
+		s.remove(t, 1)
+		s.leaves = true
+		s.wantTold(t, s.lookBack())
+		s.leaves = false
+		for _, dir := range []string{s.a.stores[0].Paths[0], s.cfg.Dir} {
+			disks.set(disks.bad, dir, true)
+			s.wantTold(t, s.lookBack())
+			disks.set(disks.bad, dir, false)
+		}
+		s.wantTold(t, s.lookBack(), 1)
+	})
+}
+
+// An engine that cleans up as it ends has not said that its blocks are of no use, however slowly it does so; nor has a disk
+// that was not mounted when the machine came up again.
+func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withdrawn(t)
+		l := s.lookBack()
+		s.remove(t, 0, 1, 2, 3)
+		s.wantTold(t, l, 0, 1, 2, 3)
+		s.remove(t, 4, 5)
+		for range 2 {
+			s.wantTold(t, l)
+		}
+		if n := strings.Count(s.log.String(), "the peers keep it"); n != 1 {
+			t.Errorf("said %d times:\n%s", n, &s.log)
+		}
+	})
+	t.Run("not mounted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
+			for n := range 10 {
+				write(t, filepath.Join(a.dir, "c"+fmt.Sprint(min(n, 1)), fmt.Sprint(n)), contentOf(fmt.Sprint(n), 100))
+			}
+			s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
+			s.run(within(t, time.Minute))
+			s.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error {
+				s.told = append(s.told, string(id))
+				return nil
+			}
+			if err := os.Remove(filepath.Join(a.dir, "c0/0")); err != nil {
+				t.Fatal(err)
+			}
+			s.wantTold(t, s.lookBack())
+		})
+	})
+}
+
+// A look that hangs keeps nobody from ending, and no second one joins it.
+func TestLookBackThatHangs(t *testing.T) {
+	s := withdrawn(t)
+	p := ledgerPath(s.cfg.Dir, Moved)
+	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
+	if err := errors.Join(os.Remove(p), unix.Mkfifo(p, 0o600)); err != nil {
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	t.Cleanup(func() {
+		if w, err := os.OpenFile(p, os.O_RDWR, 0); err == nil {
+			w.Close()
+		}
+	})
+	l := s.lookBack()
+	for _, most := range []time.Duration{overdue / 2, suspect / 2} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		began := time.Now()
+		if l.look(ctx); time.Since(began) > most {
+			t.Errorf("the end waited %v for it", time.Since(began))
+		}
+		cancel()
+	}
+}
