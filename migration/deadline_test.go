@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,6 +209,7 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 		{6, 10, 5},  // all six are 60 MiB of the 57 that the link carries
 		{40, 3, 17}, // 8 lanes at once: twice 24 MiB, and 9 are left
 		{8, 20, 2},
+		{12, 8, 7}, // 56 MiB: the last of them is begun early, and has its turn late
 	} {
 		t.Run(fmt.Sprintf("%d of %d MiB", row.blocks, row.mib), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -228,6 +230,70 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// In its first second a link carries less than it can. Nothing is given back for that.
+func TestSlowStartOfALinkCostsNoBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		for i := range 8 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 25<<20))
+		}
+		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+		const full = 57 << 20 / 25
+		link := rate.NewLimiter(full*7/10, 16<<10)
+		time.AfterFunc(1500*time.Millisecond, func() { link.SetLimit(full) })
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+		sum, _ := tr.run(within(t, 25*time.Second))
+		if sum.Moved.Blocks != 2 {
+			t.Errorf("got %+v, want two moved: 50 MiB of the 56 that the link carries", sum)
+		}
+		if vain := tr.drain.sent.Load() - sum.Moved.Bytes; vain > 6<<20 {
+			t.Errorf("%d bytes were sent in vain", vain)
+		}
+	})
+}
+
+// stallingConn takes nothing more, until it is closed, if it is the first that took so much.
+type stallingConn struct {
+	net.Conn
+	left    int
+	stalled *atomic.Bool
+	closed  context.Context
+	close   context.CancelFunc
+}
+
+func (c *stallingConn) Write(p []byte) (int, error) {
+	if c.left -= len(p); c.left < 0 && c.stalled.CompareAndSwap(false, true) {
+		<-c.closed.Done()
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *stallingConn) Close() error {
+	c.close()
+	return c.Conn.Close()
+}
+
+// A lane that was to go first and whose peer takes nothing does not keep the link from those that hold.
+func TestLaneThatHoldsGoesOnWhenTheFirstStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		for i := range 2 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 12<<20))
+		}
+		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"))
+		tr.cfg.Connections = 1
+		link, stalled := rate.NewLimiter(1<<20, 16<<10), &atomic.Bool{}
+		tr.wrap = func(conn net.Conn) net.Conn {
+			closed, closeIt := context.WithCancel(t.Context())
+			return narrowLink{&stallingConn{conn, 3 << 20, stalled, closed, closeIt}, link}
+		}
+		sum, _ := tr.run(within(t, 20*time.Second))
+		if sum.Moved.Blocks != 1 {
+			t.Errorf("got %+v, want one moved", sum)
+		}
+	})
 }
 
 // What waits for its own connection is judged by that, whatever others could carry.

@@ -223,6 +223,23 @@ func (l *lane) lookAgain(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// hold leaves the link to others for a moment.
+func (l *lane) hold(ctx context.Context) error {
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	l.pace = pace{} // what it had beside others is not what it will have
+	l.d.traffic.hold(1)
+	defer l.d.traffic.hold(-1)
+	select {
+	case <-time.After(paceStep / 4):
+	case <-ctx.Done():
+	}
+	l.now, l.until = time.Now(), l.d.until(ctx)
+	l.slack = l.d.traffic.carried(l, l.now, l.gone(0))
+	return ctx.Err()
+}
+
 // rest says that the lane has nothing to send until it goes on.
 func (l *lane) rest() (goOn func()) {
 	l.pace.rest()

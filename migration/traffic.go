@@ -2,6 +2,7 @@ package migration
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,10 @@ type traffic struct {
 	taking sync.Mutex // held while a lane is handed out blocks beside what the others have begun
 
 	mu      sync.Mutex
-	pledged int64 // bytes that lanes have begun on and that have not left
-	working int   // lanes that have something to send
+	pledged int64   // bytes that lanes have begun on and that have not left
+	begun   []*lane // the lanes that have
+	working int     // lanes that have something to send
+	holding int     // of them, those that leave the link to others
 
 	rate    float64       // bytes per second that they can carry; 0: not known
 	lanes   int           // that worked when that was measured: fewer that carry less are no sign that it has become less
@@ -45,6 +48,13 @@ func (t *traffic) work(lanes int) {
 	}
 }
 
+// hold counts lanes that leave the link to others (1), or no longer (-1).
+func (t *traffic) hold(lanes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holding += lanes
+}
+
 // carried notes bytes of a lane that have left, and says whether the lanes leave much over of what they can carry.
 func (t *traffic) carried(l *lane, now time.Time, n int64) (slack bool) {
 	t.mu.Lock()
@@ -62,14 +72,17 @@ func (t *traffic) carried(l *lane, now time.Time, n int64) (slack bool) {
 		t.measure(took)
 		t.since, t.bytes = now, 0
 	}
-	return t.working < t.lanes && t.present < t.rate*(1-slackShare)
+	return t.fewer() && t.present < t.rate*(1-slackShare)
 }
+
+// fewer reports whether fewer lanes send than when the rate was measured.
+func (t *traffic) fewer() bool { return t.working-t.holding < t.lanes }
 
 func (t *traffic) measure(took time.Duration) {
 	measured := float64(t.bytes) / took.Seconds()
 	t.known += took
 	t.present += (measured - t.present) * min(1, took.Seconds()/min(t.known, paceMemory).Seconds())
-	if t.present < t.rate && t.working < t.lanes {
+	if t.present < t.rate && t.fewer() {
 		return
 	}
 	t.rate += (measured - t.rate) * min(1, took.Seconds()/min(t.known, trafficMemory).Seconds())
@@ -82,6 +95,13 @@ func (t *traffic) pledge(l *lane, n int64) {
 	defer t.mu.Unlock()
 	t.pledged += n - l.pledged
 	l.pledged = n
+	at := slices.Index(t.begun, l)
+	switch {
+	case n == 0 && at >= 0:
+		t.begun = slices.Delete(t.begun, at, at+1)
+	case n > 0 && at < 0:
+		t.begun = append(t.begun, l)
+	}
 }
 
 func (t *traffic) redeem(l *lane, n int64) {
@@ -137,24 +157,58 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time
 	return batch, wait, err
 }
 
-// hopeless reports whether a block of which so much is left cannot be at the peer in time. Where lanes have begun more
-// than they can carry, one goes back that little was sent of: what was sent is lost then, so for nearly all of a block there
-// is more hope.
-func (l *lane) hopeless(whole, left int64) bool {
+// prospect is what is to become of a block that was begun.
+type prospect int
+
+const (
+	goOn   prospect = iota
+	hold            // others may have the link, until they are done or it turns out to carry more
+	giveUp          // it cannot be at the peer in time
+)
+
+// prospect says what is to become of a block of which so much is left. Where lanes have begun more than they can carry, those
+// with the least left go first, and nothing is lost while the others hold: what was measured in the first second may be wrong.
+// The first goes back if little was sent of it: that is lost then, so for nearly all of a block there is more hope.
+func (l *lane) prospect(whole, left int64) prospect {
 	if left == 0 {
-		return false
+		return goOn
 	}
 	through, known := l.through(l.now)
-	if !known || l.slack {
-		return l.pace.hopeless(l.now, l.until, left)
+	switch {
+	case l.slack && l.pace.hopeless(l.now, l.until, left):
+		return giveUp
+	case l.slack || !known:
+		return goOn
 	}
-	hope := paceHope - (paceHope-1)*float64(left)/float64(whole)
 	t := &l.d.traffic
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if float64(t.pledged) <= through*hope {
-		return false
+	if float64(t.pledged) <= through {
+		return goOn
 	}
-	t.redeem(l, left)
-	return true
+	ahead := t.ahead(l)
+	hope := paceHope
+	if ahead == 0 {
+		hope -= (paceHope - 1) * float64(left) / float64(whole)
+	}
+	switch with := float64(ahead + l.pledged); {
+	case with > through*hope:
+		t.redeem(l, left)
+		return giveUp
+	case with > through && ahead > 0:
+		return hold
+	}
+	return goOn
+}
+
+// ahead is how much is left of what lanes have begun that have less left than this one, or as much and began before it.
+func (t *traffic) ahead(l *lane) (bytes int64) {
+	before := true
+	for _, other := range t.begun {
+		before = before && other != l
+		if other.pledged < l.pledged || before && other.pledged == l.pledged {
+			bytes += other.pledged
+		}
+	}
+	return bytes
 }

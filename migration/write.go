@@ -127,13 +127,28 @@ func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir
 	if e.met().attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
 		l.d.peerTook(l.now)
 	}
-	if !l.wanted() {
-		return errWithdrawn
+	return l.mayGoOn(ctx, e.Bytes(), behind-int64(n))
+}
+
+// mayGoOn waits until a block's turn comes to be sent on.
+func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
+	for silent := l.now.Add(senderTimeout / 4); ; {
+		if !l.wanted() {
+			return errWithdrawn
+		}
+		switch l.prospect(whole, left) {
+		case giveUp:
+			return errNoTime
+		case hold:
+			if err := l.hold(ctx); err != nil {
+				return err
+			}
+			if l.now.Before(silent) {
+				continue // else the peer would give up a sender that says nothing
+			}
+		}
+		return nil
 	}
-	if l.hopeless(e.Bytes(), behind-int64(n)) {
-		return errNoTime
-	}
-	return nil
 }
 
 // onDisk works on the disk under a directory, where others see when that does not come back.
