@@ -1,10 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"maps"
 	"net"
@@ -117,7 +120,7 @@ func (b *Blocks) Open(ctx context.Context, id string) (*Block, error) {
 		resp.Body.Close()
 		return nil, fmt.Errorf("read %s: the answer does not say how long it is: its end could not be told from a cut", id)
 	}
-	return &Block{Info: infoOf(resp), ctx: ctx, from: b, at: at, id: id, body: resp.Body}, nil
+	return &Block{Info: infoOf(resp), ctx: ctx, from: b, at: at, id: id, body: resp.Body, so: sha256.New()}, nil
 }
 
 // ask finds an agent that serves the block, the first of them first, and waits while it is being carried.
@@ -187,7 +190,8 @@ func (d door) ask(ctx context.Context, method, id string, header http.Header) (*
 }
 
 // Block is a block that is being read. When whoever serves it goes, the reading goes on where another has it, if that are
-// the same bytes by their ETag; else Read returns ErrChanged. It is for one goroutine.
+// the same bytes: by their ETag, or because what was read came again the same when it was asked for once more, and then ETag
+// is the other's. Else, and where a Seek left out what is to be compared, Read returns ErrChanged. It is for one goroutine.
 type Block struct {
 	Info
 
@@ -198,6 +202,9 @@ type Block struct {
 	body io.ReadCloser // nil: to be asked for at pos
 	pos  int64
 	err  error
+
+	since int64     // where the first byte was read
+	so    hash.Hash // of what was read from there to pos; nil: a Seek left something out
 }
 
 // Read implements io.Reader.
@@ -216,12 +223,15 @@ func (b *Block) Read(p []byte) (int, error) {
 			var n int
 			n, err = b.body.Read(p)
 			b.pos += int64(n)
+			if b.so != nil {
+				b.so.Write(p[:n])
+			}
 			if n > 0 {
 				return n, nil // an error that came with it comes again
 			}
 			b.stop()
-			b.at++ // another one may do better
 		}
+		b.at++ // another one may do better
 		if final(err) || b.ctx.Err() != nil || tries == maxResumes {
 			b.err = fmt.Errorf("read %s at byte %d: %w", b.id, b.pos, err)
 		}
@@ -233,18 +243,49 @@ func (b *Block) resume() error {
 	if b.body != nil {
 		return nil
 	}
-	header := http.Header{"Range": {fmt.Sprintf("bytes=%d-", b.pos)}, "If-Match": {b.ETag}}
-	resp, at, err := b.from.ask(b.ctx, b.at, http.MethodGet, b.id, header)
-	if err != nil {
+	resp, err := b.ask(b.pos, http.Header{"If-Match": {b.ETag}})
+	switch {
+	case errors.Is(err, ErrChanged) && b.so != nil:
+		return b.again()
+	case err != nil:
 		return err
-	}
-	b.at = at
-	if resp.Header.Get("ETag") != b.ETag || resp.ContentLength != b.Bytes-b.pos {
-		resp.Body.Close()
-		return ErrChanged
 	}
 	b.body = resp.Body
 	return nil
+}
+
+// again reads once more what was read: a file that has not moved is of a version by its times, and one that has by its
+// bytes. Where those are the same, so far it is what was read.
+func (b *Block) again() error {
+	resp, err := b.ask(b.since, http.Header{})
+	if err != nil {
+		return err
+	}
+	so := sha256.New()
+	if _, err = io.CopyN(so, resp.Body, b.pos-b.since); err == nil && !bytes.Equal(so.Sum(nil), b.so.Sum(nil)) {
+		err = ErrChanged
+	}
+	if err != nil {
+		resp.Body.Close()
+		return err
+	}
+	b.body, b.ETag = resp.Body, resp.Header.Get("ETag")
+	return nil
+}
+
+// ask asks for all from a byte on.
+func (b *Block) ask(from int64, header http.Header) (*http.Response, error) {
+	header.Set("Range", fmt.Sprintf("bytes=%d-", from))
+	resp, at, err := b.from.ask(b.ctx, b.at, http.MethodGet, b.id, header)
+	if err != nil {
+		return nil, err
+	}
+	b.at = at
+	if want := header.Get("If-Match"); want != "" && resp.Header.Get("ETag") != want || resp.ContentLength != b.Bytes-from {
+		resp.Body.Close()
+		return nil, ErrChanged
+	}
+	return resp, nil
 }
 
 func (b *Block) stop() {
@@ -267,7 +308,10 @@ func (b *Block) Seek(offset int64, whence int) (int64, error) {
 	}
 	if offset != b.pos {
 		b.stop()
-		b.pos = offset
+		if b.pos != b.since {
+			b.so = nil
+		}
+		b.since, b.pos = offset, offset
 	}
 	return offset, nil
 }

@@ -131,6 +131,56 @@ func TestReadingGoesOnElsewhere(t *testing.T) {
 	}
 }
 
+// A map output that moves amid a reading is of another version by its ETag, and the same by its bytes.
+func TestReadingGoesOnWithWhatMoved(t *testing.T) {
+	content := bytes.Repeat([]byte("abcdefgh"), 64<<10)
+	for cuts, skip := range map[int]int64{1: 0, 2: 77} { // a Seek asks once more
+		first := &keeper{content: content, etag: `"file-80000-1-1"`, cuts: cuts, cutAt: 200_000}
+		moved := &keeper{content: content, etag: `"x-0"`, cuts: 2, cutAt: 100_000} // breaks off as well, amid what is compared
+		block, err := readers(t, first, moved).Open(t.Context(), spaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer block.Close()
+		if _, err := block.Seek(skip, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+		head := make([]byte, 1000)
+		if _, err := io.ReadFull(block, head); err != nil {
+			t.Fatal(err)
+		}
+		first.mu.Lock()
+		first.etag = moved.etag // from now on it reads through
+		first.mu.Unlock()
+		rest, err := io.ReadAll(block)
+		if got := append(head, rest...); err != nil || !bytes.Equal(got, content[skip:]) || block.ETag != `"x-0"` {
+			t.Errorf("from byte %d: got %d bytes of ETag %s, %v, want %d of the moved one", skip, len(got), block.ETag, err, len(content[skip:]))
+		}
+	}
+}
+
+// After a Seek amid a reading nobody can say that what came before is of the version that comes now.
+func TestSeekEndsTheComparison(t *testing.T) {
+	k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"old-0"`}
+	block, err := readers(t, k).Open(t.Context(), spaced)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer block.Close()
+	if _, err := io.ReadFull(block, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	k.mu.Lock()
+	k.etag = `"new-0"`
+	k.mu.Unlock()
+	if _, err := block.Seek(5000, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(block); !errors.Is(err, ErrChanged) {
+		t.Errorf("got %v, want %v", err, ErrChanged)
+	}
+}
+
 func TestOtherBytesAreNotJoined(t *testing.T) {
 	k := &keeper{content: bytes.Repeat([]byte("old"), 100_000), etag: `"old-0"`, cuts: 1, cutAt: 100_000}
 	block, err := readers(t, k).Open(t.Context(), spaced)

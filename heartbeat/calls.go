@@ -82,7 +82,7 @@ func (c *Client) call(ctx context.Context, what string, ask func(*link) error) e
 			return err
 		}
 		if err = ask(k); err != nil {
-			err = fmt.Errorf("%s: coordinator %s: %w", what, k.address, err)
+			err = plainError{fmt.Errorf("%s: coordinator %s: %w", what, k.address, err)}
 		}
 		_, follows := api.LeaderOf(err)
 		away := follows || len(c.cfg.Coordinators) > 1 && status.Code(err) == codes.Unavailable

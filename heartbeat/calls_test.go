@@ -75,6 +75,9 @@ func TestCallsWithoutACoordinatorFailSoon(t *testing.T) {
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), addrA) {
 				t.Errorf("%s: got %v, want unavailable, with the address", name, err)
 			}
+			if said := err.Error(); !strings.Contains(said, "coordinator "+addrA+": dial "+addrA+": connection refused") || strings.Contains(said, "rpc") {
+				t.Errorf("%s: got %q, want the reason without gRPC's words around it", name, said)
+			}
 		}
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("got %v for five refused calls, want no waiting", took)

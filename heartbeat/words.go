@@ -26,3 +26,9 @@ func words(err error) string {
 	}
 	return strings.Replace(text, inner.Error(), said, 1)
 }
+
+// plainError is an error in plain words that still has its status: what a call returns may be told to a reader of blocks.
+type plainError struct{ error }
+
+func (e plainError) Error() string { return words(e.error) }
+func (e plainError) Unwrap() error { return e.error }

@@ -88,7 +88,11 @@ func (b *budget) promise(bytes, rests int64, alone bool) (release func(), err er
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if left := b.leftLocked(rests, bytes, alone); left < bytes {
-		return nil, fmt.Errorf("the quota of %d bytes is used up: %w", b.bytes, &FullError{NeedBytes: bytes, HasBytes: left})
+		kept := ""
+		if !alone {
+			kept = fmt.Sprintf(", but for %d that are kept for drains without a coordinator", b.bytes/aloneShare)
+		}
+		return nil, fmt.Errorf("the quota of %d bytes is used up%s: %w", b.bytes, kept, &FullError{NeedBytes: bytes, HasBytes: left})
 	}
 	b.promised += bytes
 	return sync.OnceFunc(func() {

@@ -54,12 +54,17 @@ func TestQuotaIsPromisedOnce(t *testing.T) {
 		t.Error("700 of 800 are gone, and 200 were promised")
 	} else if full, is := errors.AsType[*FullError](err); !is || full.HasBytes != 100 {
 		t.Errorf("got %v, want that 100 are left", err)
+	} else if !strings.Contains(err.Error(), "quota of 1000 bytes is used up, but for 200") {
+		t.Errorf("got %v, want it to tell of the 200 that are kept", err)
 	}
 	if got := b.left(200, 1<<40, false); got != 100 {
 		t.Errorf("%d bytes of room, want 100", got)
 	}
 	if _, err := b.promise(200, 200, true); err != nil {
 		t.Errorf("one that is alone: %v", err)
+	}
+	if _, err := b.promise(300, 200, true); err == nil || strings.Contains(err.Error(), "kept") {
+		t.Errorf("got %v, want that all of it is used up", err)
 	}
 	first()
 	first()

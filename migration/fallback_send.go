@@ -171,13 +171,24 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		d.carryOut(ruling{entry: e, outcome: Lost, why: describe(e.ID, d.fallback.state.Node, err).Error()})
 		return 0
 	case ctx.Err() != nil:
-		d.plan.giveBack(e, 0, fmt.Sprintf("on its way to %s", d.fallback.state.Node))
+		d.plan.giveBack(e, 0, d.cutOff(time.Since(began)))
 		return 0
 	}
 	past := e.met()
 	past.attempts++
 	d.plan.giveBack(e.after(past), backOff(past.attempts), describe(e.ID, d.fallback.state.Node, err).Error())
 	return d.note(d.fallback.state, err)
+}
+
+// cutOff says why a block was still on its way after so long, as far as that is known: what hangs does not say.
+func (d *Drain) cutOff(after time.Duration) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	words := fmt.Sprintf("on its way to %s for %v", d.fallback.state.Node, after.Round(100*time.Millisecond))
+	if trouble := d.fallback.state.trouble; trouble != "" {
+		words += ": " + trouble
+	}
+	return words
 }
 
 // upload is one block on its way to the fallback.

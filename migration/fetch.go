@@ -91,7 +91,7 @@ func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
 	loc, err := f.Locate(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("locate %s: %w: %w", id, ErrUnreachable, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	switch {
 	case len(loc.Holders) > 0:
