@@ -35,13 +35,13 @@ func inWalledTown(t *testing.T, tell func(*town)) {
 		v.start()
 		defer func() { v.stop() }()
 		tell(v)
-		goodbye()
+		time.Sleep(goodbyes)
 	})
 }
 
-// goodbye waits for both ends of a pipe, of which neither may be reading while it says goodbye, for 5 s at most (crypto/tls,
+// goodbyes is for both ends of a pipe, of which neither may be reading while it says goodbye, for 5 s at most (crypto/tls,
 // Conn.Close). A server that is closed meanwhile waits for them with its lock held, at which the bubble's time stands still.
-func goodbye() { time.Sleep(10 * time.Second) }
+const goodbyes = 10 * time.Second
 
 func (v *town) token(r *api.CreateTokenRequest) string {
 	v.Helper()
@@ -63,7 +63,6 @@ func (v *town) joins(dir, name, token string) error {
 		Coordinators: []string{"c:7411"}, Name: name, Pin: t.Pin, Token: token, Files: enrol.In(dir),
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dial(ctx) },
 	})
-	goodbye()
 	return err
 }
 
@@ -100,6 +99,7 @@ func TestMachinesJoin(t *testing.T) {
 		if err := v.joins(a, "host-a", token); err != nil {
 			v.Fatal(err)
 		}
+		time.Sleep(goodbyes)
 		v.restart()
 		for range 2 {
 			if err := v.joins(b, "host-b", token); err != nil {
