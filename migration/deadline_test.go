@@ -149,15 +149,21 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// toFour is a trip of so many large blocks to four peers.
+func toFour(t *testing.T, blocks, mib int) *trip {
+	t.Helper()
+	a := newNode(t, "a", with(filesStore, "cache"))
+	for i := range blocks {
+		write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), mib<<20))
+	}
+	return newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+}
+
 // Lanes to several peers share a cap. They begin no more than it lets through until the end, instead of one large block each
 // of which none would be there in time.
 func TestLanesShareTheTimeThatACapLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newNode(t, "a", with(filesStore, "cache"))
-		for i := range 6 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 10<<20))
-		}
-		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+		tr := toFour(t, 6, 10)
 		tr.cfg.MaxBytesPerSecond = 2 << 20
 		sum, entries := tr.run(within(t, 25*time.Second))
 		if sum.Moved.Blocks != 4 {
@@ -213,11 +219,7 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d of %d MiB", row.blocks, row.mib), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := newNode(t, "a", with(filesStore, "cache"))
-				for i := range row.blocks {
-					write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), row.mib<<20))
-				}
-				tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+				tr := toFour(t, row.blocks, row.mib)
 				link := rate.NewLimiter(57<<20/25, 16<<10)
 				tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
 				sum, _ := tr.run(within(t, 25*time.Second))
@@ -235,11 +237,7 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 // In its first second a link carries less than it can. Nothing is given back for that.
 func TestSlowStartOfALinkCostsNoBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newNode(t, "a", with(filesStore, "cache"))
-		for i := range 8 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 25<<20))
-		}
-		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+		tr := toFour(t, 8, 25)
 		const full = 57 << 20 / 25
 		link := rate.NewLimiter(full*7/10, 16<<10)
 		time.AfterFunc(1500*time.Millisecond, func() { link.SetLimit(full) })
@@ -299,11 +297,7 @@ func TestLaneThatHoldsGoesOnWhenTheFirstStalls(t *testing.T) {
 // What waits for its own connection is judged by that, whatever others could carry.
 func TestLaneOfASlowPeerBeginsWhatThatPeerTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newNode(t, "a", with(filesStore, "cache"))
-		for i := range 8 {
-			write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), 4<<20))
-		}
-		tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+		tr := toFour(t, 8, 4)
 		tr.cfg.Connections = 1
 		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, rate.NewLimiter(1<<20, 16<<10)} }
 		sum, _ := tr.run(within(t, 10*time.Second))

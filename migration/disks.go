@@ -29,7 +29,7 @@ type Disks interface {
 	Flushed(path string, bytes int64, took time.Duration)
 	Fetched(path string, bytes int64, took time.Duration)
 	Fault(path string, err error)
-	// Changed is closed when the answer of Writable or Readable may have changed for any disk since this call.
+	// Changed is closed when the answer of Writable, Keeps or Readable may have changed for any disk since this call.
 	Changed() <-chan struct{}
 }
 
