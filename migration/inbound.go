@@ -8,7 +8,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // inbound is one stream being received.
@@ -279,14 +280,11 @@ func verdictOn(transfer uint32, err error) verdict {
 	if errors.Is(err, errConflict) {
 		v.Code = verdictConflict
 	}
-	if _, refused := errors.AsType[*FullError](err); refused || full(err) {
+	if _, refused := errors.AsType[*FullError](err); refused || durable.Full(err) {
 		v.Code = verdictFull
 	}
 	return v
 }
-
-// full reports whether a disk, or somebody's part of it, had no more room.
-func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // abandon forgets the block under way: the sender took it back, or is gone.
 func (in *inbound) abandon() {
@@ -339,7 +337,7 @@ func (in *inbound) unanswered() []*landed {
 // full has taken what was written to it before.
 func (in *inbound) lose(blocks []*landed, err error) (rest []*landed) {
 	taken := int64(0)
-	if full(err) {
+	if durable.Full(err) {
 		taken = in.seg.w.at
 	}
 	for _, l := range blocks {
