@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -231,6 +232,33 @@ func TestLanesShareTheTimeThatALinkLeaves(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Of equal lanes each has the least left whenever it looks, since it has just written. Their turns are by who began first
+// all the same, until one has clearly less left.
+func TestEqualLanesKeepTheirTurns(t *testing.T) {
+	var link traffic
+	lanes := []*lane{{}, {}, {}}
+	for _, l := range lanes {
+		link.pledge(l, 20<<20)
+	}
+	wrote := func(l *lane, n int64) (ahead int64) {
+		link.carried(l, time.Now(), n)
+		return link.ahead(l)
+	}
+	for i, l := range slices.Backward(lanes) {
+		if got, want := wrote(l, ChunkBytes), int64(i)*20<<20; got != want {
+			t.Errorf("lane %d has %d bytes before it, want %d", i, got, want)
+		}
+	}
+	if got := wrote(lanes[2], clearly+ChunkBytes); got != 0 {
+		t.Errorf("a lane with clearly less left has %d bytes before it", got)
+	}
+	link.pledge(lanes[2], 0)
+	link.pledge(lanes[2], 20<<20-ChunkBytes)
+	if got, want := link.ahead(lanes[2]), int64(2*(20<<20-ChunkBytes)); got != want {
+		t.Errorf("a lane that began anew has %d bytes before it, want %d", got, want)
 	}
 }
 

@@ -18,7 +18,7 @@ type traffic struct {
 
 	mu      sync.Mutex
 	pledged int64   // bytes that lanes have begun on and that have not left
-	begun   []*lane // the lanes that have
+	begun   []*lane // the lanes that have, those with less left first
 	working int     // lanes that have something to send
 	holding int     // of them, those that leave the link to others
 
@@ -36,6 +36,9 @@ const (
 	trafficMemory = 2 * time.Second
 	// slackShare of what lanes can carry is left over by fewer of them when what each waits for is its own connection.
 	slackShare = 0.3
+	// clearly less left has who would be before another. Each lane's count falls in steps of what it writes at once: of equal
+	// lanes the one that looks has just written, and would find itself before all others, each in turn.
+	clearly = 4 * laneBuffer
 )
 
 // work counts lanes that begin to send (1), or wait for something to send or end (-1). Time when none sends does not count.
@@ -93,21 +96,30 @@ func (t *traffic) measure(took time.Duration) {
 func (t *traffic) pledge(l *lane, n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	grows := n > l.pledged
 	t.pledged += n - l.pledged
 	l.pledged = n
-	at := slices.Index(t.begun, l)
-	switch {
-	case n == 0 && at >= 0:
+	if at := slices.Index(t.begun, l); at >= 0 && (grows || n == 0) {
 		t.begun = slices.Delete(t.begun, at, at+1)
-	case n > 0 && at < 0:
+	}
+	if grows {
 		t.begun = append(t.begun, l)
 	}
+	t.advance(l)
 }
 
 func (t *traffic) redeem(l *lane, n int64) {
 	n = min(n, l.pledged)
 	t.pledged -= n
 	l.pledged -= n
+	t.advance(l)
+}
+
+// advance puts a lane before those that have clearly more left.
+func (t *traffic) advance(l *lane) {
+	for at := slices.Index(t.begun, l); at > 0 && l.pledged+clearly < t.begun[at-1].pledged; at-- {
+		t.begun[at-1], t.begun[at] = l, t.begun[at-1]
+	}
 }
 
 // left is how much can be sent until the end beside what lanes have begun; false: not known.
@@ -201,14 +213,13 @@ func (l *lane) prospect(whole, left int64) prospect {
 	return goOn
 }
 
-// ahead is how much is left of what lanes have begun that have less left than this one, or as much and began before it.
+// ahead is how much is left of what the lanes before this one have begun.
 func (t *traffic) ahead(l *lane) (bytes int64) {
-	before := true
 	for _, other := range t.begun {
-		before = before && other != l
-		if other.pledged < l.pledged || before && other.pledged == l.pledged {
-			bytes += other.pledged
+		if other == l {
+			break
 		}
+		bytes += other.pledged
 	}
 	return bytes
 }
