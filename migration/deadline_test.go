@@ -151,13 +151,19 @@ func TestPace(t *testing.T) {
 }
 
 // toFour is a trip of so many large blocks to four peers.
-func toFour(t *testing.T, blocks, mib int) *trip {
+func toFour(t *testing.T, blocks, mib int) *trip { return toMany(t, 4, blocks, mib) }
+
+func toMany(t *testing.T, peers, blocks, mib int) *trip {
 	t.Helper()
 	a := newNode(t, "a", with(filesStore, "cache"))
 	for i := range blocks {
 		write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), mib<<20))
 	}
-	return newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+	var others []*node
+	for i := range peers {
+		others = append(others, newNode(t, string(rune('b'+i))))
+	}
+	return newTrip(t, a, others...)
 }
 
 // Lanes to several peers share a cap. They begin no more than it lets through until the end, instead of one large block each
@@ -260,6 +266,22 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	if got, want := link.ahead(lanes[2]), int64(2*(20<<20-ChunkBytes)); got != want {
 		t.Errorf("a lane that began anew has %d bytes before it, want %d", got, want)
 	}
+}
+
+// Of eight peers some are tried and let go, for they are no faster over one link. What they were sent until then counts.
+func TestPeersThatAreLetGoKeepWhatTheyHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := toMany(t, 8, 12, 4)
+		link := rate.NewLimiter(57<<20/25, 16<<10)
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+		sum, entries := tr.run(within(t, 25*time.Second))
+		if sum.Moved.Blocks != 12 {
+			t.Errorf("got %+v, want all moved: 48 MiB of the 57 that the link carries\n%+v", sum, entries)
+		}
+		if vain := tr.drain.sent.Load() - sum.Moved.Bytes; vain > 0 {
+			t.Errorf("%d bytes were sent in vain", vain)
+		}
+	})
 }
 
 // In its first second a link carries less than it can. Nothing is given back for that.

@@ -15,6 +15,9 @@ func (l *lane) send(ctx context.Context) error {
 			return err
 		}
 		if l.d.unwanted(l.peer) {
+			if err := l.settle(ctx); err != nil {
+				return err
+			}
 			return errSurplus
 		}
 		err := l.take(ctx)
@@ -25,8 +28,7 @@ func (l *lane) send(ctx context.Context) error {
 			continue
 		}
 		if err == errNoRoom {
-			// What is on its way may take a slow disk longer than a connection's farewell lasts.
-			if err := l.wait(ctx, l.idle); err != nil {
+			if err := l.settle(ctx); err != nil {
 				return err
 			}
 			return errPeerFull
@@ -90,6 +92,16 @@ func (l *lane) sendBatch(ctx context.Context) error {
 	l.d.plan.putBack(rest)
 	l.bulk = max(sent, 1)
 	return nil
+}
+
+// settle waits for the receipts of what is on its way, before the lane ends in order: a narrow link or a slow disk may take longer
+// for it than a connection's farewell lasts.
+func (l *lane) settle(ctx context.Context) error {
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	defer l.rest()()
+	return l.wait(ctx, l.idle)
 }
 
 // open reports whether another block may be on its way. One always may beside one that waits for its receipt, however large
