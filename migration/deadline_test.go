@@ -268,6 +268,37 @@ func TestEqualLanesKeepTheirTurns(t *testing.T) {
 	}
 }
 
+// What lanes carry is noise around a mean, for fewer of them as well.
+func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
+	now, l := time.Now(), &lane{}
+	var link traffic
+	link.work(9)
+	carry := func(bytes int64) {
+		now = now.Add(paceStep)
+		link.carried(l, now, bytes)
+	}
+	link.carried(l, now, 0)
+	for range 10 {
+		carry(480_000)
+	}
+	link.work(-1)
+	link.hold(1)
+	for range 50 {
+		carry(400_000)
+		carry(560_000)
+	}
+	if link.rate < 2.3e6 || link.rate > 2.5e6 {
+		t.Errorf("2.4 MB/s are taken for %.2f", link.rate/1e6)
+	}
+	link.work(-6)
+	for range 20 {
+		carry(200_000)
+	}
+	if link.rate < 2e6 {
+		t.Errorf("since one lane of nine carries 1 MB/s, what they can carry is taken for %.2f", link.rate/1e6)
+	}
+}
+
 // Of eight peers some are tried and let go, for they are no faster over one link. What they were sent until then counts.
 func TestPeersThatAreLetGoKeepWhatTheyHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

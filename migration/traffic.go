@@ -23,7 +23,7 @@ type traffic struct {
 	holding int     // of them, those that leave the link to others
 
 	rate    float64       // bytes per second that they can carry; 0: not known
-	lanes   int           // that worked when that was measured: fewer that carry less are no sign that it has become less
+	lanes   int           // that worked when it was measured
 	present float64       // bytes per second in the last second or so
 	known   time.Duration // how long it was measured
 	since   time.Time
@@ -81,15 +81,19 @@ func (t *traffic) carried(l *lane, now time.Time, n int64) (slack bool) {
 // fewer reports whether fewer lanes send than when the rate was measured.
 func (t *traffic) fewer() bool { return t.working-t.holding < t.lanes }
 
+// measure takes in what was carried. That fewer lanes carry much less is no sign that all of them would; a little less is
+// noise, and to leave out what is below the mean and not what is above would make it grow.
 func (t *traffic) measure(took time.Duration) {
 	measured := float64(t.bytes) / took.Seconds()
 	t.known += took
 	t.present += (measured - t.present) * min(1, took.Seconds()/min(t.known, paceMemory).Seconds())
-	if t.present < t.rate && t.fewer() {
+	if t.fewer() && measured < t.rate*(1-slackShare) {
 		return
 	}
+	if t.working > t.lanes || measured >= t.rate {
+		t.lanes = t.working
+	}
 	t.rate += (measured - t.rate) * min(1, took.Seconds()/min(t.known, trafficMemory).Seconds())
-	t.lanes = t.working
 }
 
 // pledge says that a lane has begun on so many bytes that have not left.
