@@ -13,13 +13,13 @@ import (
 )
 
 // gone tells the coordinator of what no longer rests here.
-func (a *Agent) gone(ids []migration.BlockID) {
+func (a *Agent) gone(ids []migration.BlockID, why string) {
 	words := make([]string, len(ids))
 	for i, id := range ids {
 		words[i] = string(id)
 	}
 	a.counts.removed.Add(float64(len(ids)))
-	a.beat.Gone(words...)
+	a.beat.Gone(why, words...)
 }
 
 // broken has a block looked at that a reader found not to be whole. One that is not whole is removed, and the coordinator
@@ -27,7 +27,7 @@ func (a *Agent) gone(ids []migration.BlockID) {
 func (a *Agent) broken(id migration.BlockID) {
 	a.counts.broken.Inc()
 	if !a.receiver.Suspect(id) {
-		a.beat.Gone(string(id))
+		a.beat.Gone("it was broken", string(id))
 	}
 }
 
@@ -59,7 +59,7 @@ func (l *local) RemoveBlocks(ctx context.Context, r *api.RemoveBlocksRequest) (*
 	if r.App == "" && r.From == "" {
 		return nil, status.Error(codes.InvalidArgument, "neither an app nor a node is named: blocks are removed by one of them, or both")
 	}
-	removed, err := l.agent.receiver.Remove(ctx, func(h migration.Held) bool {
+	removed, err := l.agent.receiver.Remove(ctx, "at an operator's word", func(h migration.Held) bool {
 		return (r.App == "" || h.App() == r.App) && (r.From == "" || h.From == r.From)
 	})
 	l.agent.log.Info("removed at an operator's word", "app", r.App, "from", r.From, "blocks", removed.Blocks, "bytes", removed.Bytes)

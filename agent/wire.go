@@ -145,7 +145,7 @@ func (a *Agent) locate(ctx context.Context, id migration.BlockID) (migration.Loc
 	if err != nil {
 		return migration.Location{}, err
 	}
-	return migration.Location{State: migration.LocationState(r.State), Holders: a.others(r.Holders), Candidates: a.others(r.Candidates)}, nil
+	return migration.Location{State: migration.LocationState(r.State), Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Why: r.Why}, nil
 }
 
 // others leaves this node out: what it has it was asked for already.

@@ -179,6 +179,7 @@ type LocationJSON struct {
 	ID      string       `json:"id"`
 	Holders []HolderJSON `json:"holders"`
 	State   string       `json:"state"`
+	Why     string       `json:"why,omitempty"` // it is lost, as far as that is known
 }
 
 // EventJSON is one event of the fleet. Index, term and soft are its place.

@@ -1875,6 +1875,7 @@ type ReportBlocksRequest struct {
 	Gone          []string               `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
 	Broken        []*HeldBlock           `protobuf:"bytes,6,rep,name=broken,proto3" json:"broken,omitempty"` // gone because they were no longer whole; from is empty where it is not known any more
 	Runs          []*HeldRun             `protobuf:"bytes,7,rep,name=runs,proto3" json:"runs,omitempty"`     // landed too, before what is gone
+	Why           string                 `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`       // all that is gone here is gone; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1956,6 +1957,13 @@ func (x *ReportBlocksRequest) GetRuns() []*HeldRun {
 		return x.Runs
 	}
 	return nil
+}
+
+func (x *ReportBlocksRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
 }
 
 type ReportBlocksReply struct {
@@ -2670,7 +2678,10 @@ type LocateReply struct {
 	Candidates []*Holder `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// Nodes that reach a fallback, which may have what no node has: asked as any reader asks, not as holders. Filled with the
 	// candidates.
-	Fallbacks     []*Holder `protobuf:"bytes,4,rep,name=fallbacks,proto3" json:"fallbacks,omitempty"`
+	Fallbacks []*Holder `protobuf:"bytes,4,rep,name=fallbacks,proto3" json:"fallbacks,omitempty"`
+	// Why nobody is known to hold a block that somebody held, as far as the leader remembers. When no candidate has it either, it
+	// is lost; empty: it was never known.
+	Why           string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2731,6 +2742,13 @@ func (x *LocateReply) GetFallbacks() []*Holder {
 		return x.Fallbacks
 	}
 	return nil
+}
+
+func (x *LocateReply) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
 }
 
 type Holder struct {
@@ -7292,7 +7310,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x18ReportUnavailableRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x18\n" +
-	"\x16ReportUnavailableReply\"\xfd\x01\n" +
+	"\x16ReportUnavailableReply\"\x8f\x02\n" +
 	"\x13ReportBlocksRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -7300,7 +7318,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06landed\x18\x04 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06landed\x12\x12\n" +
 	"\x04gone\x18\x05 \x03(\tR\x04gone\x12.\n" +
 	"\x06broken\x18\x06 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06broken\x12(\n" +
-	"\x04runs\x18\a \x03(\v2\x14.lifeboat.v1.HeldRunR\x04runs\"\x13\n" +
+	"\x04runs\x18\a \x03(\v2\x14.lifeboat.v1.HeldRunR\x04runs\x12\x10\n" +
+	"\x03why\x18\b \x01(\tR\x03why\"\x13\n" +
 	"\x11ReportBlocksReply\"E\n" +
 	"\tHeldBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
@@ -7353,14 +7372,15 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12-\n" +
 	"\x06blocks\x18\x04 \x01(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"\x1f\n" +
 	"\rLocateRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xba\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xcc\x01\n" +
 	"\vLocateReply\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12-\n" +
 	"\aholders\x18\x02 \x03(\v2\x13.lifeboat.v1.HolderR\aholders\x123\n" +
 	"\n" +
 	"candidates\x18\x03 \x03(\v2\x13.lifeboat.v1.HolderR\n" +
 	"candidates\x121\n" +
-	"\tfallbacks\x18\x04 \x03(\v2\x13.lifeboat.v1.HolderR\tfallbacks\"6\n" +
+	"\tfallbacks\x18\x04 \x03(\v2\x13.lifeboat.v1.HolderR\tfallbacks\x12\x10\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\"6\n" +
 	"\x06Holder\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x12\n" +

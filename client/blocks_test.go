@@ -209,6 +209,10 @@ func TestWhatAgentsAnswer(t *testing.T) {
 	}{
 		{"never known", []http.Handler{answer(404, ""), k}, ErrUnknown, ""},
 		{"lost", []http.Handler{answer(410, ""), k}, ErrLost, ""},
+		{"lost, and why", []http.Handler{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Lifeboat-Why", "host-b removed it")
+			w.WriteHeader(410)
+		})}, ErrLost, "lost: recompute it (host-b removed it)"},
 		{"in flight", []http.Handler{answer(503, "")}, ErrInFlight, ""},
 		{"in flight, and the next agent has it", []http.Handler{answer(503, ""), k}, nil, ""},
 		{"one agent is ill", []http.Handler{answer(500, "disk"), k}, nil, ""},

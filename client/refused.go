@@ -14,7 +14,7 @@ import (
 // What a fleet says of a block that it does not hand out.
 var (
 	ErrUnknown  = errors.New("no node has it")                          // 404: every node that could have it was asked
-	ErrLost     = errors.New("lost: recompute it")                      // 410: known to be gone for good
+	ErrLost     = errors.New("lost: recompute it")                      // 410: somebody had it, and nobody does
 	ErrInFlight = errors.New("in flight: it is being carried just now") // 503, for longer than the patience: try again later
 	ErrChanged  = errors.New("it is another one now")                   // between two parts of one reading: begin again
 )
@@ -24,6 +24,17 @@ type InFlightError struct{ Retry time.Duration }
 
 func (e *InFlightError) Error() string { return ErrInFlight.Error() }
 func (e *InFlightError) Unwrap() error { return ErrInFlight }
+
+// LostError is ErrLost with why it is not there, as far as that is known.
+type LostError struct{ Why string }
+
+func (e *LostError) Error() string {
+	if e.Why == "" {
+		return ErrLost.Error()
+	}
+	return ErrLost.Error() + " (" + e.Why + ")"
+}
+func (e *LostError) Unwrap() error { return ErrLost }
 
 // MembersError says that an id is of a map output, whose members have ids of their own to be read by (300).
 type MembersError struct {
@@ -46,7 +57,7 @@ const (
 )
 
 // Refused reads what an agent answered to GET /blocks/ID instead of the bytes asked for, and returns it as the error that it
-// is: ErrUnknown, ErrLost, ErrChanged, *InFlightError, *MembersError or one with the agent's words.
+// is: ErrUnknown, *LostError, ErrChanged, *InFlightError, *MembersError or one with the agent's words.
 func Refused(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusMultipleChoices:
@@ -54,7 +65,7 @@ func Refused(resp *http.Response) error {
 	case http.StatusNotFound:
 		return ErrUnknown
 	case http.StatusGone:
-		return ErrLost
+		return &LostError{resp.Header.Get("Lifeboat-Why")}
 	case http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
 		return ErrChanged
 	case http.StatusServiceUnavailable:

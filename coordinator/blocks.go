@@ -25,6 +25,7 @@ type blocks struct {
 	numbers map[string]uint32 // of the shelves, by node
 	count   int
 	full    map[string]bool // nodes that have said all that landed there
+	lapsed  lapsed
 }
 
 // blockKey is an id in two parts: thousands of blocks share the first.
@@ -45,6 +46,7 @@ type word struct {
 	key  blockKey
 	what landed
 	gone bool
+	why  string // it is gone, for whoever asks for it
 }
 
 func newBlocks() *blocks {
@@ -58,7 +60,7 @@ func (b *blocks) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at, b.shelves, b.numbers = map[uint32]place{}, []*shelf{nil}, map[string]uint32{}
-	b.full, b.count = map[string]bool{}, 0
+	b.full, b.count, b.lapsed = map[string]bool{}, 0, lapsed{}
 }
 
 func keyOf(id string) blockKey {
@@ -107,7 +109,7 @@ func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 	s := b.shelves[b.numbers[node]]
 	for _, w := range words {
 		if w.gone {
-			b.drop(s, w.key)
+			b.drop(s, w.key, w.why)
 			continue
 		}
 		if s == nil {
@@ -144,11 +146,15 @@ func (b *blocks) replace(node string, full *blocks) (news arrivals) {
 			}
 		}
 	}
-	b.forgetLocked(node)
-	b.full[node] = true
+	had, known := b.numbers[node]
+	delete(b.numbers, node)
 	if said != nil {
-		b.putUp(said)
+		b.putUp(said) // first: what stays does not lapse
 	}
+	if known {
+		b.takeDown(had, node+" has it no more")
+	}
+	b.full[node] = true
 	return news
 }
 
@@ -163,20 +169,18 @@ func (b *blocks) reported(node string) bool {
 func (b *blocks) forget(node string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.forgetLocked(node)
+	delete(b.full, node)
+	if number, known := b.numbers[node]; known {
+		delete(b.numbers, node)
+		b.takeDown(number, node+", which had it, is gone")
+	}
 }
 
-func (b *blocks) forgetLocked(node string) {
-	delete(b.full, node)
-	number, known := b.numbers[node]
-	if !known {
-		return
-	}
+func (b *blocks) takeDown(number uint32, why string) {
 	for n, k := range b.shelves[number].all() {
-		b.unlink(b.hash(k), place{number, n}, k)
+		b.unlink(b.hash(k), place{number, n}, k, why)
 	}
 	b.shelves[number] = nil
-	delete(b.numbers, node)
 }
 
 // holders names who was said to hold the block, and says of how many bytes and from whom.
@@ -191,14 +195,21 @@ func (b *blocks) holders(k blockKey) (nodes []string, what landed) {
 	return nodes, what
 }
 
-// drops forgets that a node holds a block, and returns what it was said to be.
+// drops forgets that a node holds a block, which is broken there, and returns what it was said to be.
 func (b *blocks) drops(node string, k blockKey) (bytes int64, from string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if was, had := b.drop(b.shelves[b.numbers[node]], k); had {
+	if was, had := b.drop(b.shelves[b.numbers[node]], k, "it was broken at "+node); had {
 		bytes, from = was.bytes, was.from.Value()
 	}
 	return bytes, from
+}
+
+// endOf says of a block that was held why it is not any more, and from which node it came.
+func (b *blocks) endOf(k blockKey) (from, why string) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.lapsed.at(b.longHash(k))
 }
 
 // of lists the blocks of one node, by id.

@@ -60,7 +60,7 @@ func BenchmarkDrainIsHeard(b *testing.B) {
 					if err := cmp.Or(proto.Unmarshal(data, r), checkReport(r)); err != nil {
 						b.Fatal(err)
 					}
-					words = wordsOf(words[:0], r)
+					words = wordsOf(words[:0], "b", r)
 					if _, err := known.hear("b", words); err != nil {
 						b.Fatal(err)
 					}
@@ -96,7 +96,7 @@ func BenchmarkHeld(b *testing.B) {
 	}
 	gone := make([]word, n)
 	for i, w := range words {
-		gone[(i*7919)%n] = word{key: w.key, gone: true} // not in the order in which they came
+		gone[(i*7919)%n] = word{key: w.key, gone: true, why: "node-0 removed it"} // not in the order in which they came
 	}
 	say := func(known *blocks, node string, words []word) {
 		for ; len(words) > 0; words = words[min(each, len(words)):] {

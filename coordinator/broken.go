@@ -218,7 +218,7 @@ func (f *fleet) locateFor(asker, id string) (*api.LocateReply, error) {
 	}
 	if reply.Holders = slices.DeleteFunc(reply.Holders, isAsker); len(reply.Holders) == 0 {
 		reply.State = "unknown"
-		reply.Candidates, reply.Fallbacks = f.candidates(id), f.doors()
+		reply.Candidates, reply.Fallbacks = f.candidates(id, ""), f.doors()
 	}
 	return reply, nil
 }

@@ -215,36 +215,48 @@ func (f *fleet) locate(id string) (*api.LocateReply, error) {
 	if err := checkID(id); err != nil {
 		return nil, fault("%v", err)
 	}
-	asked := id
-	if whole := string(migration.BlockID(id).Block()); !f.toldOf(id) && f.toldOf(whole) {
+	asked, whole := id, string(migration.BlockID(id).Block())
+	if !f.toldOf(id) && f.toldOf(whole) {
 		asked = whole // a file of a block that landed or was lost whole
 	}
 	said, _ := f.blocks.holders(keyOf(asked))
 	reply := &api.LocateReply{State: "unknown", Holders: f.reachable(said)}
-	switch {
-	case len(reply.Holders) > 0:
+	if len(reply.Holders) > 0 {
 		reply.State = "held"
 		return reply, nil
-	case len(said) > 0 || f.lost(asked) || f.brokenForGood(asked):
+	}
+	from, why := f.blocks.endOf(keyOf(id))
+	if why == "" {
+		from, why = f.blocks.endOf(keyOf(whole))
+	}
+	switch left := f.lost(asked); {
+	case len(said) > 0:
+		reply.State, why = "lost", said[0]+", which had it, is gone"
+	case left != nil:
+		reply.State, why = "lost", left.Node+" left without it: see its manifest"
+	case f.brokenForGood(asked):
 		reply.State = "lost"
 	}
-	reply.Candidates, reply.Fallbacks = f.candidates(id), f.doors()
+	reply.Why, reply.Candidates, reply.Fallbacks = why, f.candidates(id, from), f.doors()
 	return reply, nil
 }
 
 // toldOf says whether anybody told of a block under that very id.
 func (f *fleet) toldOf(id string) bool {
 	said, _ := f.blocks.holders(keyOf(id))
-	return len(said) > 0 || f.lost(id) || f.brokenForGood(id)
+	return len(said) > 0 || f.lost(id) != nil || f.brokenForGood(id)
 }
 
-// lost says whether a manifest names the block as lost and its node has not come back with it.
-func (f *fleet) lost(id string) (lost bool) {
-	ref := f.manifests.namedLost(id)
-	if ref != nil {
-		f.ledger.view(func(m *machine) { lost = m.inForce(ref) })
+// lost returns the manifest that names the block as lost; nil: none does, or its node has come back with it.
+func (f *fleet) lost(id string) (by *manifestRef) {
+	if ref := f.manifests.namedLost(id); ref != nil {
+		f.ledger.view(func(m *machine) {
+			if m.inForce(ref) {
+				by = ref
+			}
+		})
 	}
-	return lost
+	return by
 }
 
 // reachable turns names into holders: those that stay first, those that are gone not at all. A node that announced a
@@ -279,22 +291,27 @@ const maxCandidates = 128
 
 // candidates are the nodes that have a store of the block's name, and those that have yet to say what landed there: after
 // a restart nobody has told us anything, and what is not known is not "no". Where there are too many, different blocks
-// get different ones.
-func (f *fleet) candidates(id string) []*api.Holder {
+// get different ones, after the node that the block is known to have come from.
+func (f *fleet) candidates(id, from string) []*api.Holder {
 	store, _, _ := strings.Cut(id, "/")
-	var all []*api.Holder
+	var source, all []*api.Holder
 	for _, n := range f.nodes() {
 		p := f.leases.read(n.Name)
 		has := !f.blocks.reported(n.Name) || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 		if has && (n.State == Active || n.leaving() || n.State == Decommissioned && f.present(n)) {
-			all = append(all, &api.Holder{Node: n.Name, Address: n.PeerAddress})
+			h := &api.Holder{Node: n.Name, Address: n.PeerAddress}
+			if n.Name == from {
+				source = append(source, h)
+			} else {
+				all = append(all, h)
+			}
 		}
 	}
 	if len(all) > maxCandidates {
 		start := int(hashOf(id) % uint64(len(all)))
 		all = append(all[start:], all[:start]...)[:maxCandidates]
 	}
-	return all
+	return append(source, all...)
 }
 
 // asStatus gives a refusal the code and the words that callers act on.

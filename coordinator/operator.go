@@ -192,7 +192,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 // eachBroken lists what no manifest names as lost, for it was moved and broke afterwards.
 func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) error {
 	for k, at := range s.broken.all() {
-		if only != "" && at.from != only || s.fate(at.from) != thenLost || s.lost(k.id()) {
+		if only != "" && at.from != only || s.fate(at.from) != thenLost || s.lost(k.id()) != nil {
 			continue
 		}
 		if said, _ := s.blocks.holders(k); len(said) > 0 {

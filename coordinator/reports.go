@@ -40,7 +40,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			return err
 		}
 		s.breaks(name, r.Broken)
-		words = wordsOf(words[:0], r)
+		words = wordsOf(words[:0], name, r)
 		var news arrivals
 		if full != nil {
 			_, err = full.hear(name, words)
@@ -67,8 +67,8 @@ func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (
 	return name, s.registered(name, r.Incarnation)
 }
 
-// wordsOf appends what a report says.
-func wordsOf(words []word, r *api.ReportBlocksRequest) []word {
+// wordsOf appends what a node's report says.
+func wordsOf(words []word, node string, r *api.ReportBlocksRequest) []word {
 	words = slices.Grow(words, blocksIn(r))
 	scope, from := unique.Make(""), unique.Make("")
 	for _, b := range r.Landed {
@@ -90,8 +90,12 @@ func wordsOf(words []word, r *api.ReportBlocksRequest) []word {
 			words = append(words, word{key: k, what: landed{bytes, from}})
 		}
 	}
+	why := node + " removed it"
+	if r.Why != "" {
+		why += ": " + r.Why
+	}
 	for _, id := range r.Gone {
-		words = append(words, word{key: keyNear(id, &scope), gone: true})
+		words = append(words, word{key: keyNear(id, &scope), gone: true, why: why})
 	}
 	return words
 }
@@ -125,7 +129,7 @@ func checkReport(r *api.ReportBlocksRequest) error {
 			return fault("%v", err)
 		}
 	}
-	return nil
+	return checkWord("why blocks are gone", r.Why, maxWord)
 }
 
 func checkHeld(b *api.HeldBlock) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"iter"
+	"math/bits"
 	"slices"
 	"unique"
 )
@@ -161,7 +162,7 @@ func (b *blocks) put(s *shelf, k blockKey, what landed) (isNew bool, err error) 
 			b.row(at).bytes = what.bytes
 			return false, nil
 		}
-		b.drop(s, k) // what it shares with its neighbours is another
+		b.drop(s, k, "") // what it shares with its neighbours is another
 		_, err := b.put(s, k, what)
 		return false, err
 	}
@@ -175,15 +176,15 @@ func (b *blocks) put(s *shelf, k blockKey, what landed) (isNew bool, err error) 
 	return true, nil
 }
 
-// drop forgets a block that is on a shelf, and says what it was.
-func (b *blocks) drop(s *shelf, k blockKey) (was landed, had bool) {
+// drop forgets a block that is on a shelf, and says what it was. Where nobody else has it, why is what is remembered of it.
+func (b *blocks) drop(s *shelf, k blockKey, why string) (was landed, had bool) {
 	h := b.hash(k)
 	at, had := b.find(s, h, k)
 	if !had {
 		return landed{}, false
 	}
 	was = s.what(at.row)
-	b.unlink(h, at, k)
+	b.unlink(h, at, k, why)
 	p, i := s.sheet(at.row)
 	p.rows[i].gone = true
 	p.gone++
@@ -214,10 +215,14 @@ func (b *blocks) tidy(s *shelf, n uint32) {
 }
 
 // unlink takes a row out of the index.
-func (b *blocks) unlink(h uint32, at place, k blockKey) {
+func (b *blocks) unlink(h uint32, at place, k blockKey, why string) {
 	b.point(h, at, b.row(at).next)
-	if !b.isHeld(h, k) {
-		b.count--
+	if b.isHeld(h, k) {
+		return
+	}
+	b.count--
+	if why != "" {
+		b.lapsed.add(b.longHash(k), b.shelves[at.shelf].what(at.row).from, why)
 	}
 }
 
@@ -271,6 +276,8 @@ func (b *blocks) isHeld(h uint32, k blockKey) bool {
 }
 
 // hash is a short one, for the memory: among millions some ids share theirs, and they are compared.
-func (b *blocks) hash(k blockKey) uint32 {
-	return uint32(maphash.String(b.seed, k.name)) ^ uint32(maphash.String(b.seed, k.scope.Value())>>32)
+func (b *blocks) hash(k blockKey) uint32 { return uint32(b.longHash(k)) }
+
+func (b *blocks) longHash(k blockKey) uint64 {
+	return maphash.String(b.seed, k.name) ^ bits.RotateLeft64(maphash.String(b.seed, k.scope.Value()), 32)
 }

@@ -247,7 +247,7 @@ func FuzzReport(f *testing.F) {
 			return
 		}
 		b := newBlocks()
-		if _, err := b.hear("a", wordsOf(nil, r)); err != nil {
+		if _, err := b.hear("a", wordsOf(nil, "a", r)); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range b.of("a") {

@@ -15,7 +15,7 @@ const mostBroken = 1024
 func (c *Client) Broken(blocks ...*api.HeldBlock) {
 	c.broken.add(blocks)
 	for _, b := range blocks {
-		c.Gone(b.GetId())
+		c.Gone("it was broken", b.GetId())
 	}
 	c.Nudge() // who could send it again may have little time
 }

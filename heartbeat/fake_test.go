@@ -137,6 +137,7 @@ type coordinator struct {
 	beatTimes  []time.Time
 	full       int
 	held       map[string]int64
+	gone       []string // ID: WHY
 	calls      []proto.Message
 	summary    *api.ManifestSummary
 	entries    []string
@@ -218,6 +219,7 @@ func (c *coordinator) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportB
 			}
 		}
 		for _, id := range r.Gone {
+			c.gone = append(c.gone, id+": "+r.Why)
 			delete(c.held, id)
 		}
 		c.mu.Unlock()

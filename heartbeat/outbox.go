@@ -19,12 +19,12 @@ const (
 // would yield them: what the queue cannot keep is replaced by a full report of what Held yields. The blocks must not change
 // afterwards.
 func (c *Client) Landed(blocks ...*api.HeldBlock) {
-	c.outbox.put(len(blocks), func(i int) word { return word{blocks[i].GetId(), blocks[i]} })
+	c.outbox.put(len(blocks), func(i int) word { return word{id: blocks[i].GetId(), held: blocks[i]} })
 }
 
-// Gone queues word that blocks no longer rest here. Call it once Held no longer yields them.
-func (c *Client) Gone(ids ...string) {
-	c.outbox.put(len(ids), func(i int) word { return word{id: ids[i]} })
+// Gone queues word that blocks no longer rest here, and why, for who asks for them. Call it once Held no longer yields them.
+func (c *Client) Gone(why string, ids ...string) {
+	c.outbox.put(len(ids), func(i int) word { return word{id: ids[i], why: why} })
 }
 
 // Report sends what is queued now. For when a drain has ended here: its node is about to go, the next beat may be ten seconds
@@ -35,6 +35,7 @@ func (c *Client) Report() { c.outbox.hurry() }
 type word struct {
 	id   string
 	held *api.HeldBlock // nil: gone
+	why  string         // it is
 }
 
 // outbox holds what was said of blocks, in that order, until it is reported. While a full report is due it keeps nothing:

@@ -120,11 +120,11 @@ func (c *Client) sendFull(send func(*api.ReportBlocksRequest) error, asRuns bool
 }
 
 // sendWords sends words in their order. A message tells first what landed and then what is gone, so it holds only one of
-// them: a block may have come, gone and come again.
+// them: a block may have come, gone and come again. What is gone for another reason has a message of its own.
 func sendWords(words []word, send func(*api.ReportBlocksRequest) error, asRuns bool) error {
 	for len(words) > 0 {
 		gone := words[0].held == nil
-		n := slices.IndexFunc(words, func(w word) bool { return (w.held == nil) != gone })
+		n := slices.IndexFunc(words, func(w word) bool { return (w.held == nil) != gone || w.why != words[0].why })
 		if n < 0 {
 			n = len(words)
 		}
@@ -154,7 +154,7 @@ func sendLanded(words []word, send func(*api.ReportBlocksRequest) error, asRuns 
 }
 
 func sendGone(words []word, send func(*api.ReportBlocksRequest) error, _ bool) error {
-	r, size := &api.ReportBlocksRequest{}, batch{}
+	r, size := &api.ReportBlocksRequest{Why: words[0].why}, batch{}
 	for i, w := range words {
 		r.Gone = append(r.Gone, w.id)
 		if !size.add(len(w.id)) && i+1 < len(words) {
@@ -163,7 +163,7 @@ func sendGone(words []word, send func(*api.ReportBlocksRequest) error, _ bool) e
 		if err := send(r); err != nil {
 			return err
 		}
-		r, size = &api.ReportBlocksRequest{}, batch{}
+		r, size = &api.ReportBlocksRequest{Why: w.why}, batch{}
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func TestLandedAndGoneAreReportedInOrder(t *testing.T) {
 		start(t, c)
 		time.Sleep(5 * time.Second)
 		c.Landed(&api.HeldBlock{Id: "x", Bytes: 1}, &api.HeldBlock{Id: "y", Bytes: 1})
-		c.Gone("y", "old")
+		c.Gone("kept for an hour", "y", "old")
+		c.Gone("broken", "z")
 		c.Landed(&api.HeldBlock{Id: "old", Bytes: 2})
 		time.Sleep(2 * time.Second)
 		if got, want := co.heldIDs(), []string{"old", "x"}; !slices.Equal(got, want) {
@@ -36,6 +37,10 @@ func TestLandedAndGoneAreReportedInOrder(t *testing.T) {
 		}
 		if got := read(co, func() int { return co.full }); got != 1 {
 			t.Errorf("got %d full reports, want the first alone", got)
+		}
+		want := []string{"y: kept for an hour", "old: kept for an hour", "z: broken"}
+		if got := read(co, func() []string { return co.gone }); !slices.Equal(got, want) {
+			t.Errorf("got %q gone, want %q", got, want)
 		}
 	})
 }

@@ -70,7 +70,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	var words []word
 	for range 1000 {
 		b := &api.HeldBlock{Id: long, From: "x"}
-		words = append(words, word{b.Id, b})
+		words = append(words, word{id: b.Id, held: b})
 	}
 	for range 1000 {
 		words = append(words, word{id: long})

@@ -25,7 +25,8 @@ type Holder struct {
 type Location struct {
 	State      LocationState
 	Holders    []Holder
-	Candidates []Holder // nodes whose stores could have it; only when State is LocationUnknown
+	Candidates []Holder // nodes whose stores could have it; only when nobody is known to hold it
+	Why        string   // nobody is known to hold it, though somebody did; empty: nobody ever did
 }
 
 // LocationState is the coordinator's knowledge of a block.
@@ -101,10 +102,20 @@ func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
 		if found, err := f.probe(ctx, id, loc.Candidates); err == nil {
 			return found, nil
 		}
-		return nil, fmt.Errorf("locate %s: %w", id, ErrLost)
+		return nil, fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	}
-	return f.probe(ctx, id, loc.Candidates)
+	found, err := f.probe(ctx, id, loc.Candidates)
+	if errors.Is(err, ErrNeverKnown) && loc.Why != "" {
+		err = fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
+	}
+	return found, err
 }
+
+// lostError is ErrLost with why, as far as that is known.
+type lostError struct{ why string }
+
+func (e *lostError) Error() string { return ErrLost.Error() }
+func (e *lostError) Unwrap() error { return ErrLost }
 
 var errFound = errors.New("found")
 

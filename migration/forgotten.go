@@ -37,7 +37,7 @@ func (r *Receiver) Forget(node string, id BlockID, tag string) error {
 	case rec.tag() != tag:
 		return errAnother
 	}
-	gone, err := r.removeBatch([]record{rec}, r.removed)
+	gone, err := r.removeBatch([]record{rec}, r.removed("it changed or was deleted on "+node))
 	if err == nil && gone.Blocks == 0 {
 		err = errAnother
 	}

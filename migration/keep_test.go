@@ -25,7 +25,7 @@ func (n *node) remove(t testing.TB, asked func(Held) bool) Count {
 	if n.receiver == nil {
 		n.receive(t)
 	}
-	gone, err := n.receiver.Remove(t.Context(), asked)
+	gone, err := n.receiver.Remove(t.Context(), "at an operator's word", asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,6 +293,9 @@ func TestBlocksAreKeptForAsLongAsTheyAreTo(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		n.wantOnly(t, want, "app-2") // whose app is here
+		if n.why != "it was kept for 168h0m0s" {
+			t.Errorf("told that they are gone because %q", n.why)
+		}
 		cancel()
 		running.Wait()
 	})

@@ -44,6 +44,7 @@ type node struct {
 	mu     sync.Mutex
 	landed []Held
 	gone   []BlockID
+	why    string // the last of them are gone
 }
 
 func plenty(string) int64 { return 1 << 40 }
@@ -100,10 +101,10 @@ func (n *node) receive(t testing.TB) {
 			defer n.mu.Unlock()
 			n.landed = append(n.landed, h...)
 		},
-		Gone: func(ids []BlockID) {
+		Gone: func(ids []BlockID, why string) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			n.gone = append(n.gone, ids...)
+			n.gone, n.why = append(n.gone, ids...), why
 		},
 	}
 	if n.tune != nil {

@@ -20,7 +20,7 @@ import (
 //	200, 206   the bytes, with a strong ETag
 //	300        the id is a map output's: a JSON list of its members
 //	307        with ?redirect=true: where the holder serves it
-//	404        never known        410  known to be lost: recompute
+//	404        never known        410  known to be lost: recompute; Lifeboat-Why says why, where it is known
 //	503        a node that may have it cannot be asked now; Retry-After says when to try again
 //
 // Who may read is decided before a request comes here.
@@ -229,7 +229,12 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 func refuseRead(w http.ResponseWriter, id BlockID, err error) {
 	switch {
 	case errors.Is(err, ErrLost):
-		http.Error(w, string(id)+" is lost: recompute it", http.StatusGone)
+		words := string(id) + " is lost: recompute it"
+		if lost, ok := errors.AsType[*lostError](err); ok && lost.why != "" {
+			w.Header().Set("Lifeboat-Why", lost.why)
+			words += " (" + lost.why + ")"
+		}
+		http.Error(w, words, http.StatusGone)
 	case errors.Is(err, ErrNeverKnown):
 		http.Error(w, string(id)+" is not known to any node", http.StatusNotFound)
 	default:

@@ -179,15 +179,23 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 					t.Errorf("to %s", h.Get("Location"))
 				}
 			}},
-		"lost":                    {location: Location{State: LocationLost}, status: 410},
-		"lost, redirected":        {target: target + "?redirect=true", location: Location{State: LocationLost}, status: 410},
-		"coordinator away":        {err: errors.New("no leader"), status: 503},
-		"unknown, nobody to ask":  {location: Location{State: LocationUnknown}, status: 404},
-		"unknown, one has it":     {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone", "b")}, status: 200},
-		"unknown, none has it":    {location: Location{State: LocationUnknown, Candidates: holders("empty", "empty2")}, status: 404},
-		"unknown, one is silent":  {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone")}, status: 503},
-		"unknown, one is unsure":  {location: Location{State: LocationUnknown, Candidates: holders("empty", "corrupt")}, status: 503},
-		"asked by another's hand": {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{hopHeader: {"1"}}, status: 404},
+		"lost":             {location: Location{State: LocationLost}, status: 410},
+		"lost, redirected": {target: target + "?redirect=true", location: Location{State: LocationLost}, status: 410},
+		"was known, none has it": {location: Location{State: LocationUnknown, Candidates: holders("empty"), Why: "b removed it"}, status: 410,
+			check: func(t *testing.T, body []byte, h http.Header) {
+				if h.Get("Lifeboat-Why") != "b removed it" || !strings.Contains(string(body), "recompute it (b removed it)") {
+					t.Errorf("got why %q and %q", h.Get("Lifeboat-Why"), body)
+				}
+			}},
+		"was known, its source has it": {location: Location{State: LocationUnknown, Candidates: holders("b", "empty"), Why: "c removed it"}, status: 200},
+		"was known, one is silent":     {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone"), Why: "b removed it"}, status: 503},
+		"coordinator away":             {err: errors.New("no leader"), status: 503},
+		"unknown, nobody to ask":       {location: Location{State: LocationUnknown}, status: 404},
+		"unknown, one has it":          {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone", "b")}, status: 200},
+		"unknown, none has it":         {location: Location{State: LocationUnknown, Candidates: holders("empty", "empty2")}, status: 404},
+		"unknown, one is silent":       {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone")}, status: 503},
+		"unknown, one is unsure":       {location: Location{State: LocationUnknown, Candidates: holders("empty", "corrupt")}, status: 503},
+		"asked by another's hand":      {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{hopHeader: {"1"}}, status: 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			empty := newNode(t, "empty")

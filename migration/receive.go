@@ -29,7 +29,7 @@ type ReceiverConfig struct {
 	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is. The slice is used
 	// again once Landed has returned.
 	Landed func([]Held)
-	Gone   func([]BlockID)
+	Gone   func(ids []BlockID, why string)
 	// Ended is told when a stream has ended that blocks landed by: its sender may go now. Nil: nobody is.
 	Ended func()
 	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot

@@ -33,12 +33,13 @@ func (h Held) App() string {
 var errRemoved = errors.New("what was here is being moved or removed: send it again")
 
 // Remove removes what landed here and is asked for, and returns what that was. Blocks on disks that do not answer stay,
-// and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end.
-func (r *Receiver) Remove(ctx context.Context, asked func(Held) bool) (removed Count, err error) {
+// and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
+// asks for it later is told why it is not there.
+func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed Count, err error) {
 	var batch []record
 	var errs []error
 	flush := func() {
-		n, err := r.removeBatch(batch, r.removed)
+		n, err := r.removeBatch(batch, r.removed(why))
 		removed, batch = removed.plus(n), nil
 		if err != nil {
 			errs = append(errs, err)
@@ -103,16 +104,18 @@ func (r *Receiver) removeBatch(batch []record, tell func([]record)) (Count, erro
 	return sum, errors.Join(append(errs, err)...)
 }
 
-// removed tells of what was asked to go.
-func (r *Receiver) removed(gone []record) {
-	if r.cfg.Gone == nil {
-		return
+// removed tells of what was asked to go, and why.
+func (r *Receiver) removed(why string) func(gone []record) {
+	return func(gone []record) {
+		if r.cfg.Gone == nil {
+			return
+		}
+		ids := make([]BlockID, 0, len(gone))
+		for _, rec := range gone {
+			ids = append(ids, BlockID(rec.ID))
+		}
+		r.cfg.Gone(ids, why)
 	}
-	ids := make([]BlockID, 0, len(gone))
-	for _, rec := range gone {
-		ids = append(ids, BlockID(rec.ID))
-	}
-	r.cfg.Gone(ids)
 }
 
 // unplace removes the files of a block in a store that are still the ones that landed: an index first, so that no engine
@@ -214,7 +217,7 @@ func (r *Receiver) tidyOnce(ctx context.Context, now time.Time) {
 	}
 	gone, err := Count{}, error(nil)
 	if r.cfg.Keep > 0 {
-		gone, err = r.Remove(ctx, old)
+		gone, err = r.Remove(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), old)
 	} else {
 		err = r.cfg.Vault.reclaim(ctx)
 	}

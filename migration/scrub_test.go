@@ -113,7 +113,7 @@ func TestScrubComesBackTheNextDay(t *testing.T) {
 // removeOne removes one block, which leaves a hole in its segment.
 func (n *node) removeOne(t testing.TB, id string) {
 	t.Helper()
-	if gone, err := n.receiver.Remove(t.Context(), func(h Held) bool { return string(h.ID) == id }); err != nil || gone.Blocks != 1 {
+	if gone, err := n.receiver.Remove(t.Context(), "at an operator's word", func(h Held) bool { return string(h.ID) == id }); err != nil || gone.Blocks != 1 {
 		t.Fatalf("removed %v, %v", gone, err)
 	}
 }

@@ -373,7 +373,7 @@ func TestFileInTheWayOfABlock(t *testing.T) {
 		}
 		wantWaiting(t, n, 1, 1)
 		stop()
-		n.receiver.Remove(t.Context(), func(Held) bool { return true })
+		n.receiver.Remove(t.Context(), "at an operator's word", func(Held) bool { return true })
 		if got, _ := os.ReadFile(n.file(id)); !bytes.Equal(got, want[id]) {
 			t.Error("what was the node's own went with the block")
 		}

@@ -191,6 +191,8 @@ func (f *fleet) blocks(node string) http.Handler {
 			switch n {
 			case http.StatusTemporaryRedirect:
 				w.Header().Set("Location", rest)
+			case http.StatusGone:
+				w.Header().Set("Lifeboat-Why", rest)
 			case http.StatusServiceUnavailable:
 				w.Header().Set("Retry-After", "1")
 				_ = os.Remove(file + ".status") // in flight once

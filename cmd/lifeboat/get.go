@@ -88,15 +88,15 @@ func (g *getter) get(ctx context.Context, id string, to *target) error {
 		g.others = func(context.Context, string) []*holder { return from }
 	} else {
 		g.others = func(ctx context.Context, id string) []*holder {
-			_, have, _, _ := g.to.find(ctx, id, 1) // what ended the reading is what there is to say
+			have, _, _, _ := g.to.find(ctx, id, 1) // what ended the reading is what there is to say
 			return have
 		}
-		var state string
-		if state, from, doubt, err = g.to.find(ctx, id, 1); err != nil {
+		var lost *client.LostError
+		if from, lost, doubt, err = g.to.find(ctx, id, 1); err != nil {
 			return err
 		}
-		if state == "lost" {
-			return incompletef("get %s: %w", id, client.ErrLost)
+		if lost != nil {
+			return incompletef("get %s: %w", id, lost)
 		}
 	}
 	return g.fromAny(ctx, id, from, doubt, to)

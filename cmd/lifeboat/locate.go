@@ -43,7 +43,7 @@ there. Without a coordinator it asks the agent of this machine. Exits 3 when nob
 			}
 			switch {
 			case at.State == "lost":
-				return incompletef("locate %s: %w", at.ID, client.ErrLost)
+				return incompletef("locate %s: %w", at.ID, &client.LostError{Why: at.Why})
 			case len(at.Holders) > 0:
 				return nil
 			case doubt != nil: // silence is not a no
@@ -74,52 +74,55 @@ func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
 }
 
 // find asks the coordinator for the nodes that have a block, and where it knows none, its candidates; at least until
-// `enough` have it; and when none has, nodes that look into a fallback. doubt says who gave no answer.
-func (r *reach) find(ctx context.Context, id string, enough int) (state string, have []*holder, doubt error, err error) {
+// `enough` have it; and when none has, nodes that look into a fallback. lost says that nobody has it any more, doubt who gave
+// no answer.
+func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder, lost *client.LostError, doubt, err error) {
 	operator, l, err := r.operator()
 	if err != nil {
-		return "", nil, nil, err
+		return nil, nil, nil, err
 	}
 	defer l.Close()
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	reply, err := operator.Locate(ask, &api.LocateRequest{Id: id})
 	if err != nil {
-		return "", nil, nil, l.rpcError(r.cmd.Name()+" "+id, err)
+		return nil, nil, nil, l.rpcError(r.cmd.Name()+" "+id, err)
 	}
 	if reply.GetState() == "held" {
 		have, err = r.nodes(reply.GetHolders())
-		return "held", have, nil, err
+		return have, nil, nil, err
 	}
-	lost := reply.GetState() == "lost"
-	if !lost {
+	isLost := reply.GetState() == "lost"
+	if !isLost {
 		candidates, err := r.nodes(reply.GetCandidates())
 		if err != nil {
-			return "", nil, nil, err
+			return nil, nil, nil, err
 		}
-		if have, lost, doubt = probe(ctx, id, candidates, min(enough, len(candidates))); len(have) > 0 {
-			return "held", have, doubt, nil
+		if have, isLost, doubt = probe(ctx, id, candidates, min(enough, len(candidates))); len(have) > 0 {
+			return have, nil, doubt, nil
 		}
 	}
 	doors, err := r.nodes(reply.GetFallbacks())
 	if err != nil {
-		return "", nil, nil, err
+		return nil, nil, nil, err
 	}
 	have, goneThere, silent := beyond(ctx, id, doors)
-	switch doubt = joinErrors([]error{doubt, silent}); {
-	case len(have) > 0:
-		return "held", have, doubt, nil
-	case lost || goneThere:
-		return "lost", nil, doubt, nil
+	doubt = joinErrors([]error{doubt, silent})
+	if len(have) == 0 && (isLost || goneThere || doubt == nil && reply.GetWhy() != "") { // silence is not a no
+		lost = &client.LostError{Why: reply.GetWhy()}
 	}
-	return "unknown", nil, doubt, nil
+	return have, lost, doubt, nil
 }
 
 func (r *reach) locate(ctx context.Context, id string) (api.LocationJSON, error, error) {
 	const all = 1 << 30
-	state, have, doubt, err := r.find(ctx, id, all)
-	at := api.LocationJSON{ID: id, Holders: []api.HolderJSON{}, State: state}
+	have, lost, doubt, err := r.find(ctx, id, all)
+	at := api.LocationJSON{ID: id, Holders: []api.HolderJSON{}, State: "unknown"}
+	if lost != nil {
+		at.State, at.Why = "lost", lost.Why
+	}
 	for _, h := range have {
+		at.State = "held"
 		at.Holders = append(at.Holders, api.HolderJSON{Node: h.node, Address: h.address})
 	}
 	return at, doubt, err
@@ -159,7 +162,7 @@ func (r *reach) locateHere(ctx context.Context, id string) (at api.LocationJSON,
 	case has(resp.StatusCode):
 		at.Holders = append(at.Holders, api.HolderJSON{Node: cmp.Or(resp.Header.Get("Lifeboat-Node"), status.GetNode())})
 	case resp.StatusCode == http.StatusGone:
-		at.State = "lost"
+		at.State, at.Why = "lost", resp.Header.Get("Lifeboat-Why")
 	case resp.StatusCode == http.StatusNotFound:
 		at.State = "unknown"
 	default:

@@ -1,0 +1,73 @@
+package clustertest_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+var keptForTenMinutes = clustertest.Config{Agent: func(_ int, cfg *agent.Config) { cfg.Receive.Keep = 10 * time.Minute }}
+
+// What had landed has an end, and its source is gone: whoever reads is told to compute it again, and why, wherever he asks.
+// A name that nobody ever had is another matter.
+func TestWhatIsKeptForLongEnoughIsLost(t *testing.T) {
+	bubble(t, keptForTenMinutes, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.VerifyEverywhere(1, 2)
+		c.Sleep(15 * time.Minute)
+		for i := 1; i < 3; i++ {
+			for _, b := range blocks {
+				for id := range b.Members {
+					if status, body := c.Read(i, id); status != http.StatusGone || !strings.Contains(string(body), "removed it: it was kept for 10m0s") {
+						t.Errorf("read %s at %s: got %d, %s", id, c.Name(i), status, body)
+					}
+				}
+			}
+			if status, _ := c.Read(i, "cache/-/never"); status != http.StatusNotFound {
+				t.Errorf("what nobody ever had: got %d, want 404", status)
+			}
+		}
+		c.KillCoordinator()
+		c.RestartCoordinator()
+		c.Sleep(time.Minute)
+		if status, _ := c.Read(1, blocks[0].ID); status != http.StatusNotFound {
+			t.Errorf("after another leader: got %d, want 404", status)
+		}
+	})
+}
+
+// What ended at a peer while its source stays is read from there; once that is gone it is lost, until somebody has computed it
+// again.
+func TestWhatEndedIsReadFromItsSource(t *testing.T) {
+	bubble(t, keptForTenMinutes, func(t *testing.T, c *clustertest.Cluster) {
+		b := c.Write(0, "cache", "part", 200_000)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Withdraw(0)
+		c.WaitState(0, "ACTIVE")
+		c.Sleep(15 * time.Minute)
+		if got := c.Locate(b.ID); len(got.Holders) > 0 || got.Why == "" || got.Candidates[0].Node != c.Name(0) {
+			t.Errorf("got %v, want no holder, why, and the source to be asked first", got)
+		}
+		c.Verify(1, b)
+		c.Kill(0)
+		if status, _ := c.Read(1, b.ID); status != http.StatusServiceUnavailable {
+			t.Errorf("the source may come back: got %d, want 503", status)
+		}
+		c.Sleep(time.Minute)
+		if status, _ := c.Read(1, b.ID); status != http.StatusGone {
+			t.Errorf("the source is gone: got %d, want 410", status)
+		}
+		c.Write(2, "cache", "part", 200_000)
+		if status, _ := c.Read(1, b.ID); status != http.StatusOK {
+			t.Errorf("it was computed again: got %d", status)
+		}
+	})
+}
