@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -32,6 +33,9 @@ type BlocksConfig struct {
 	TLS *tls.Config
 	// Patience is how long to wait for a block that is being carried just now; 0: a minute.
 	Patience time.Duration
+	// Stall is how long to wait for the next byte of a block before the rest is asked for again, of another agent where there
+	// is one; 0: DefaultStall.
+	Stall time.Duration
 }
 
 // Blocks reads blocks from wherever they are, and goes on elsewhere when they move. It dials nobody before it is asked.
@@ -45,6 +49,7 @@ type door struct {
 	address string
 	base    url.URL
 	client  *http.Client
+	stall   time.Duration
 }
 
 const (
@@ -57,17 +62,14 @@ const (
 
 // NewBlocks makes a reader of blocks.
 func NewBlocks(cfg BlocksConfig) (*Blocks, error) {
-	b := &Blocks{patience: cfg.Patience}
-	if b.patience == 0 {
-		b.patience = time.Minute
-	}
+	b := &Blocks{patience: cmp.Or(cfg.Patience, time.Minute)}
 	if len(cfg.Agents) == 0 {
 		return nil, errNoAgents
 	}
 	for _, a := range cfg.Agents {
 		dialer := &net.Dialer{Timeout: dialPatience}
 		t := &http.Transport{TLSClientConfig: cfg.TLS, TLSHandshakeTimeout: dialPatience, ResponseHeaderTimeout: firstByte, DisableCompression: true, DialContext: dialer.DialContext}
-		d := door{address: a, base: url.URL{Scheme: "https", Host: a}}
+		d := door{address: a, base: url.URL{Scheme: "https", Host: a}, stall: cmp.Or(cfg.Stall, DefaultStall)}
 		if path, local := strings.CutPrefix(a, "unix:"); local {
 			d.base = url.URL{Scheme: "http", Host: "agent"}
 			t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
@@ -175,11 +177,8 @@ func (d door) ask(ctx context.Context, method, id string, header http.Header) (*
 		return nil, err
 	}
 	maps.Copy(req.Header, header)
-	resp, err := d.client.Do(req)
+	resp, err := Ask(d.client, req, d.stall)
 	if err != nil {
-		if bare, ok := errors.AsType[*url.Error](err); ok {
-			err = bare.Err
-		}
 		return nil, err
 	}
 	if resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusOK && header.Get("Range") == "" {
@@ -189,7 +188,7 @@ func (d door) ask(ctx context.Context, method, id string, header http.Header) (*
 	return nil, Refused(resp)
 }
 
-// Block is a block that is being read. When whoever serves it goes, the reading goes on where another has it, if that are
+// Block is a block that is being read. When whoever serves it goes, or stands still, the reading goes on where another has it, if that are
 // the same bytes: by their ETag, or because what was read came again the same when it was asked for once more, and then ETag
 // is the other's. Else, and where a Seek left out what is to be compared, Read returns ErrChanged. It is for one goroutine.
 type Block struct {

@@ -23,7 +23,7 @@ func getCommand() *cobra.Command {
 		Short: "Read a block from whichever node has it",
 		Long: `Reads a block from whichever node has it, to standard output or into a file, which appears whole or not at all. A map
 output of several members is written into a directory; without one its members are named and the exit code is 2.
-When a node goes while it is read from, the reading goes on with another that has the same bytes.
+When a node goes while it is read from, or sends no byte for 30 s, the reading goes on with another that has the same bytes.
 Without a coordinator the agent of this machine is asked, and fetches the block from where it is.
 Exits 3 when nobody has the block and 4 when it is known to be lost.`,
 		Example: `  lifeboat get cache/-/model-7.bin -o model-7.bin

@@ -14,6 +14,8 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/client"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
@@ -164,8 +166,8 @@ func TestGetLeavesAHolderThatStalls(t *testing.T) {
 		var out strings.Builder
 		start := time.Now()
 		err := getInto(t, "-", &out, stalls, pretend("host-c", saying("whole", 5)))
-		if err != nil || out.String() != "whole" || time.Since(start) != stall {
-			t.Errorf("got %q, %v after %s, want %q after %s", out.String(), err, time.Since(start), "whole", stall)
+		if err != nil || out.String() != "whole" || time.Since(start) != client.DefaultStall {
+			t.Errorf("got %q, %v after %s, want %q after %s", out.String(), err, time.Since(start), "whole", client.DefaultStall)
 		}
 	})
 }

@@ -10,10 +10,11 @@ import (
 	"maps"
 	"net/http"
 	"time"
+
+	"github.com/lifeboat/lifeboat/client"
 )
 
 const (
-	stall = 30 * time.Second // without a byte: the holder is gone
 	// resumes bounds how often a reading goes on elsewhere without a byte in between, and resumePause is between two of them:
 	// a coordinator hears within a beat or two who has what.
 	resumes     = 4
@@ -115,44 +116,10 @@ func (r *reading) again(h *holder) io.ReadCloser {
 
 // open asks a holder for a block. Its answer ends when no byte comes for long.
 func (h *holder) open(ctx context.Context, id string, header http.Header) (*http.Response, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
 	req, err := h.request(ctx, http.MethodGet, id)
 	if err != nil {
-		cancel(nil)
 		return nil, err
 	}
 	maps.Copy(req.Header, header)
-	resp, err := h.client.Do(req)
-	if err != nil {
-		cancel(nil)
-		return nil, bare(err)
-	}
-	resp.Body = &body{r: resp.Body, ctx: ctx, end: cancel, quiet: time.AfterFunc(stall, func() { cancel(fmt.Errorf("no byte for %s", span(stall))) })}
-	return resp, nil
-}
-
-// body puts off the end of patience with each byte.
-type body struct {
-	r     io.ReadCloser
-	ctx   context.Context
-	end   context.CancelCauseFunc
-	quiet *time.Timer
-}
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.r.Read(p)
-	if n > 0 {
-		b.quiet.Reset(stall)
-	}
-	if cause := context.Cause(b.ctx); err != nil && err != io.EOF && cause != nil {
-		err = fmt.Errorf("%w: %w", err, cause)
-	}
-	return n, err
-}
-
-func (b *body) Close() error {
-	b.quiet.Stop()
-	err := b.r.Close()
-	b.end(nil)
-	return err
+	return client.Ask(h.client, req, client.DefaultStall)
 }

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// inBubble is a Blocks that asks these agents without a network. The first bodies of each stand still after so many bytes.
+func inBubble(stall time.Duration, stands map[*keeper][]int, agents ...*keeper) *Blocks {
+	b := &Blocks{patience: time.Minute}
+	for _, k := range agents {
+		answer := func(r *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			k.ServeHTTP(w, r)
+			resp := w.Result()
+			resp.ContentLength = int64(w.Body.Len())
+			stand := w.Body.Len() + 1
+			if at := stands[k]; len(at) > 0 {
+				stand, stands[k] = at[0], at[1:]
+			}
+			body, in := io.Pipe()
+			context.AfterFunc(r.Context(), func() { in.CloseWithError(r.Context().Err()) })
+			go func() {
+				if n, _ := io.Copy(in, io.LimitReader(w.Body, int64(stand))); int(n) < stand {
+					in.Close()
+				}
+			}()
+			resp.Body = body
+			return resp, nil
+		}
+		b.agents = append(b.agents, door{address: "agent", client: &http.Client{Transport: roundTrip(answer)}, stall: stall})
+	}
+	return b
+}
+
+// Whoever serves a block may stand still in the middle of it, as a machine does that is frozen or cut off, and says nothing.
+// The reading goes on where the same bytes are; that one may stand still, too, and amid what is compared.
+func TestReadingLeavesAnAgentThatStandsStill(t *testing.T) {
+	content := bytes.Repeat([]byte("abcdefgh"), 64<<10)
+	for _, c := range []struct {
+		name   string
+		etag   string // at the second agent
+		stands [2][]int
+		want   time.Duration
+	}{
+		{"the same by its ETag", `"x-0"`, [2][]int{{200_000}, {}}, DefaultStall},
+		{"both, in turns", `"x-0"`, [2][]int{{200_000, 1000}, {1000}}, 3 * DefaultStall},
+		{"the same by its bytes", `"moved-0"`, [2][]int{{200_000}, {}}, DefaultStall},
+		{"amid what is compared", `"moved-0"`, [2][]int{{200_000, 1000}, {0, 100_000}}, 3 * DefaultStall},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			first, second := &keeper{content: content, etag: `"x-0"`}, &keeper{content: content, etag: c.etag}
+			b := inBubble(DefaultStall, map[*keeper][]int{first: c.stands[0], second: c.stands[1]}, first, second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			block, err := b.Open(ctx, spaced)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer block.Close()
+			start := time.Now()
+			got, err := io.ReadAll(block)
+			if err != nil || !bytes.Equal(got, content) || time.Since(start) != c.want {
+				t.Errorf("%s: got %d bytes, %v after %s, want %d after %s", c.name, len(got), err, time.Since(start), len(content), c.want)
+			}
+		})
+	}
+}
+
+// When all stand still the reading ends, and says why.
+func TestReadingEndsWhenAllStandStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"x-0"`}
+		b := inBubble(time.Second, map[*keeper][]int{k: {1000, 0, 0, 0, 0, 0, 0}}, k)
+		block, err := b.Open(t.Context(), spaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer block.Close()
+		start := time.Now()
+		got, err := io.ReadAll(block)
+		if len(got) != 1000 || err == nil || !strings.Contains(err.Error(), "at byte 1000: no byte for 1s") || time.Since(start) != (maxResumes+1)*time.Second {
+			t.Errorf("got %d bytes, %v after %s", len(got), err, time.Since(start))
+		}
+	})
+}
+
+// Who reads a block piece by piece takes as long as he likes: it is the agent whose silence counts.
+func TestSlowReaderIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"x-0"`}
+		block, err := inBubble(time.Second, nil, k).Open(t.Context(), spaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer block.Close()
+		piece := make([]byte, 100_000)
+		for range 3 {
+			time.Sleep(time.Minute)
+			if _, err := io.ReadFull(block, piece); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(k.asked) != 1 {
+			t.Errorf("asked %q, want one answer to be enough", k.asked)
+		}
+	})
+}
