@@ -217,7 +217,7 @@ func (f *fleet) locateFor(asker, id string) (*api.LocateReply, error) {
 		return reply, nil
 	}
 	if reply.Holders = slices.DeleteFunc(reply.Holders, isAsker); len(reply.Holders) == 0 {
-		reply.State = "unknown"
+		reply.State, reply.Why = "unknown", asker+" has it no more"
 		reply.Candidates, reply.Fallbacks = f.candidates(id, ""), f.doors()
 	}
 	return reply, nil

@@ -49,6 +49,10 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 
 		b.report(true, z) // all that it holds
 		v.located(z, "held", "b")
+		r, err := b.Locate(v.Context(), &api.LocateRequest{Id: z}) // its word that it removed it is on its way
+		if err != nil || r.State != "unknown" || r.Why != "b has it no more" {
+			v.Errorf("b asks for what it has: got %v, %v, want unknown, because it has it no more", r, err)
+		}
 		why(y, "b has it no more")
 		b.incarnation = "another machine"
 		b.register()

@@ -157,6 +157,14 @@ func TestReaderDoesNotAskADiskThatDoesNotAnswer(t *testing.T) {
 	if f.fetched[a.more[0]] < 1000 {
 		t.Errorf("told of %v fetched", f.fetched)
 	}
+	// Nobody else has it: that says nothing of what is here.
+	for _, at := range []Location{{State: LocationUnknown}, {State: LocationUnknown, Why: "a has it no more"}, {State: LocationLost}} {
+		rd := a.reader()
+		rd.Fetch = &Fetcher{Locate: func(context.Context, BlockID) (Location, error) { return at, nil }}
+		if status, body, h := get(t, rd, "cache/-/f-1", ""); status != 503 || h.Get("Retry-After") == "" {
+			t.Errorf("nobody else has it (%s): status %d %s, want 503", at.State, status, body)
+		}
+	}
 }
 
 // A map output that is spread over disks of which one does not answer is lost by its name.

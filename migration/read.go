@@ -113,8 +113,11 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch asksAll := req.Header.Get(hopHeader) == ""; {
 	case asksAll && (rd.Fetch != nil || rd.Fallback != nil):
 		unknown := ErrNeverKnown
-		if errors.Is(err, errCorrupt) {
+		switch {
+		case errors.Is(err, errCorrupt):
 			unknown = ErrLost // it was known, and this was the last of it
+		case silent(err) || diskFault(err):
+			unknown = fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 		rd.serveThrough(w, req, id, unknown)
 	case errors.Is(err, errCorrupt) && rd.sendOn(w, req, id):
@@ -186,10 +189,11 @@ func verifyStart(c *content) error {
 	return err
 }
 
-// serveThrough brings a block from elsewhere. What nobody knows of is answered as unknown.
+// serveThrough brings a block from elsewhere. What nobody knows of is answered as unknown; so is what others take for lost
+// where it cannot be read here just now.
 func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID, unknown error) {
 	elsewhere := func(why error) {
-		if errors.Is(why, ErrNeverKnown) {
+		if errors.Is(why, ErrNeverKnown) || errors.Is(unknown, ErrUnreachable) {
 			why = unknown
 		}
 		rd.serveFallback(w, req, id, why)
