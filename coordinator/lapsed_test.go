@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"unique"
 
@@ -54,6 +55,10 @@ func TestWhatNobodyHoldsAnyMoreWasKnown(t *testing.T) {
 			v.Errorf("b asks for what it has: got %v, %v, want unknown, because it has it no more", r, err)
 		}
 		why(y, "b has it no more")
+		source := "it changed or was deleted on " + strings.Repeat("n", maxName)
+		gone(b, source, z)
+		why(z, "b removed it: "+source)
+		b.report(false, z)
 		b.incarnation = "another machine"
 		b.register()
 		why(z, "b, which had it, is gone")

@@ -129,7 +129,7 @@ func checkReport(r *api.ReportBlocksRequest) error {
 			return fault("%v", err)
 		}
 	}
-	return checkWord("why blocks are gone", r.Why, maxWord)
+	return checkWord("why blocks are gone", r.Why, maxWord+maxName) // it may name a node
 }
 
 func checkHeld(b *api.HeldBlock) error {
