@@ -294,7 +294,7 @@ func (c *committer) record(batch []*landed) {
 			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.catalog))
 		}
 		if l.fault == nil && l.already {
-			records = c.vault.catalog.renew(l, records)
+			records = c.vault.renew(l, records)
 		}
 		if l.fault != nil || l.already {
 			l.withdraw()
@@ -381,9 +381,9 @@ func (c *catalog) repeats(l *landed) {
 const renewAfter = time.Hour
 
 // renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
-func (c *catalog) renew(l *landed, records []change) []change {
-	now, err := c.get(BlockID(l.ID))
-	if err != nil {
+func (v *Vault) renew(l *landed, records []change) []change {
+	now, err := v.catalog.get(BlockID(l.ID))
+	if err != nil || now.Segment == 0 && v.removing(BlockID(l.ID)) {
 		l.fault = errRemoved
 		return records
 	}

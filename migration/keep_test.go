@@ -402,3 +402,34 @@ func TestDamagedCatalogIsAnError(t *testing.T) {
 	}
 	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")))) // and no lock is left behind
 }
+
+// A block that comes again is kept as if it had landed now, and the sender has a receipt for that: who found it old before
+// must not take its files away.
+func TestWhatComesAgainIsNotRemoved(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	frames := blockFrames(1, "cache/-/x", []byte("x"))
+	wantDurable(t, landAll(t, n, frames))
+	old, err := n.vault.catalog.get("cache/-/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	aged := old
+	aged.Landed = old.Landed.Add(-2 * renewAfter)
+	if turned, err := n.vault.catalog.turn([]record{old}, []record{aged}); err != nil || !turned[0] {
+		t.Fatal(turned, err)
+	}
+	if !n.vault.claimRemoval("cache/-/x") {
+		t.Fatal("nobody else has it")
+	}
+	if said := landAll(t, n, frames); said[0].Code == verdictDurable {
+		t.Error("a receipt for what is being removed")
+	}
+	n.vault.moved("cache/-/x")
+	wantDurable(t, landAll(t, n, frames))
+	if _, err := n.receiver.removeBatch([]record{aged}, func([]record) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.content(t, "cache/-/x"); string(got) != "x" || n.vault.Count() != (Count{1, 1}) {
+		t.Errorf("got %q, counted %+v", got, n.vault.Count())
+	}
+}

@@ -67,16 +67,23 @@ func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool
 func (r *Receiver) removeBatch(batch []record, tell func([]record)) (Count, error) {
 	var errs []error
 	var going []record
+	var claimed []record
 	touched := map[*Store][]place{}
+	c := r.cfg.Vault.catalog
 	defer r.pauseUnpacking()()
 	for _, rec := range batch {
 		rec = r.cfg.Vault.now(rec)
-		err := r.answers(rec)
-		if err == nil && len(rec.Placed) > 0 {
+		if len(rec.Placed) > 0 {
 			if !r.cfg.Vault.claimRemoval(BlockID(rec.ID)) {
 				continue // it lands anew
 			}
 			defer r.cfg.Vault.moved(BlockID(rec.ID))
+		}
+		claimed = append(claimed, rec)
+	}
+	for _, rec := range c.unchanged(claimed) {
+		err := r.answers(rec)
+		if err == nil {
 			err = r.unplace(rec, touched)
 		}
 		if err != nil {
@@ -90,7 +97,6 @@ func (r *Receiver) removeBatch(batch []record, tell func([]record)) (Count, erro
 			return Count{}, errors.Join(append(errs, err)...)
 		}
 	}
-	c := r.cfg.Vault.catalog
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	gone, err := c.remove(going)
@@ -179,6 +185,13 @@ func (v *Vault) claimRemoval(id BlockID) bool {
 	}
 	v.moving[id] = -1
 	return true
+}
+
+// removing reports whether the files of a block are being removed.
+func (v *Vault) removing(id BlockID) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.moving[id] < 0
 }
 
 func (v *Vault) moved(id BlockID) {

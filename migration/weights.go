@@ -158,6 +158,22 @@ func (c *catalog) weigh() error {
 	return nil
 }
 
+// unchanged returns those of the records that are still as they were read, once whoever writes has written: a block that is
+// claimed for removal is then either renewed and stays, or refused when it comes again.
+func (c *catalog) unchanged(batch []record) (still []record) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	_ = c.view(func(tx *bbolt.Tx) error { // else nothing is removed, and the next one to ask names the catalog
+		for _, r := range batch {
+			if bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r)) {
+				still = append(still, r)
+			}
+		}
+		return nil
+	})
+	return still
+}
+
 // remove drops records that are still as they were read, and returns those.
 func (c *catalog) remove(batch []record) (removed []record, err error) {
 	err = c.update(func(tx *bbolt.Tx, w weights) error {
