@@ -273,13 +273,27 @@ func (s *Store) owner(root int) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), true
 }
 
-// sweep removes what landings that a crash interrupted have left behind.
+// sweep removes what landings that a crash interrupted have left behind. The directory stays: it tells that blocks landed
+// here.
 func (s *Store) sweep() error {
 	var errs []error
 	for _, r := range s.roots {
-		if err := r.RemoveAll(stagingDir); err != nil {
+		left, err := entriesIn(r, stagingDir)
+		for _, e := range left {
+			err = errors.Join(err, r.RemoveAll(path.Join(stagingDir, e.Name())))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("store %s: clear %s: %w", s.Name, stagingDir, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func entriesIn(r *os.Root, dir string) ([]fs.DirEntry, error) {
+	d, err := r.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.ReadDir(-1)
 }

@@ -56,6 +56,7 @@ type Receiver struct {
 	budget budget
 	unpackers
 
+	lookingForGhosts atomic.Bool  // a look that hangs has not come back
 	scrubbed, broken atomic.Int64 // bytes that were read back, blocks that were found not to be whole
 
 	mu      sync.Mutex
@@ -103,6 +104,8 @@ func (r *Receiver) Run(ctx context.Context) error {
 	overseeing.Go(func() { r.oversee(looking) })
 	tidied := make(chan struct{})
 	go func() { defer close(tidied); r.tidy(ctx) }()
+	looked := make(chan struct{})
+	go func() { defer close(looked); atLeisure(ctx, r.dropGhosts) }()
 	scrubbed := make(chan struct{})
 	go func() { defer close(scrubbed); r.scrub(ctx) }()
 	unpacked := make(chan struct{})
@@ -125,6 +128,10 @@ func (r *Receiver) Run(ctx context.Context) error {
 	select {
 	case <-tidied:
 	case <-late.Done(): // a removal hangs on a disk
+	}
+	select {
+	case <-looked:
+	case <-late.Done(): // or a look at what landed in place
 	}
 	select {
 	case <-scrubbed:

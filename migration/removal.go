@@ -36,6 +36,10 @@ var errRemoved = errors.New("what was here is being moved or removed: send it ag
 // and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
 // asks for it later is told why it is not there.
 func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed Count, err error) {
+	return r.removeAll(ctx, why, func(rec record) bool { return asked(rec.held()) })
+}
+
+func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record) bool) (removed Count, err error) {
 	var batch []record
 	var errs []error
 	flush := func() {
@@ -50,7 +54,7 @@ func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool
 			errs = append(errs, ctx.Err())
 			break
 		}
-		if err != nil || !asked(rec.held()) { // what cannot be read belongs to nobody knows whom: it is named where it is asked for
+		if err != nil || !asked(rec) { // what cannot be read belongs to nobody knows whom: it is named where it is asked for
 			continue
 		}
 		if batch = append(batch, rec); len(batch) == listBatch {

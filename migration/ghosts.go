@@ -1,0 +1,63 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+)
+
+// What landed in place is an engine's to remove, with its app's other files, or to replace. Nobody else says so: the record
+// that stays is a ghost, which counts against the quota, and sends readers here, for as long as blocks are kept.
+
+// dropGhosts looks through what lies in place, and returns for how long it worked.
+func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
+	if r.leaving() || r.storesAway() || !r.lookingForGhosts.CompareAndSwap(false, true) {
+		return 0
+	}
+	worked, hangs := inStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
+		defer r.lookingForGhosts.Store(false)
+		gone, err := r.removeAll(ctx, "an engine removed or replaced its files there", func(rec record) bool { return rest() && r.ghost(rec) })
+		if gone.Blocks > 0 {
+			r.cfg.Log.Info("engines removed or replaced what had landed: it is not held any more", "blocks", gone.Blocks, "bytes", gone.Bytes)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.cfg.Log.Warn("not all that engines removed could be forgotten: it is tried again", "err", err)
+		}
+	})
+	if hangs {
+		r.cfg.Log.Warn("a look at what landed in place hangs: what engines removed counts until the disk answers")
+	}
+	return worked
+}
+
+func (r *Receiver) storesAway() bool {
+	away := func(dir string) bool { return r.hangs(dir) != nil }
+	return slices.ContainsFunc(r.cfg.Stores, func(s *Store) bool { return s.Land == LandPlace && slices.ContainsFunc(s.Paths, away) })
+}
+
+// ghost reports whether a file of a block in place is no longer the one that landed. Where there is no staging directory
+// nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing from anybody.
+func (r *Receiver) ghost(rec record) bool {
+	s := r.stores[BlockID(rec.ID).Store()]
+	if rec.Segment != 0 || s == nil {
+		return false
+	}
+	for _, p := range rec.Placed {
+		if p.Root >= len(s.roots) {
+			return false
+		}
+		info, err := s.roots[p.Root].Lstat(p.Path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			_, err := s.roots[p.Root].Lstat(stagingDir)
+			return err == nil
+		case err != nil:
+			return false
+		case info.ModTime().UnixNano() != p.ModTime:
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,79 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// running has the node's receiver run while something is done.
+func (n *node) running(t *testing.T, do func()) {
+	t.Helper()
+	n.receive(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { n.receiver.Run(ctx) })
+	do()
+	cancel()
+	running.Wait()
+}
+
+// An engine cleans up behind its app, and with its own files what had landed: nothing of that counts, nor is said to be here.
+func TestWhatEnginesRemoveIsHeldNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b", with(placeStore, "cache"))
+		wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y")), blockFrames(3, "cache/-/z", []byte("z"))))
+		n.reopen(t)
+		n.running(t, func() {
+			time.Sleep(5 * time.Minute)
+			if got := n.vault.Count(); got != (Count{3, 3}) {
+				t.Errorf("all is in its place, and counted: %+v", got)
+			}
+			if err := os.Remove(filepath.Join(n.dir, "cache/x")); err != nil {
+				t.Error(err)
+			}
+			write(t, filepath.Join(n.dir, "cache/y"), []byte("the engine's own"))
+			time.Sleep(5 * time.Minute)
+		})
+		if got := n.vault.Count(); got != (Count{1, 1}) {
+			t.Errorf("one is in its place, and counted: %+v", got)
+		}
+		if len(n.gone) != 2 {
+			t.Errorf("told of %v", n.gone)
+		}
+		if got := n.content(t, "cache/-/y"); !bytes.Equal(got, []byte("the engine's own")) {
+			t.Errorf("what the engine put there: %q", got)
+		}
+		if got := n.content(t, "cache/-/z"); !bytes.Equal(got, []byte("z")) {
+			t.Errorf("what nobody touched: %q", got)
+		}
+	})
+}
+
+// A disk that was not mounted looks as if an engine had removed all.
+func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
+	mounted := filepath.Join(n.dir, "cache")
+	if err := os.Rename(mounted, mounted+"-elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	empty, err := OpenStore(n.stores[0].StoreConfig) // makes the directory, as the agent's start does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer empty.Close()
+	n.stores[0] = empty
+	n.reopen(t)
+	n.receive(t)
+	n.receiver.dropGhosts(t.Context())
+	if got := n.vault.Count(); got != (Count{1, 1}) {
+		t.Errorf("counted %+v", got)
+	}
+}
+
