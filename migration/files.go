@@ -130,4 +130,6 @@ func (filesLayout) place(s *Store, id BlockID, member string) (int, string) {
 
 func (filesLayout) anywhere() bool { return true }
 
+func (filesLayout) made(BlockID) string { return "" }
+
 func (filesLayout) last(string) bool { return false }

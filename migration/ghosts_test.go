@@ -76,4 +76,3 @@ func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 		t.Errorf("counted %+v", got)
 	}
 }
-

@@ -433,3 +433,31 @@ func TestWhatComesAgainIsNotRemoved(t *testing.T) {
 		t.Errorf("got %q, counted %+v", got, n.vault.Count())
 	}
 }
+
+// An app that is over leaves no directories behind.
+func TestRemovalTakesTheDirectoriesThatWereMade(t *testing.T) {
+	n := newNode(t, "b", with(sparkStore, "s0", "s1"))
+	var frames [][]byte
+	for _, scope := range []string{"application_1_0001", "application_1_0002", "blockmgr-0a"} {
+		for i := range 8 {
+			name := fmt.Sprintf("rdd_0_%d", i)
+			o := opening{ID: "spark/" + scope + "/" + name, Kind: KindCache, Layout: LayoutSpark, Members: []memberSize{{name, 1000}}}
+			frames = append(frames, openingFrames(uint32(len(frames)+1), o, contentOf(o.ID, 1000)))
+		}
+	}
+	wantDurable(t, landAll(t, n, frames...))
+	engines := filepath.Join(n.dir, "s0/blockmgr-0a/07/rdd_1_1")
+	write(t, engines, []byte("the engine's own"))
+	n.remove(t, func(h Held) bool { return h.App() != "application_1_0002" })
+	for _, gone := range []string{"s0/application_1_0001", "s1/application_1_0001", "s1/blockmgr-0a"} {
+		if _, err := os.Stat(filepath.Join(n.dir, gone)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: got %v, want it gone", gone, err)
+		}
+	}
+	if _, err := os.Stat(engines); err != nil {
+		t.Error(err)
+	}
+	if got := n.vault.Count().Blocks; got != 8 {
+		t.Errorf("%d blocks of the other app are left, want 8", got)
+	}
+}

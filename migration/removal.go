@@ -42,8 +42,9 @@ func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool
 func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record) bool) (removed Count, err error) {
 	var batch []record
 	var errs []error
+	made := madeDirs{}
 	flush := func() {
-		n, err := r.removeBatch(batch, r.removed(why))
+		n, err := r.removeBatch(batch, func(gone []record) { made.note(r.stores, gone); r.removed(why)(gone) })
 		removed, batch = removed.plus(n), nil
 		if err != nil {
 			errs = append(errs, err)
@@ -62,6 +63,11 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record)
 		}
 	}
 	flush()
+	for d := range made {
+		if r.hangs(d.store.Paths[d.root]) == nil {
+			d.clear()
+		}
+	}
 	return removed, errors.Join(append(errs, r.cfg.Vault.reclaim(ctx))...)
 }
 
@@ -112,6 +118,55 @@ func (r *Receiver) removeBatch(batch []record, tell func([]record)) (Count, erro
 		tell(gone)
 	}
 	return sum, errors.Join(append(errs, err)...)
+}
+
+// madeDir is a directory that was made for blocks that landed in place.
+type madeDir struct {
+	store *Store
+	place
+}
+
+type madeDirs map[madeDir]bool
+
+func (m madeDirs) note(stores map[string]*Store, gone []record) {
+	for _, rec := range gone {
+		s := stores[BlockID(rec.ID).Store()]
+		if s == nil || rec.Segment != 0 {
+			continue
+		}
+		dir := s.layout.made(BlockID(rec.ID))
+		for _, p := range rec.Placed {
+			if dir != "" && p.Root < len(s.roots) {
+				m[madeDir{s, place{p.Root, dir}}] = true
+			}
+		}
+	}
+}
+
+// clear removes a directory, with what is below it and above it, if all of that is empty directories. A block that lands
+// there at this moment makes anew what it needs (name), or is refused and comes again.
+func (d madeDir) clear() {
+	root := d.store.roots[d.root]
+	below, err := entriesIn(root, d.path)
+	for _, sub := range below {
+		if !sub.IsDir() {
+			return
+		}
+		if entries, unread := entriesIn(root, path.Join(d.path, sub.Name())); unread != nil || len(entries) > 0 {
+			return
+		}
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	for _, sub := range below {
+		_ = root.Remove(path.Join(d.path, sub.Name()))
+	}
+	for dir := d.path; dir != "."; dir = path.Dir(dir) {
+		if err := root.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
 }
 
 // removed tells of what was asked to go, and why.

@@ -269,11 +269,14 @@ func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
 // anew for as many directories as there are here.
 func (sparkLayout) place(s *Store, id BlockID, member string) (int, string) {
 	dir, sub := SparkPlace(member, len(s.roots))
-	home := id.Scope()
-	if !blockManagerDir.MatchString(home) {
-		home = path.Join(home, "blockmgr-lifeboat")
+	return dir, path.Join(sparkLayout{}.made(id), sub, member)
+}
+
+func (sparkLayout) made(id BlockID) string {
+	if scope := id.Scope(); !blockManagerDir.MatchString(scope) {
+		return path.Join(scope, "blockmgr-lifeboat")
 	}
-	return dir, path.Join(home, sub, member)
+	return id.Scope()
 }
 
 func (sparkLayout) base(id BlockID) BlockID {

@@ -69,6 +69,8 @@ type layout interface {
 	place(s *Store, id BlockID, member string) (root int, path string)
 	// anywhere reports whether the member of a landing block may lie in any of the store's directories.
 	anywhere() bool
+	// made is the directory that landing makes in the store's own for blocks of that scope; "": an engine's are there too.
+	made(id BlockID) string
 	// last reports whether a member makes the others visible to the engine and so is published after them.
 	last(member string) bool
 }
