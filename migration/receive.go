@@ -125,21 +125,11 @@ func (r *Receiver) Run(ctx context.Context) error {
 	case <-late.Done():
 		r.cfg.Log.Error("the receiver ends without streams that do not: a disk hangs under them")
 	}
-	select {
-	case <-tidied:
-	case <-late.Done(): // a removal hangs on a disk
-	}
-	select {
-	case <-looked:
-	case <-late.Done(): // or a look at what landed in place
-	}
-	select {
-	case <-scrubbed:
-	case <-late.Done(): // so does a reading back
-	}
-	select {
-	case <-unpacked:
-	case <-late.Done(): // or a file that is being made
+	for _, ended := range []chan struct{}{tidied, looked, scrubbed, unpacked} {
+		select {
+		case <-ended:
+		case <-late.Done(): // it hangs on a disk
+		}
 	}
 	r.Settle(late)
 	moment, cancel := context.WithTimeout(looking, suspect) // what is left was answered for
