@@ -213,7 +213,7 @@ func TestWhatAgentsAnswer(t *testing.T) {
 			w.Header().Set("Lifeboat-Why", "host-b removed it")
 			w.WriteHeader(410)
 		})}, ErrLost, "lost: recompute it (host-b removed it)"},
-		{"in flight", []http.Handler{answer(503, "")}, ErrInFlight, ""},
+		{"in flight", []http.Handler{answer(503, "")}, ErrInFlight, "in flight"},
 		{"in flight, and the next agent has it", []http.Handler{answer(503, ""), k}, nil, ""},
 		{"one agent is ill", []http.Handler{answer(500, "disk"), k}, nil, ""},
 		{"all are", []http.Handler{answer(500, "disk"), answer(403, "no right to read")}, nil, "no right to read"},
@@ -265,4 +265,14 @@ func FuzzMembers(f *testing.F) {
 			t.Errorf("%q: no error and no members", body)
 		}
 	})
+}
+
+// An agent has several reasons to say 503, of which that a block is being carried is one.
+func TestRefusedTellsTheAgentsWords(t *testing.T) {
+	away := httptest.NewRecorder()
+	away.WriteHeader(http.StatusServiceUnavailable)
+	away.WriteString("locate x: no coordinator answers\n")
+	if err := Refused(away.Result()); !errors.Is(err, ErrInFlight) || !strings.Contains(err.Error(), "no coordinator answers") {
+		t.Errorf("got %v, want the agent's words", err)
+	}
 }

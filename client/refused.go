@@ -19,10 +19,20 @@ var (
 	ErrChanged  = errors.New("it is another one now")                   // between two parts of one reading: begin again
 )
 
-// InFlightError is ErrInFlight with the time after which to ask again.
-type InFlightError struct{ Retry time.Duration }
+// InFlightError is ErrInFlight with the time after which to ask again, and the agent's words: whoever has the block may also
+// be away, and the coordinator too.
+type InFlightError struct {
+	Retry time.Duration
+	Words string // none after HEAD
+}
 
-func (e *InFlightError) Error() string { return ErrInFlight.Error() }
+func (e *InFlightError) Error() string {
+	if e.Words == "" {
+		return ErrInFlight.Error()
+	}
+	return fmt.Sprintf("not to be had just now: it answered %q", e.Words)
+}
+
 func (e *InFlightError) Unwrap() error { return ErrInFlight }
 
 // LostError is ErrLost with why it is not there, as far as that is known.
@@ -73,12 +83,17 @@ func Refused(resp *http.Response) error {
 		if err != nil || seconds < 1 {
 			seconds = 1
 		}
-		return &InFlightError{min(time.Duration(min(seconds, 3600))*time.Second, longestWait)}
+		return &InFlightError{min(time.Duration(min(seconds, 3600))*time.Second, longestWait), words(resp.Body, 400)}
 	case http.StatusOK:
 		return errors.New("it answered the whole block where a part was asked for")
 	}
-	words, _ := io.ReadAll(io.LimitReader(resp.Body, 200)) // a few, if there are any
-	return fmt.Errorf("it answered %d %s %q", resp.StatusCode, strings.ToLower(http.StatusText(resp.StatusCode)), strings.TrimSpace(string(words)))
+	return fmt.Errorf("it answered %d %s %q", resp.StatusCode, strings.ToLower(http.StatusText(resp.StatusCode)), words(resp.Body, 200))
+}
+
+// words are a few of what an agent said, if it said any.
+func words(body io.Reader, most int64) string {
+	said, _ := io.ReadAll(io.LimitReader(body, most))
+	return strings.TrimSpace(string(said))
 }
 
 func readMembers(body io.Reader) error {

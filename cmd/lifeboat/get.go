@@ -171,7 +171,7 @@ func (g *getter) patiently(ctx context.Context, id string, h *holder, to *target
 		}
 		if !said {
 			said = true
-			fmt.Fprintf(g.stderr, "%s is in flight: asking again for %s\n", plain(id), span(inFlight))
+			fmt.Fprintf(g.stderr, "%s: %v: asking again for %s\n", plain(id), err, span(inFlight))
 		}
 		if !sleep(ctx, flight.Retry) {
 			return err
@@ -194,6 +194,8 @@ func (g *getter) once(ctx context.Context, id string, h *holder, to *target) err
 	switch {
 	case resp.StatusCode == http.StatusOK && g.span == "", resp.StatusCode == http.StatusPartialContent && g.span != "":
 		return to.write(id, body, resp.ContentLength)
+	case resp.StatusCode == http.StatusOK && resp.ContentLength == 0: // whatever is asked for of an empty block
+		return &finalError{usagef("--range %s: the block has no such bytes: it is empty", g.span)}
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return &finalError{usagef("--range %s: the block has no such bytes (%s)", g.span, resp.Header.Get("Content-Range"))}
 	}

@@ -209,6 +209,9 @@ func bare(err error) error {
 }
 
 func statusWords(status int) string {
+	if status == http.StatusServiceUnavailable {
+		return "answered 503: a node that may have it, or the coordinator, does not answer; try again"
+	}
 	return strings.ToLower(fmt.Sprintf("answered %d %s", status, http.StatusText(status)))
 }
 
