@@ -79,9 +79,9 @@ type Agent struct {
 	evacuations *evacuations
 	disks       Monitor
 	landing     *landing
-	storage     fallback.Storage     // behind fallback
-	fallback    *migration.Fallback  // nil: none is configured
-	fallbackOK  atomic.Pointer[bool] // whether the fallback would take blocks; nil: not known yet
+	storage     fallback.Storage              // behind fallback
+	fallback    *migration.Fallback           // nil: none is configured
+	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
 	workloads   []*watched
 	attention   *attention
 	drains      drains

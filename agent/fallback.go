@@ -6,13 +6,19 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 const (
-	// tendEvery is how often an agent looks whether its fallback takes blocks and, in a directory, removes what is old.
+	// tendEvery is how often an agent looks whether its fallback takes blocks and, in a directory, removes what is old;
+	// tendIll how often it looks while it would take none.
 	tendEvery = time.Hour
+	tendIll   = time.Minute
 	// checkTimeout is longer than the fallback's own patience.
 	checkTimeout = 30 * time.Second
 	// swept is put into a directory when an agent begins to remove what is old there.
@@ -35,22 +41,55 @@ func (a *Agent) openFallback(ctx context.Context) error {
 	return nil
 }
 
+// fallbackState is how the fallback was when it was last tried.
+type fallbackState struct {
+	trouble string    // empty: it takes blocks
+	since   time.Time // when it became so
+	tried   time.Time
+}
+
 // tendFallback says while there is time when the fallback would be of no use, and keeps a directory from growing for ever.
+// A drain that begins is such a time, too: what it finds out by itself, it finds out when peers take no more.
 func (a *Agent) tendFallback(ctx context.Context) error {
 	if a.storage == nil {
 		return nil
 	}
-	tick := time.NewTicker(tendEvery)
-	defer tick.Stop()
-	for ctx.Err() == nil {
+	leaves := false
+	for sweptAt := (time.Time{}); ctx.Err() == nil; {
 		a.checkFallback(ctx)
-		a.sweepFallback(ctx)
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if time.Since(sweptAt) >= tendEvery {
+			a.sweepFallback(ctx)
+			sweptAt = time.Now()
 		}
+		wait := tendEvery
+		if f := a.fallbackIs.Load(); f != nil && f.trouble != "" {
+			wait = tendIll
+		}
+		leaves = a.restUntilDrain(ctx, wait, leaves)
 	}
 	return nil
+}
+
+// restUntilDrain waits, or until the node begins to leave. It returns whether it leaves.
+func (a *Agent) restUntilDrain(ctx context.Context, wait time.Duration, left bool) (leaves bool) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		changed := a.incidents.Changes()
+		stance, _ := a.incidents.Stance()
+		leaves = stance.AtLeast(preemption.StanceDrain)
+		if leaves && !left {
+			return leaves
+		}
+		left = leaves
+		select {
+		case <-changed:
+		case <-over.C:
+			return leaves
+		case <-ctx.Done():
+			return leaves
+		}
+	}
 }
 
 func (a *Agent) checkFallback(ctx context.Context) {
@@ -60,13 +99,34 @@ func (a *Agent) checkFallback(ctx context.Context) {
 	if ctx.Err() != nil {
 		return // the agent ends, which says nothing
 	}
-	well := err == nil
-	switch was := a.fallbackOK.Swap(&well); {
-	case !well && (was == nil || *was):
+	now := fallbackState{tried: time.Now()}
+	now.since = now.tried
+	if err != nil {
+		now.trouble = err.Error()
+	}
+	was := a.fallbackIs.Load()
+	if was != nil && (was.trouble == "") == (err == nil) {
+		now.since = was.since
+	}
+	a.fallbackIs.Store(&now)
+	switch {
+	case err != nil && (was == nil || was.trouble == ""):
 		a.log.Error("the fallback would take nothing now", "peer", a.fallback.Peer(), "err", err)
-	case well && was != nil && !*was:
+	case err == nil && was != nil && was.trouble != "":
 		a.log.Info("the fallback is well again", "peer", a.fallback.Peer())
 	}
+}
+
+// apiFallback says how the fallback is; nil when there is none.
+func (a *Agent) apiFallback() *api.Fallback {
+	if a.fallback == nil {
+		return nil
+	}
+	f := &api.Fallback{Name: a.fallback.Name}
+	if is := a.fallbackIs.Load(); is != nil {
+		f.Trouble, f.Tried, f.Since = is.trouble, durationpb.New(time.Since(is.tried)), durationpb.New(time.Since(is.since))
+	}
+	return f
 }
 
 func (a *Agent) sweepFallback(ctx context.Context) {

@@ -2,14 +2,21 @@ package agent
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/fallback"
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // withFallback is an agent that has no more than that.
@@ -30,14 +37,14 @@ func TestFallbackIsCheckedAheadOfNeed(t *testing.T) {
 	for range 2 {
 		a.checkFallback(t.Context())
 	}
-	if n := strings.Count(said.String(), "is it mounted?"); n != 1 || *a.fallbackOK.Load() {
+	if n := strings.Count(said.String(), "is it mounted?"); n != 1 || a.fallbackIs.Load().trouble == "" {
 		t.Errorf("said %d times that the directory is missing, want once: %s", n, said)
 	}
 	if err := os.Mkdir(s.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	a.checkFallback(t.Context())
-	if !*a.fallbackOK.Load() || !strings.Contains(said.String(), "well again") {
+	if a.fallbackIs.Load().trouble != "" || !strings.Contains(said.String(), "well again") {
 		t.Errorf("after it was mounted: %s", said)
 	}
 }
@@ -107,4 +114,64 @@ func TestAgentRemovesWhatIsOldInItsDirectory(t *testing.T) {
 	if _, err := os.Stat(young); err != nil {
 		t.Errorf("what was put a moment ago: %v", err)
 	}
+}
+
+// hanging is a storage that does not answer until it is mended.
+type hanging struct {
+	fallback.Storage
+	mended atomic.Bool
+	asked  atomic.Int64
+}
+
+func (s *hanging) Stat(ctx context.Context, name string) (int64, string, time.Time, error) {
+	s.asked.Add(1)
+	if !s.mended.Load() {
+		time.Sleep(3 * time.Second)
+		return 0, "", time.Time{}, errors.New("no answer for 3s: it may hang")
+	}
+	return s.Storage.Stat(ctx, name)
+}
+
+// The status says from the first minute on what is wrong, what was said and for how long; an ill fallback is looked at each
+// minute, and any at the moment when the node begins to leave.
+func TestStatusTellsOfAnIllFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &migration.Fallback{Name: "spill"}}
+		var err error
+		a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &hanging{Storage: fallback.NewDirectory(t.TempDir())}
+		a.storage = s
+		if got := a.apiFallback(); got.GetName() != "spill" || got.Tried != nil {
+			t.Errorf("before it was tried: got %v", got)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var tending sync.WaitGroup
+		tending.Go(func() { _ = a.tendFallback(ctx) })
+		defer tending.Wait()
+		defer stop()
+		at := func(after time.Duration, asked int64, trouble string, since, tried time.Duration) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			got := a.apiFallback()
+			if s.asked.Load() != asked || !strings.Contains(got.GetTrouble(), trouble) || (trouble == "") != (got.GetTrouble() == "") || got.GetSince().AsDuration() != since || got.GetTried().AsDuration() != tried {
+				t.Errorf("got %v after %d questions, want %q for %v, tried %v ago, and %d", got, s.asked.Load(), trouble, since, tried, asked)
+			}
+		}
+		at(10*time.Second, 1, "no answer for 3s", 7*time.Second, 7*time.Second)
+		at(time.Minute, 2, "no answer for 3s", 67*time.Second, 4*time.Second)
+		s.mended.Store(true)
+		at(time.Minute, 3, "", 4*time.Second, 4*time.Second)
+		at(30*time.Minute, 3, "", 30*time.Minute+4*time.Second, 30*time.Minute+4*time.Second)
+		s.mended.Store(false)
+		n := preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindManual, SeenAt: time.Now(), Stance: preemption.StanceDrain}
+		if _, _, err := a.incidents.Join(n); err != nil {
+			t.Fatal(err)
+		}
+		at(5*time.Second, 4, "no answer for 3s", 2*time.Second, 2*time.Second)
+		at(10*time.Second, 4, "no answer for 3s", 12*time.Second, 12*time.Second)
+	})
 }

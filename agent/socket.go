@@ -79,6 +79,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	}
 	a.addNotices(s)
 	s.WaitsFor = a.waits()
+	s.Fallback = a.apiFallback()
 	s.CertificateEnds = timestamppb.New(a.deps.Identity.Expires())
 	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
 	s.Incarnation, _ = incarnation(a.cfg.DataDir)

@@ -135,6 +135,15 @@ func (a *Agent) peers() []migration.Peer {
 	return all
 }
 
+// comesBack is how long a peer that is missed may yet come back: a restart, and until the coordinator has told everybody.
+const comesBack = time.Minute
+
+// missesPeers reports whether a peer may be back soon that is not known now, or that nobody has said yet who they are.
+func (a *Agent) missesPeers() bool {
+	_, answered, _ := a.beat.Health()
+	return answered.IsZero() || time.Since(a.beat.Missed()) < comesBack
+}
+
 // locateTimeout bounds a reader's wait for the coordinator.
 const locateTimeout = 5 * time.Second
 

@@ -6248,6 +6248,7 @@ type AgentStatus struct {
 	WaitsFor           []string               `protobuf:"bytes,18,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                      // what keeps a node that leaves from its last words: workloads and apps, a sentence each
 	Unpacking          *Unpacking             `protobuf:"bytes,20,opt,name=unpacking,proto3" json:"unpacking,omitempty"`                                    // absent: nothing waits
 	Index              *Index                 `protobuf:"bytes,21,opt,name=index,proto3" json:"index,omitempty"`                                            // absent: there is none
+	Fallback           *Fallback              `protobuf:"bytes,22,opt,name=fallback,proto3" json:"fallback,omitempty"`                                      // absent: there is none
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -6429,6 +6430,82 @@ func (x *AgentStatus) GetIndex() *Index {
 	return nil
 }
 
+func (x *AgentStatus) GetFallback() *Fallback {
+	if x != nil {
+		return x.Fallback
+	}
+	return nil
+}
+
+// Fallback is where blocks go that no peer takes, as it was found when it was last tried.
+type Fallback struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Tried         *durationpb.Duration   `protobuf:"bytes,2,opt,name=tried,proto3" json:"tried,omitempty"`     // since then; absent: it was not yet
+	Trouble       string                 `protobuf:"bytes,3,opt,name=trouble,proto3" json:"trouble,omitempty"` // why it would take nothing; empty: it would, or was not tried yet
+	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`     // for how long it has been as it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fallback) Reset() {
+	*x = Fallback{}
+	mi := &file_lifeboat_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fallback) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fallback) ProtoMessage() {}
+
+func (x *Fallback) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
+func (*Fallback) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *Fallback) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Fallback) GetTried() *durationpb.Duration {
+	if x != nil {
+		return x.Tried
+	}
+	return nil
+}
+
+func (x *Fallback) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *Fallback) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 // Index is what the node knows of its stores of plain files without looking: a drain begins with it.
 type Index struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6441,7 +6518,7 @@ type Index struct {
 
 func (x *Index) Reset() {
 	*x = Index{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6453,7 +6530,7 @@ func (x *Index) String() string {
 func (*Index) ProtoMessage() {}
 
 func (x *Index) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6466,7 +6543,7 @@ func (x *Index) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Index.ProtoReflect.Descriptor instead.
 func (*Index) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Index) GetBlocks() int64 {
@@ -6503,7 +6580,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6515,7 +6592,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6528,7 +6605,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{97}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -6566,7 +6643,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6578,7 +6655,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6591,7 +6668,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{98}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -6642,7 +6719,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6654,7 +6731,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6667,7 +6744,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{99}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -6715,7 +6792,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6727,7 +6804,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6740,7 +6817,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{100}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -6813,7 +6890,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6825,7 +6902,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6838,7 +6915,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{101}
+	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ActionState) GetName() string {
@@ -6888,7 +6965,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6900,7 +6977,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6913,7 +6990,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{102}
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -6960,7 +7037,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6972,7 +7049,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6985,7 +7062,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -7053,7 +7130,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7065,7 +7142,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7078,7 +7155,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+	return file_lifeboat_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -7098,7 +7175,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7110,7 +7187,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7123,7 +7200,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+	return file_lifeboat_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -7636,7 +7713,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\xc6\a\n" +
+	"\x15GetAgentStatusRequest\"\xf9\a\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -7660,7 +7737,13 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x10certificate_ends\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x0fcertificateEnds\x12\x1b\n" +
 	"\twaits_for\x18\x12 \x03(\tR\bwaitsFor\x124\n" +
 	"\tunpacking\x18\x14 \x01(\v2\x16.lifeboat.v1.UnpackingR\tunpacking\x12(\n" +
-	"\x05index\x18\x15 \x01(\v2\x12.lifeboat.v1.IndexR\x05index\"b\n" +
+	"\x05index\x18\x15 \x01(\v2\x12.lifeboat.v1.IndexR\x05index\x121\n" +
+	"\bfallback\x18\x16 \x01(\v2\x15.lifeboat.v1.FallbackR\bfallback\"\x9a\x01\n" +
+	"\bFallback\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
+	"\x05tried\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05tried\x12\x18\n" +
+	"\atrouble\x18\x03 \x01(\tR\atrouble\x12/\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\"b\n" +
 	"\x05Index\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12+\n" +
@@ -7776,7 +7859,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
 var file_lifeboat_proto_goTypes = []any{
 	(*RenewRequest)(nil),                // 0: lifeboat.v1.RenewRequest
 	(*RenewReply)(nil),                  // 1: lifeboat.v1.RenewReply
@@ -7874,48 +7957,49 @@ var file_lifeboat_proto_goTypes = []any{
 	(*DecommissionSelfReply)(nil),       // 93: lifeboat.v1.DecommissionSelfReply
 	(*GetAgentStatusRequest)(nil),       // 94: lifeboat.v1.GetAgentStatusRequest
 	(*AgentStatus)(nil),                 // 95: lifeboat.v1.AgentStatus
-	(*Index)(nil),                       // 96: lifeboat.v1.Index
-	(*Unpacking)(nil),                   // 97: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 98: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 99: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 100: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 101: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 102: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 103: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 104: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 105: lifeboat.v1.CancelReply
-	nil,                                 // 106: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 107: lifeboat.v1.Event.DataEntry
-	nil,                                 // 108: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 109: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 110: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 111: google.protobuf.Timestamp
+	(*Fallback)(nil),                    // 96: lifeboat.v1.Fallback
+	(*Index)(nil),                       // 97: lifeboat.v1.Index
+	(*Unpacking)(nil),                   // 98: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 99: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 100: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 101: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 102: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 103: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 104: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 105: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 106: lifeboat.v1.CancelReply
+	nil,                                 // 107: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 108: lifeboat.v1.Event.DataEntry
+	nil,                                 // 109: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 110: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 111: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 112: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	5,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	110, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	110, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	110, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	110, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	111, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	111, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	111, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	111, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	8,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	9,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	11,  // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	12,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	6,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	110, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	110, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	111, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	111, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	7,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	110, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	111, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	10,  // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	110, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	111, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	5,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	4,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	16,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	17,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	111, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	112, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
 	15,  // 22: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	110, // 23: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	111, // 23: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
 	8,   // 24: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
 	26,  // 25: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
 	26,  // 26: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
@@ -7924,10 +8008,10 @@ var file_lifeboat_proto_depIdxs = []int32{
 	31,  // 29: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
 	33,  // 30: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
 	34,  // 31: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	111, // 32: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	111, // 33: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	111, // 34: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	111, // 35: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	112, // 32: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	112, // 33: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	112, // 34: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	112, // 35: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
 	32,  // 36: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
 	32,  // 37: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
 	32,  // 38: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
@@ -7937,156 +8021,159 @@ var file_lifeboat_proto_depIdxs = []int32{
 	37,  // 42: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
 	37,  // 43: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
 	41,  // 44: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	111, // 45: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	110, // 46: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	110, // 47: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	112, // 45: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	111, // 46: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	111, // 47: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
 	5,   // 48: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
 	31,  // 49: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	110, // 50: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	110, // 51: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	106, // 52: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	111, // 50: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	111, // 51: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	107, // 52: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
 	41,  // 53: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
 	41,  // 54: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	110, // 55: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	111, // 55: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
 	49,  // 56: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
 	48,  // 57: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	110, // 58: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	111, // 58: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
 	41,  // 59: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	111, // 60: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	112, // 60: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
 	52,  // 61: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	110, // 62: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	111, // 63: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	107, // 64: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	111, // 65: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	108, // 66: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	111, // 62: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	112, // 63: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	108, // 64: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	112, // 65: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	109, // 66: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
 	49,  // 67: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
 	64,  // 68: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
 	58,  // 69: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	110, // 70: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	111, // 70: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
 	63,  // 71: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	111, // 72: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	109, // 73: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	110, // 74: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	112, // 72: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	110, // 73: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	111, // 74: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
 	67,  // 75: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
 	64,  // 76: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	110, // 77: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	111, // 77: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
 	73,  // 78: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	110, // 79: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	111, // 80: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	111, // 79: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	112, // 80: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
 	73,  // 81: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	111, // 82: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	112, // 82: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
 	86,  // 83: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	110, // 84: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	98,  // 85: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	110, // 86: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	110, // 87: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	111, // 88: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	111, // 84: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	99,  // 85: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	111, // 86: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	111, // 87: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	112, // 88: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
 	5,   // 89: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	110, // 90: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	111, // 90: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
 	17,  // 91: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
 	31,  // 92: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	99,  // 93: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	100, // 94: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	110, // 95: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	101, // 96: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	98,  // 97: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	111, // 98: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	97,  // 99: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	96,  // 100: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	110, // 101: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	110, // 102: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	9,   // 103: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	110, // 104: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	110, // 105: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	110, // 106: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	110, // 107: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	110, // 108: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	110, // 109: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	110, // 110: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	110, // 111: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	2,   // 112: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	13,  // 113: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	18,  // 114: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	20,  // 115: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	22,  // 116: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	24,  // 117: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	29,  // 118: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	35,  // 119: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	0,   // 120: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	38,  // 121: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	40,  // 122: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	42,  // 123: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	44,  // 124: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	59,  // 125: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	61,  // 126: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	46,  // 127: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	50,  // 128: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	35,  // 129: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	53,  // 130: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	54,  // 131: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	56,  // 132: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	66,  // 133: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	69,  // 134: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	71,  // 135: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	74,  // 136: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	76,  // 137: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	78,  // 138: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	80,  // 139: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	82,  // 140: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	84,  // 141: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	92,  // 142: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	94,  // 143: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	104, // 144: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	50,  // 145: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	53,  // 146: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	102, // 147: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	90,  // 148: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	88,  // 149: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	85,  // 150: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	3,   // 151: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	14,  // 152: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	19,  // 153: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	21,  // 154: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	23,  // 155: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	25,  // 156: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	30,  // 157: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	36,  // 158: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	1,   // 159: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	39,  // 160: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	41,  // 161: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	43,  // 162: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	45,  // 163: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	60,  // 164: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	62,  // 165: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	47,  // 166: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	51,  // 167: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	36,  // 168: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	29,  // 169: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	55,  // 170: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	57,  // 171: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	68,  // 172: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	70,  // 173: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	72,  // 174: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	75,  // 175: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	77,  // 176: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	79,  // 177: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	81,  // 178: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	83,  // 179: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	82,  // 180: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	93,  // 181: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	95,  // 182: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	105, // 183: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	51,  // 184: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	29,  // 185: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	103, // 186: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	91,  // 187: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	89,  // 188: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	87,  // 189: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	151, // [151:190] is the sub-list for method output_type
-	112, // [112:151] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	100, // 93: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	101, // 94: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	111, // 95: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	102, // 96: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	99,  // 97: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	112, // 98: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	98,  // 99: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	97,  // 100: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	96,  // 101: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	111, // 102: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	111, // 103: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	111, // 104: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	111, // 105: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	9,   // 106: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	111, // 107: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	111, // 108: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	111, // 109: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	111, // 110: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	111, // 111: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	111, // 112: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	111, // 113: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	111, // 114: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	2,   // 115: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	13,  // 116: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	18,  // 117: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	20,  // 118: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	22,  // 119: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	24,  // 120: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	29,  // 121: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	35,  // 122: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	0,   // 123: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	38,  // 124: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	40,  // 125: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	42,  // 126: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	44,  // 127: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	59,  // 128: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	61,  // 129: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	46,  // 130: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	50,  // 131: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	35,  // 132: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	53,  // 133: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	54,  // 134: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	56,  // 135: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	66,  // 136: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	69,  // 137: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	71,  // 138: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	74,  // 139: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	76,  // 140: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	78,  // 141: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	80,  // 142: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	82,  // 143: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	84,  // 144: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	92,  // 145: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	94,  // 146: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	105, // 147: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	50,  // 148: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	53,  // 149: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	103, // 150: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	90,  // 151: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	88,  // 152: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	85,  // 153: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	3,   // 154: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	14,  // 155: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	19,  // 156: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	21,  // 157: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	23,  // 158: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	25,  // 159: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	30,  // 160: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	36,  // 161: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	1,   // 162: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	39,  // 163: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	41,  // 164: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	43,  // 165: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	45,  // 166: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	60,  // 167: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	62,  // 168: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	47,  // 169: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	51,  // 170: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	36,  // 171: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	29,  // 172: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	55,  // 173: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	57,  // 174: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	68,  // 175: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	70,  // 176: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	72,  // 177: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	75,  // 178: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	77,  // 179: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	79,  // 180: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	81,  // 181: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	83,  // 182: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	82,  // 183: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	93,  // 184: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	95,  // 185: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	106, // 186: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	51,  // 187: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	29,  // 188: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	104, // 189: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	91,  // 190: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	89,  // 191: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	87,  // 192: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	154, // [154:193] is the sub-list for method output_type
+	115, // [115:154] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -8101,7 +8188,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   110,
+			NumMessages:   111,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

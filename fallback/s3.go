@@ -38,12 +38,14 @@ func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 	if dial == nil {
 		dial = (&net.Dialer{}).DialContext
 	}
+	answers := &answers{}
 	options := []func(*awsconfig.LoadOptions) error{
 		awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { tune(t, dial) })),
 		awsconfig.WithRetryer(func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) {
 				o.MaxAttempts, o.MaxBackoff = attempts, mostPause
 				o.RateLimiter = ratelimit.None // no quota: attempts and the drain's deadline are the bounds
+				o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(answers.hangs)}, o.Retryables...)
 			})
 		}),
 		awsconfig.WithLogger(logging.Nop{}), // what matters comes as errors
@@ -75,6 +77,7 @@ func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 		cfg.Region = "us-east-1" // servers of one's own have none, and the signature needs a word
 	}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		answers.client, o.HTTPClient = o.HTTPClient, answers
 		o.UsePathStyle = s.PathStyle
 		if s.Endpoint != "" {
 			o.BaseEndpoint = &s.Endpoint
@@ -172,6 +175,9 @@ func explain(err error) error {
 		return fmt.Errorf("forbidden (%s): the agent needs s3:PutObject, s3:GetObject and s3:AbortMultipartUpload on the objects, s3:ListBucket on the bucket", saying(err))
 	case status != 0:
 		return fmt.Errorf("the bucket answers %d (%s)", status, saying(err))
+	}
+	if silent, ok := errors.AsType[*silentError](err); ok {
+		return silent
 	}
 	if sent, ok := errors.AsType[*url.Error](err); ok { // less the SDK's account of who wraps whom
 		return fmt.Errorf("no answer: %w", sent.Err)

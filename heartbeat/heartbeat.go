@@ -163,6 +163,10 @@ func (c *Client) Health() (address string, lastAnswered time.Time, trouble strin
 // Peers returns the nodes that may take blocks, as last heard from a coordinator by this process or the one before it.
 func (c *Client) Peers() []*api.Peer { return c.peers.list() }
 
+// Missed returns when a peer was last no longer among them (zero: not since the start): it has no room any more, it is
+// leaving, or it restarts.
+func (c *Client) Missed() time.Time { return c.peers.missedAt() }
+
 // Believe says which decommission a journal remembers from before a restart: NextDirective then returns nil when the
 // coordinator no longer wishes it. Call it before Run.
 func (c *Client) Believe(decommission string) {

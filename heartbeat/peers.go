@@ -37,8 +37,9 @@ type peerBook struct {
 	self string
 	log  *slog.Logger
 
-	mu    sync.Mutex // guards what follows
-	peers []*api.Peer
+	mu     sync.Mutex // guards what follows
+	peers  []*api.Peer
+	missed time.Time // when a list last left out a peer of the one before
 
 	dirty chan struct{} // full: the file is older than peers
 }
@@ -85,8 +86,19 @@ func (b *peerBook) hear(peers []*api.Peer) {
 	if slices.EqualFunc(peers, b.peers, func(p, q *api.Peer) bool { return proto.Equal(p, q) }) {
 		return
 	}
+	for _, was := range b.peers {
+		if !slices.ContainsFunc(peers, func(p *api.Peer) bool { return p.GetNode() == was.GetNode() }) {
+			b.missed = time.Now()
+		}
+	}
 	b.peers = peers
 	b.mark()
+}
+
+func (b *peerBook) missedAt() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.missed
 }
 
 // sound drops what nothing could be sent to, and the node itself.

@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -209,4 +210,25 @@ func TestPeersHeardBeforeTheEndAreStillWritten(t *testing.T) {
 			t.Fatalf("got %v, %v in the file, want two peers", peers, err)
 		}
 	}
+}
+
+// A peer that is not named any more may be back in a moment; one that comes, or has more room, is not missed.
+func TestMissedPeersAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := loadPeers("", "host-a", slog.New(slog.DiscardHandler))
+		b.hear(twoPeers[:1])
+		b.hear(twoPeers)
+		b.hear([]*api.Peer{{Node: "host-b", Address: "10.0.0.2:7412", RoomBytes: 1}, twoPeers[1]})
+		if at := b.missedAt(); !at.IsZero() {
+			t.Errorf("got one missed at %v, want none", at)
+		}
+		time.Sleep(time.Minute)
+		gone := time.Now()
+		b.hear(twoPeers[1:])
+		time.Sleep(time.Minute)
+		b.hear(twoPeers)
+		if at := b.missedAt(); !at.Equal(gone) {
+			t.Errorf("got one missed at %v, want %v", at, gone)
+		}
+	})
 }

@@ -58,6 +58,8 @@ type DrainConfig struct {
 	Alone func() bool
 	// Peers are those last heard of; asked again while the drain runs.
 	Peers func() []Peer
+	// Missed says that a node which is not among them may be in a moment, as one that restarts. Nil: none may.
+	Missed func() bool
 	// Dial connects to a peer whose identity it has verified, speaking Protocol.
 	Dial func(ctx context.Context, p Peer) (net.Conn, error)
 	// Earlier are directories of drains of this node that were withdrawn: what they moved may have changed since.

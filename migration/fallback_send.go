@@ -23,10 +23,13 @@ type fallback struct {
 
 const (
 	// fallbackPatience is how long no peer must have taken anything before the fallback is used, when every peer that is
-	// known is in trouble: shorter than this, and a peer that is restarted has its blocks sent to the bucket.
+	// known is in trouble, and not each by its own word: shorter than this, and a peer that is restarted has its blocks sent
+	// to the bucket.
 	fallbackPatience = 2 * time.Second
 	// lookAtPeers is how often an idle upload asks whether it is its turn.
 	lookAtPeers = 100 * time.Millisecond
+	// answerSoon is how long the fallback may owe the answer to a first question before that is told.
+	answerSoon = 2 * time.Second
 	// largeUpload is where a rate can be told from a latency.
 	largeUpload = 1 << 20
 )
@@ -34,17 +37,21 @@ const (
 func (d *Drain) peerTook(now time.Time) { d.tookAt.Store(now.UnixNano()) }
 
 // peersTake reports whether a peer takes blocks, or soon may. One that never failed is given as long to prove it as any
-// lane is; peers in trouble are asked on, block by block, and take over again as soon as one takes something.
+// lane is; peers in trouble are asked on, block by block, and take over again as soon as one takes something. Where each
+// has said itself that it takes nothing, there is nobody to wait for.
 func (d *Drain) peersTake() bool {
-	quiet := time.Since(time.Unix(0, d.tookAt.Load()))
+	now := time.Now()
+	quiet := now.Sub(time.Unix(0, d.tookAt.Load()))
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	declined := d.cfg.Missed == nil || !d.cfg.Missed()
 	for _, p := range d.peers {
-		if p.failures == 0 {
+		if p.failures == 0 && (p.lanes > 0 || !p.gone) {
 			return quiet < peerTimeout
 		}
+		declined = declined && !p.declines.IsZero() && !p.declines.After(now)
 	}
-	return quiet < fallbackPatience
+	return !declined && quiet < fallbackPatience
 }
 
 // errTooLate says that what is left cannot be in the fallback in time.
@@ -126,6 +133,29 @@ func (f *fallback) learn(bytes int64, took time.Duration) {
 		rate = (f.rate + rate) / 2
 	}
 	f.rate = rate
+}
+
+// awaitFallback tells early of a fallback that does not answer, well before anybody gives it up. One that is known to be
+// slow is given the time that it takes, and content is waited for only where it is known how long some took.
+func (d *Drain) awaitFallback(content int64) (answered func()) {
+	d.fallback.mu.Lock()
+	soon, rate := max(answerSoon, 2*d.fallback.latency), d.fallback.rate
+	d.fallback.mu.Unlock()
+	switch {
+	case content > 0 && rate > 0:
+		soon += time.Duration(2 * float64(content) / rate * float64(time.Second))
+	case content > 0:
+		return func() {}
+	}
+	tell := time.AfterFunc(soon, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if s := d.fallback.state; s.trouble == "" {
+			s.trouble = fmt.Sprintf("no answer for %v: it may hang", soon.Round(100*time.Millisecond))
+			d.cfg.Log.Warn("the fallback does not answer", "peer", s.Node, "took", soon)
+		}
+	})
+	return func() { tell.Stop() }
 }
 
 // upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
@@ -238,7 +268,9 @@ func (u *upload) save(ctx context.Context) error {
 	if ours.Origin == "" {
 		ours.Origin = d.cfg.Node
 	}
+	answered := d.awaitFallback(0)
 	there, err := f.record(ctx, u.e.ID)
+	answered()
 	fresh := missing(err)
 	switch {
 	case err == nil:
@@ -303,7 +335,9 @@ func (u *upload) send(ctx context.Context, r fallbackRecord) ([]fallbackMember, 
 				continue
 			}
 			c := u.content(i, func(n int) error { return u.pass(ctx, n) })
+			answered := u.d.awaitFallback(m.Bytes)
 			err := u.d.fallback.Objects.Put(ctx, names[i], m.Bytes, c, false)
+			answered()
 			c.Close()
 			if err != nil {
 				return nil, err

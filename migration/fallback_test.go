@@ -119,6 +119,9 @@ func (s *larder) putNames() []string {
 	return slices.Clone(s.puts)
 }
 
+// missed is a fleet that lacks a node which may be back in a moment.
+func missed() bool { return true }
+
 func (s *larder) as(layout string) *Fallback {
 	return &Fallback{Name: "spill", Layout: layout, Streams: 4, Objects: s}
 }
@@ -364,7 +367,7 @@ func TestDrainIntoAFallbackKilledIsResumed(t *testing.T) {
 		s := newLarder()
 		s.rate = 100_000
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback, tr.cfg.Missed = s.as(FallbackBlocks), missed
 		ctx, kill := context.WithCancel(t.Context())
 		time.AfterFunc(6*time.Second, kill)
 		tr.run(ctx)
@@ -557,7 +560,7 @@ func TestFallbackSkipsAFileThatIsDeletedAndResendsOneThatChanged(t *testing.T) {
 		s := newLarder()
 		s.rate = 100_000
 		tr := newTrip(t, a)
-		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback, tr.cfg.Missed = s.as(FallbackBlocks), missed
 		time.AfterFunc(time.Second, func() { os.Remove(filepath.Join(a.dir, "cache/f-0001")) })
 		time.AfterFunc(4*time.Second, func() {
 			if err := os.WriteFile(p, contentOf("new", 300_000), 0o644); err != nil {

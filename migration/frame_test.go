@@ -120,8 +120,10 @@ func TestPayloadsRoundTrip(t *testing.T) {
 			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)
 		}
 	}
-	if got, err := parseRefuse(refuse{"no", 7}.append(nil)); err != nil || got != (refuse{"no", 7}) {
-		t.Errorf("refuse: got %+v, %v", got, err)
+	for _, r := range []refuse{{"no", 7, false}, {"no", 7, true}} {
+		if got, err := parseRefuse(r.append(nil)); err != nil || got != r {
+			t.Errorf("refuse: got %+v, %v, want %+v", got, err, r)
+		}
 	}
 	long := make([]verdict, verdictsPerFrame)
 	for i := range long {
@@ -179,7 +181,7 @@ func FuzzPayloads(f *testing.F) {
 	f.Add(appendVerdicts(nil, []verdict{{1, verdictFull, "full"}}))
 	f.Add(appendRecord(nil, record{opening: o, Placed: []placed{{0, "x", 1, []byte("abcd")}}}))
 	f.Add(appendBlock(nil, Block{ID: "cache/-/x", Members: []Member{{Name: "x"}}}))
-	f.Add(refuse{"r", 1}.append(nil))
+	f.Add(refuse{"r", 1, true}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := parseOpening(b); err == nil {
 			if again, err := parseOpening(m.append(nil)); err != nil || !slices.Equal(again.Members, m.Members) || m.bytes() < 0 {

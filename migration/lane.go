@@ -232,7 +232,7 @@ func (l *lane) handshake(frames *frameReader) error {
 		if err != nil {
 			return err
 		}
-		return &refusedError{r.Reason, time.Duration(r.RetryMillis) * time.Millisecond}
+		return &refusedError{r.Reason, time.Duration(r.RetryMillis) * time.Millisecond, r.Stays}
 	default:
 		return fmt.Errorf("greet %s: frame of type %d in reply", l.peer.Node, f.typ)
 	}

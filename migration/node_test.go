@@ -136,11 +136,11 @@ type trip struct {
 	wrap func(net.Conn) net.Conn // on the sender's side of a connection
 	pipe func() (net.Conn, net.Conn)
 
-	fakes map[string]func(net.Conn)
 	drain *Drain // once it runs
 
-	mu sync.Mutex
-	to map[string]*node
+	mu    sync.Mutex
+	to    map[string]*node
+	fakes map[string]func(net.Conn)
 }
 
 func newTrip(t testing.TB, from *node, peers ...*node) *trip {
@@ -164,6 +164,13 @@ func (tr *trip) node(name string) *node {
 	return tr.to[name]
 }
 
+// fake is who answers in its stead now; nil: nobody does.
+func (tr *trip) fake(name string) func(net.Conn) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.fakes[name]
+}
+
 // run drains until it ends, and returns its account.
 func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 	tr.t.Helper()
@@ -183,7 +190,7 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 		serve(n)
 	}
 	tr.cfg.Dial = func(ctx context.Context, p Peer) (net.Conn, error) {
-		if fake := tr.fakes[p.Node]; fake != nil {
+		if fake := tr.fake(p.Node); fake != nil {
 			here, there := tr.pipe()
 			running.Go(func() { fake(there) })
 			return here, nil

@@ -58,15 +58,23 @@ func parseGrant(p []byte) (m grant, err error) {
 type refuse struct {
 	Reason      string
 	RetryMillis int64
+	Stays       bool // it will hold for a while: not "busy", and not "stopping", which may be a restart
 }
 
 func (m refuse) append(b []byte) []byte {
-	return binary.AppendVarint(appendString(b, m.Reason), m.RetryMillis)
+	b = binary.AppendVarint(appendString(b, m.Reason), m.RetryMillis)
+	if m.Stays {
+		b = append(b, 1)
+	}
+	return b
 }
 
 func parseRefuse(p []byte) (m refuse, err error) {
 	d := decoder{p: p}
 	m.Reason, m.RetryMillis = d.string(), d.varint()
+	if d.more() {
+		m.Stays = d.byte() == 1
+	}
 	return m, d.end("refuse")
 }
 

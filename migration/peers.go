@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ type peerState struct {
 	Peer
 	moved    Count
 	trouble  string
-	failures int // in a row
+	failures int       // in a row
+	declines time.Time // from when it is believed that it takes nothing, as it answered last; zero: it did not say so
 
 	lanes   int       // to it now
 	surplus bool      // its lanes are to end: others are faster, or are to be tried
@@ -33,6 +35,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	d.hearPeers() // before the fallback asks whether there are any
 	var lanes sync.WaitGroup
 	defer lanes.Wait()
 	if d.fallback != nil {
@@ -46,7 +49,6 @@ func (d *Drain) runLanes(ctx context.Context) {
 	}
 	tick := time.NewTicker(lookForPeers)
 	defer tick.Stop()
-	d.hearPeers()
 	for {
 		for _, p := range d.wanted() {
 			lanes.Go(func() {
@@ -158,9 +160,13 @@ func (d *Drain) turn(p *peerState) bool {
 type refusedError struct {
 	reason string
 	retry  time.Duration
+	stays  bool
 }
 
 func (e *refusedError) Error() string { return e.reason }
+
+// fullSettles is how long a peer must have been full: an agent that has just started has no room until its disks were tried.
+const fullSettles = 500 * time.Millisecond
 
 // note keeps what went wrong with a peer and says how long to leave it alone.
 func (d *Drain) note(p *peerState, err error) time.Duration {
@@ -169,10 +175,17 @@ func (d *Drain) note(p *peerState, err error) time.Duration {
 	if p.failures == 0 {
 		d.cfg.Log.Warn("peer in trouble", "peer", p.Node, "err", err)
 	}
-	p.trouble = err.Error()
+	now, believed := time.Now(), p.declines
+	p.trouble, p.declines = err.Error(), time.Time{}
+	if errors.Is(err, errPeerFull) {
+		p.declines = cmp.Or(believed, now.Add(fullSettles))
+	}
 	var retry time.Duration
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		retry = refused.retry
+		if refused.stays {
+			p.declines = now
+		}
 	}
 	return d.fan.failed(p, time.Now(), retry)
 }

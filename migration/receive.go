@@ -269,15 +269,15 @@ func (r *Receiver) Settle(ctx context.Context) {
 // enter counts a stream in, or says why not.
 func (r *Receiver) enter(node string, alone bool) (refuse, bool) {
 	if reason, retry := r.cfg.Admit(node); reason != "" {
-		return refuse{reason, retry.Milliseconds()}, false
+		return refuse{reason, retry.Milliseconds(), true}, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
-		return refuse{"the agent is stopping", 5000}, false
+		return refuse{Reason: "the agent is stopping", RetryMillis: 5000}, false
 	}
 	if err := r.budget.enter(node, alone); err != nil {
-		return refuse{err.Error(), retryBusy.Milliseconds()}, false
+		return refuse{Reason: err.Error(), RetryMillis: retryBusy.Milliseconds()}, false
 	}
 	r.serving.Add(1)
 	return refuse{}, true

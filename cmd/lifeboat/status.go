@@ -114,6 +114,9 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 		}
 		t.row("coordinator", coordinator)
 	}
+	if f := s.GetFallback(); f != nil {
+		t.row("fallback", fallbackWords(f))
+	}
 	t.row("cloud", cmp.Or(s.GetProvider(), "none"))
 	if ends := s.GetCertificateEnds(); ends != nil && time.Until(ends.AsTime()) < endsSoon {
 		t.row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")
@@ -325,6 +328,7 @@ type agentJSON struct {
 	Unpacking   unpackingJSON     `json:"unpacking"`
 	Index       indexJSON         `json:"index"`
 	Coordinator coordinatorLink   `json:"coordinator"`
+	Fallback    *fallbackJSON     `json:"fallback"` // null: there is none
 	Peers       []peerJSON        `json:"peers"`
 	Provider    string            `json:"provider"`
 	Changes     *float64          `json:"changes_seconds"`
@@ -422,8 +426,8 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
 		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
-		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()},
-		Peers:       peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
+		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()),
+		Peers: peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
 		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()),
 		WaitsFor: append([]string{}, s.GetWaitsFor()...), CertificateEnds: api.Instant(s.GetCertificateEnds()),
 	}

@@ -1,0 +1,32 @@
+package main
+
+import "github.com/lifeboat/lifeboat/api"
+
+// fallbackWidth is what 100 columns leave beside the widest label of a status, "coordinator".
+const fallbackWidth = 87
+
+// fallbackWords says how the fallback was when it was last tried, in the room that 100 columns leave.
+func fallbackWords(f *api.Fallback) string {
+	switch {
+	case f.GetTried() == nil:
+		return f.GetName() + ", not tried yet"
+	case f.GetTrouble() == "":
+		return f.GetName() + ", would take blocks, tried " + age(f.GetTried()) + " ago"
+	}
+	return cut(f.GetName()+", TAKES NOTHING for "+age(f.GetSince())+": "+f.GetTrouble(), fallbackWidth)
+}
+
+// fallbackJSON is where blocks go that no peer takes, as it was found when it was last tried.
+type fallbackJSON struct {
+	Name    string   `json:"name"`
+	Tried   *float64 `json:"tried_seconds"` // since then; null: it was not yet
+	Trouble string   `json:"trouble"`
+	Since   *float64 `json:"since_seconds"` // for how long it has been as it is
+}
+
+func fallbackToJSON(f *api.Fallback) *fallbackJSON {
+	if f == nil {
+		return nil
+	}
+	return &fallbackJSON{f.GetName(), api.Seconds(f.GetTried()), f.GetTrouble(), api.Seconds(f.GetSince())}
+}
