@@ -284,10 +284,10 @@ func TestNoiseDoesNotMakeALinkFaster(t *testing.T) {
 	link.work(-1)
 	link.hold(1)
 	for range 50 {
-		carry(400_000)
-		carry(560_000)
+		carry(200_000)
+		carry(760_000)
 	}
-	if link.rate < 2.3e6 || link.rate > 2.5e6 {
+	if link.rate < 2.2e6 || link.rate > 2.5e6 {
 		t.Errorf("2.4 MB/s are taken for %.2f", link.rate/1e6)
 	}
 	link.work(-6)

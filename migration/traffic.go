@@ -36,6 +36,9 @@ const (
 	trafficMemory = 2 * time.Second
 	// slackShare of what lanes can carry is left over by fewer of them when what each waits for is its own connection.
 	slackShare = 0.3
+	// sureShare of what lanes can carry by what was measured is carried in any case. Beyond it blocks are carried one after the
+	// other and not side by side: wherever the end turns out to be, more of them are whole by then.
+	sureShare = 0.7
 	// clearly less left has who would be before another. Each lane's count falls in steps of what it writes at once: of equal
 	// lanes the one that looks has just written, and would find itself before all others, each in turn.
 	clearly = 4 * laneBuffer
@@ -75,25 +78,31 @@ func (t *traffic) carried(l *lane, now time.Time, n int64) (slack bool) {
 		t.measure(took)
 		t.since, t.bytes = now, 0
 	}
-	return t.fewer() && t.present < t.rate*(1-slackShare)
+	return t.fewer() && t.leavesMuch()
 }
+
+// leavesMuch reports whether lanes leave much over of what they can carry.
+func (t *traffic) leavesMuch() bool { return t.present < t.rate*(1-slackShare) }
 
 // fewer reports whether fewer lanes send than when the rate was measured.
 func (t *traffic) fewer() bool { return t.working-t.holding < t.lanes }
 
-// measure takes in what was carried. That fewer lanes carry much less is no sign that all of them would; a little less is
-// noise, and to leave out what is below the mean and not what is above would make it grow.
+// measure takes in what was carried, in pieces that are as long as what a lane writes at once: much noise around a mean. That
+// fewer lanes carry less is a weak sign that all of them would, and none if it is much less.
 func (t *traffic) measure(took time.Duration) {
-	measured := float64(t.bytes) / took.Seconds()
+	measured, memory := float64(t.bytes)/took.Seconds(), trafficMemory
 	t.known += took
 	t.present += (measured - t.present) * min(1, took.Seconds()/min(t.known, paceMemory).Seconds())
-	if t.fewer() && measured < t.rate*(1-slackShare) {
-		return
+	if t.fewer() {
+		if t.leavesMuch() {
+			return
+		}
+		memory *= 5
 	}
-	if t.working > t.lanes || measured >= t.rate {
+	if t.working > t.lanes || t.present >= t.rate {
 		t.lanes = t.working
 	}
-	t.rate += (measured - t.rate) * min(1, took.Seconds()/min(t.known, trafficMemory).Seconds())
+	t.rate += (measured - t.rate) * min(1, took.Seconds()/min(t.known, memory).Seconds())
 }
 
 // pledge says that a lane has begun on so many bytes that have not left.
@@ -199,7 +208,7 @@ func (l *lane) prospect(whole, left int64) prospect {
 	t := &l.d.traffic
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if float64(t.pledged) <= through {
+	if float64(t.pledged) <= through*sureShare {
 		return goOn
 	}
 	ahead := t.ahead(l)
@@ -211,7 +220,7 @@ func (l *lane) prospect(whole, left int64) prospect {
 	case with > through*hope:
 		t.redeem(l, left)
 		return giveUp
-	case with > through && ahead > 0:
+	case with > through*sureShare && ahead > 0:
 		return hold
 	}
 	return goOn
