@@ -54,17 +54,17 @@ func (n *network) attach(machine string, addresses ...string) *host {
 	return &host{net: n, machine: machine}
 }
 
-// crash takes the network away, mid-word.
+// crash takes the network away, mid-word. An agent whose listener is closed stops, and would say goodbye: its connections go first.
 func (h *host) crash() {
 	h.mu.Lock()
 	h.crashed = true
 	listeners, conns := h.listeners, h.conns
 	h.mu.Unlock()
-	for _, l := range listeners {
-		l.Close()
-	}
 	for _, c := range conns {
 		c.crash()
+	}
+	for _, l := range listeners {
+		l.Close()
 	}
 }
 
