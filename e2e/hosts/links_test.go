@@ -19,12 +19,14 @@ func TestNarrowLinks(t *testing.T) {
 		notice time.Duration
 		mbits  int64
 		files  int
+		peers  int
 	}{
-		{30 * time.Second, 16, 700},  // Google's, Azure's
-		{120 * time.Second, 8, 1200}, // EC2's
+		{30 * time.Second, 16, 700, 2},  // Google's, Azure's
+		{120 * time.Second, 8, 1200, 2}, // EC2's
+		{30 * time.Second, 20, 120, 8},  // files of several seconds each, and more peers than a drain keeps
 	} {
-		t.Run(fmt.Sprintf("%s at %d Mbit", row.notice, row.mbits), func(t *testing.T) {
-			f := newTown(t, 3, fmt.Sprintf("drain: {tail: %s}", tail))
+		t.Run(fmt.Sprintf("%s at %d Mbit to %d", row.notice, row.mbits, row.peers), func(t *testing.T) {
+			f := newTown(t, 1+row.peers, fmt.Sprintf("drain: {tail: %s}", tail))
 			f.settled()
 			a := f.nodes[0]
 			rate := row.mbits * 1e6 / 8
@@ -43,8 +45,8 @@ func TestNarrowLinks(t *testing.T) {
 			m := a.drained()
 			could := float64(rate) * silence.Sub(began).Seconds() * payload
 			share := float64(m.Bytes.Moved) / could
-			fmt.Printf("     %s at %d Mbit: %.1f MB durable of %.1f that the link could carry: %.1f %%\n",
-				row.notice, row.mbits, float64(m.Bytes.Moved)/1e6, could/1e6, share*100)
+			fmt.Printf("     %s at %d Mbit to %d: %.1f MB durable of %.1f that the link could carry: %.1f %%\n",
+				row.notice, row.mbits, row.peers, float64(m.Bytes.Moved)/1e6, could/1e6, share*100)
 			if share < 0.95 {
 				t.Errorf("%d bytes are durable at peers, %.1f %% of what the link could carry", m.Bytes.Moved, share*100)
 			}
