@@ -150,6 +150,21 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// A connection that was at rest is slow at first. A block is not given up for that.
+func TestSlowStartOfALaneCostsNoBlock(t *testing.T) {
+	now := time.Now()
+	until := now.Add(10 * time.Second)
+	var p pace
+	p.start(now)
+	for step := range 10 {
+		now = now.Add(100 * time.Millisecond)
+		p.carried(now, 50_000)
+		if got, want := p.hopeless(now, until, 10e6), step == 9; got != want {
+			t.Errorf("after %d ms at 0.5 MB/s 10 MB are hopeless: %t, want %t", 100*(step+1), got, want)
+		}
+	}
+}
+
 // toFour is a trip of so many large blocks to four peers.
 func toFour(t *testing.T, blocks, mib int) *trip { return toMany(t, 4, blocks, mib) }
 

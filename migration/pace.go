@@ -8,7 +8,8 @@ import (
 // pace is how fast a lane carries blocks, measured over the last second or so, and what follows from it: what may still be
 // begun, and what is better broken off.
 type pace struct {
-	rate  float64 // bytes per second; 0: not known
+	rate  float64       // bytes per second; 0: not known
+	known time.Duration // how long it was measured
 	since time.Time
 	bytes int64
 }
@@ -47,6 +48,7 @@ func (p *pace) carried(now time.Time, n int64) {
 	} else {
 		p.rate += (measured - p.rate) * (1 - math.Exp(-took.Seconds()/paceMemory.Seconds()))
 	}
+	p.known += took
 	p.since, p.bytes = now, 0
 }
 
@@ -73,9 +75,10 @@ func (p *pace) affordable(now, until time.Time, ahead int64, assumed float64) in
 	return int64(min(max(most, -1), math.MaxInt64/2))
 }
 
-// hopeless reports whether a block of which so much is left cannot be at the peer in time.
+// hopeless reports whether a block of which so much is left cannot be at the peer in time. A connection that was at rest is
+// slow at first: nothing is given up for that.
 func (p *pace) hopeless(now, until time.Time, left int64) bool {
-	if until.IsZero() || p.rate == 0 {
+	if until.IsZero() || p.known < paceMemory {
 		return false
 	}
 	return float64(left) > until.Sub(now).Seconds()*p.rate*paceHope
