@@ -36,9 +36,6 @@ const (
 	trafficMemory = 2 * time.Second
 	// slackShare of what lanes can carry is left over by fewer of them when what each waits for is its own connection.
 	slackShare = 0.3
-	// sureShare of what lanes can carry by what was measured is carried in any case. Beyond it blocks are carried one after the
-	// other and not side by side: wherever the end turns out to be, more of them are whole by then.
-	sureShare = 0.7
 	// clearly less left has who would be before another. Each lane's count falls in steps of what it writes at once: of equal
 	// lanes the one that looks has just written, and would find itself before all others, each in turn.
 	clearly = 4 * laneBuffer
@@ -208,7 +205,7 @@ func (l *lane) prospect(whole, left int64) prospect {
 	t := &l.d.traffic
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if float64(t.pledged) <= through*sureShare {
+	if float64(t.pledged) <= through {
 		return goOn
 	}
 	ahead := t.ahead(l)
@@ -220,7 +217,7 @@ func (l *lane) prospect(whole, left int64) prospect {
 	case with > through*hope:
 		t.redeem(l, left)
 		return giveUp
-	case with > through*sureShare && ahead > 0:
+	case with > through && ahead > 0:
 		return hold
 	}
 	return goOn
