@@ -188,9 +188,10 @@ func (d door) ask(ctx context.Context, method, id string, header http.Header) (*
 	return nil, Refused(resp)
 }
 
-// Block is a block that is being read. When whoever serves it goes, or stands still, the reading goes on where another has it, if that are
-// the same bytes: by their ETag, or because what was read came again the same when it was asked for once more, and then ETag
-// is the other's. Else, and where a Seek left out what is to be compared, Read returns ErrChanged. It is for one goroutine.
+// Block is a block that is being read. When whoever serves it goes, or stands still, the reading goes on where another has
+// it, if that are the same bytes: by their ETag, or because what was read came again the same when it was asked for once
+// more, and then ETag is the other's. Else, and where a Seek left out what is to be compared, Read returns ErrChanged. It is
+// for one goroutine.
 type Block struct {
 	Info
 

@@ -87,9 +87,7 @@ func TestPeerThatRestartsKeepsItsBlocks(t *testing.T) {
 				tr.cfg.Fallback = s.as(FallbackBlocks)
 				_, entries := tr.run(within(t, time.Minute))
 				wantThere(t, want, entries, b)
-				if n := len(s.putNames()); n != 0 {
-					t.Errorf("%d contents went to the fallback", n)
-				}
+				s.wantUnused(t)
 			})
 		})
 	}
@@ -112,9 +110,7 @@ func TestPeerThatHasRestartedKeepsItsBlocks(t *testing.T) {
 		tr.cfg.Fallback = s.as(FallbackBlocks)
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
-		if n := len(s.putNames()); n != 0 {
-			t.Errorf("%d contents went to the fallback", n)
-		}
+		s.wantUnused(t)
 	})
 }
 
@@ -137,9 +133,7 @@ func TestPeerThatIsMissedKeepsItsBlocks(t *testing.T) {
 		tr.cfg.Fallback = s.as(FallbackBlocks)
 		_, entries := tr.run(within(t, time.Minute))
 		wantThere(t, want, entries, b)
-		if n := len(s.putNames()); n != 0 {
-			t.Errorf("%d contents went to the fallback", n)
-		}
+		s.wantUnused(t)
 	})
 }
 
@@ -245,4 +239,11 @@ func (s *stallingLarder) Put(ctx context.Context, name string, bytes int64, cont
 		time.Sleep(time.Until(s.to))
 	}
 	return err
+}
+
+func (s *larder) wantUnused(t *testing.T) {
+	t.Helper()
+	if n := len(s.putNames()); n != 0 {
+		t.Errorf("%d contents went to the fallback", n)
+	}
 }

@@ -34,6 +34,8 @@ const (
 	// trafficMemory is how long it counts what was measured: the lanes together are less even than each by itself, and what
 	// is broken off in vain is more.
 	trafficMemory = 2 * time.Second
+	// fewerMemory is how long it counts what fewer lanes carry.
+	fewerMemory = 5 * trafficMemory
 	// slackShare of what lanes can carry is left over by fewer of them when what each waits for is its own connection.
 	slackShare = 0.3
 	// clearly less left has who would be before another. Each lane's count falls in steps of what it writes at once: of equal
@@ -94,7 +96,7 @@ func (t *traffic) measure(took time.Duration) {
 		if t.leavesMuch() {
 			return
 		}
-		memory *= 5
+		memory = fewerMemory
 	}
 	if t.working > t.lanes || t.present >= t.rate {
 		t.lanes = t.working
