@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -27,13 +28,13 @@ type answers struct {
 
 	mu       sync.Mutex
 	patience time.Duration // 0: promptly
-	heard    time.Time     // when it last answered anything
+	heard    int           // how often it has answered anything
 }
 
 // silentError says that a bucket did not answer.
 type silentError struct {
 	after time.Duration
-	asked time.Time
+	heard int // what had been heard of the bucket when it was asked, or when the knock was
 }
 
 func (e *silentError) Error() string {
@@ -42,10 +43,10 @@ func (e *silentError) Error() string {
 
 // Do sends a request, as an http.Client does.
 func (a *answers) Do(req *http.Request) (*http.Response, error) {
-	asked := time.Now()
+	asked, heard := time.Now(), a.sofar()
 	ctx, cancel := context.WithCancel(req.Context())
 	timer := time.AfterFunc(a.bound(req.Method), cancel)
-	resp, err := a.client.Do(req.WithContext(ctx))
+	resp, last, err := a.send(req.WithContext(ctx), asked)
 	inTime, took := timer.Stop(), time.Since(asked)
 	if err == nil && inTime {
 		a.answered(req.Method, took)
@@ -56,16 +57,45 @@ func (a *answers) Do(req *http.Request) (*http.Response, error) {
 	if err == nil { // as the time was up: its body would break off
 		resp.Body.Close()
 	}
+	still := time.Since(last)
 	timeout, is := errors.AsType[net.Error](err)
-	if req.Context().Err() == nil && (!inTime || is && timeout.Timeout()) {
-		if question(req.Method) {
-			a.silent(took)
-		} else {
-			a.knock(req)
-		}
-		return nil, &silentError{took, asked}
+	if req.Context().Err() != nil || inTime && still < silence && !(is && timeout.Timeout()) {
+		return nil, err
 	}
-	return nil, err
+	if question(req.Method) {
+		a.silent(took)
+	} else {
+		heard = a.sofar()
+		a.knock(req)
+	}
+	return nil, &silentError{still, heard}
+}
+
+// send also returns when something was last taken of the request. A connection that takes nothing for long is closed by
+// whoever notices first, and the error is of the closing as often as of the wait.
+func (a *answers) send(req *http.Request, asked time.Time) (*http.Response, time.Time, error) {
+	if req.ContentLength <= 0 {
+		resp, err := a.client.Do(req)
+		return resp, asked, err
+	}
+	body := &sending{ReadCloser: req.Body}
+	body.last.Store(&asked)
+	req.Body = body
+	resp, err := a.client.Do(req)
+	return resp, *body.last.Load(), err
+}
+
+// sending is a request's body, and when something was last read of it.
+type sending struct {
+	io.ReadCloser
+	last atomic.Pointer[time.Time]
+}
+
+func (s *sending) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	now := time.Now()
+	s.last.Store(&now)
+	return n, err
 }
 
 // knock asks for anything at all after content was not answered for, so that hangs can tell: an upload of many parts should
@@ -102,13 +132,20 @@ func (a *answers) bound(method string) time.Duration {
 	return max(a.patience, promptly)
 }
 
+// sofar is how often the bucket has answered.
+func (a *answers) sofar() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.heard
+}
+
 func question(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
 // answered takes note of an answer: one who was slow may be again, and that is forgotten slowly.
 func (a *answers) answered(method string, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.heard = time.Now()
+	a.heard++
 	if question(method) {
 		a.patience = min(max(4*took, a.patience-a.patience/8), silence)
 	}
@@ -128,7 +165,5 @@ func (a *answers) hangs(err error) aws.Ternary {
 	if !silent {
 		return aws.UnknownTernary
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return aws.BoolTernary(a.heard.After(e.asked))
+	return aws.BoolTernary(a.sofar() > e.heard)
 }
