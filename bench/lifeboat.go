@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/lifeboat/lifeboat/dev/corpus"
 )
 
 // lifeboat is a fleet of two agents and a coordinator, each a process of its own. The source says DecommissionSelf, the
@@ -150,7 +152,12 @@ func (f *fleet) start(ctx context.Context, from source) (err error) {
 	if f.source, err = f.daemon(ctx, "agent", "source", f.agent("source", ports[0], ports[4], ports[5], from.dir)); err != nil {
 		return err
 	}
-	return f.source.until(ctx, "it knows the sink and its own store", func() bool {
+	return f.settled(ctx, 1, from.files)
+}
+
+// settled waits until the source knows its peers and its own store.
+func (f *fleet) settled(ctx context.Context, peers int, files corpus.Corpus) error {
+	return f.source.until(ctx, "it knows its peers and its own store", func() bool {
 		answer, _, err := command(ctx, f.binary, "status", "--socket", f.socket("source"), "-o", "json")
 		var s struct {
 			Peers []struct {
@@ -159,9 +166,9 @@ func (f *fleet) start(ctx context.Context, from source) (err error) {
 			Index *struct{ Blocks int } `json:"index"` // nil: of a binary that looks only when the notice comes
 		}
 		switch {
-		case err != nil || json.Unmarshal(answer, &s) != nil || len(s.Peers) != 1 || s.Peers[0].Room < from.files.Bytes:
+		case err != nil || json.Unmarshal(answer, &s) != nil || len(s.Peers) != peers || s.Peers[0].Room < files.Bytes:
 			return false
-		case s.Index == nil || s.Index.Blocks == from.files.Blocks:
+		case s.Index == nil || s.Index.Blocks == files.Blocks:
 			return true
 		}
 		time.Sleep(time.Second) // it looks when it has been up for ten: to ask all the time would cost it the processor
@@ -171,9 +178,12 @@ func (f *fleet) start(ctx context.Context, from source) (err error) {
 
 // coordinate starts the coordinator.
 func (f *fleet) coordinate(ctx context.Context, grpc, http string) (err error) {
-	conf := fmt.Sprintf("name: coordinator\nlisten: {grpc: %q, http: %q}\ndata_dir: %s\n%s", grpc, http, f.data("coordinator"), f.tls("coordinator"))
-	f.coordinator, err = f.daemon(ctx, "coordinator", "coordinator", conf)
+	f.coordinator, err = f.daemon(ctx, "coordinator", "coordinator", f.coordinatorFile(grpc, http))
 	return err
+}
+
+func (f *fleet) coordinatorFile(grpc, http string) string {
+	return fmt.Sprintf("name: coordinator\nlisten: {grpc: %q, http: %q}\ndata_dir: %s\n%s", grpc, http, f.data("coordinator"), f.tls("coordinator"))
 }
 
 func (f *fleet) data(name string) string { return filepath.Join(f.dir, name+".data") }

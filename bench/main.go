@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.BoolVar(&o.skipSSH, "skip-ssh", false, "leave out rsync over ssh")
 	f.StringVar(&o.against, "against", "", "measure another lifeboat `BINARY` beside this one")
 	f.Float64Var(&o.scale, "scale", 1, "make corpora, samples and minutes this `PART` of what they are, for a quick try; records nothing")
-	chosen := f.String("suite", strings.Join(suiteNames(), ","), "`NAMES` of what is measured")
+	chosen := f.String("suite", strings.Join(defaultSuites(), ","), "`NAMES` of what is measured; links are for root")
 	beside := f.String("beside", "", "`NAMES` of the contenders that run beside lifeboat (default: all)")
 	names := f.String("corpus", "a,b,c,d", "`NAMES` of the corpora: a has many small blocks, b a mixture, c few large ones, d very many tiny ones")
 	if err := f.Parse(args); err != nil {
@@ -111,8 +111,14 @@ func suites() []suite {
 		{"failover", nothing, measureFailover},
 		{"subscribers", nothing, measureSubscribers},
 		{"agents", nothing, measureAgents},
+		{"links", func(options) error { return needLinks() }, measureLinks},
 		{"value", nothing, measureValue},
 	}
+}
+
+// defaultSuites are all that the caller may run.
+func defaultSuites() []string {
+	return slices.DeleteFunc(suiteNames(), func(name string) bool { return name == "links" && os.Geteuid() != 0 })
 }
 
 func suiteNames() (names []string) {

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// wires join machines: each is a network namespace with one interface, and all hang on a switch. They are gone with close.
+type wires struct {
+	name     string // of the switch's namespace, and before those of the machines
+	machines []machineNS
+}
+
+// machineNS is one of them.
+type machineNS struct{ ns, ip string }
+
+func newWires(ctx context.Context, name string) (*wires, error) {
+	w := &wires{name: fmt.Sprintf("lb%d%s", os.Getpid(), name)}
+	if err := w.ip(ctx, "netns add "+w.name); err != nil {
+		return nil, err
+	}
+	return w, w.ip(ctx, "-n "+w.name+" link add sw type bridge", "-n "+w.name+" link set sw up")
+}
+
+// add makes another machine.
+func (w *wires) add(ctx context.Context) (m machineNS, err error) {
+	n := len(w.machines) + 1
+	m = machineNS{fmt.Sprintf("%s-%d", w.name, n), fmt.Sprintf("10.78.0.%d", n)}
+	if err := w.ip(ctx, "netns add "+m.ns); err != nil {
+		return m, err
+	}
+	w.machines = append(w.machines, m)
+	return m, w.ip(ctx,
+		fmt.Sprintf("-n %s link add w%d type veth peer name eth0 netns %s", w.name, n, m.ns),
+		fmt.Sprintf("-n %s link set w%d master sw up", w.name, n),
+		fmt.Sprintf("-n %s link set lo up", m.ns),
+		fmt.Sprintf("-n %s addr add %s/24 dev eth0", m.ns, m.ip),
+		fmt.Sprintf("-n %s link set eth0 up", m.ns))
+}
+
+func (w *wires) ip(ctx context.Context, lines ...string) error {
+	for _, line := range lines {
+		if _, _, err := command(ctx, "ip", strings.Fields(line)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close removes all of it, also where ctx has ended.
+func (w *wires) close() error {
+	var errs []error
+	for _, m := range w.machines {
+		errs = append(errs, w.ip(context.Background(), "netns del "+m.ns))
+	}
+	return errors.Join(append(errs, w.ip(context.Background(), "netns del "+w.name))...)
+}
+
+// inside is a command line that runs a program on the machine.
+func (m machineNS) inside(program string, args ...string) []string {
+	return append([]string{"netns", "exec", m.ns, program}, args...)
+}
+
+func (m machineNS) tc(ctx context.Context, line string) ([]byte, error) {
+	out, _, err := command(ctx, "ip", m.inside("tc", strings.Fields(line)...)...)
+	return out, err
+}
+
+// narrow caps what the machine sends to a port of the others. The rest has a queue of its own, so that what is counted goes
+// to that port alone.
+func (m machineNS) narrow(ctx context.Context, mbits int, port int) error {
+	for _, line := range []string{
+		"qdisc add dev eth0 root handle 1: htb default 1",
+		"class add dev eth0 parent 1: classid 1:1 htb rate 10gbit",
+		"class add dev eth0 parent 1: classid 1:2 htb rate 10gbit",
+		fmt.Sprintf("qdisc add dev eth0 parent 1:2 handle 10: tbf rate %dmbit burst 32kb latency 50ms", mbits),
+		fmt.Sprintf("filter add dev eth0 parent 1: protocol ip u32 match ip dport %d 0xffff flowid 1:2", port),
+	} {
+		if _, err := m.tc(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carried is how many bytes have passed the narrow link, frames and all.
+func (m machineNS) carried(ctx context.Context) (int64, error) {
+	out, err := m.tc(ctx, "-s -j qdisc show dev eth0")
+	if err != nil {
+		return 0, err
+	}
+	var all []struct {
+		Kind  string
+		Bytes int64
+	}
+	if err := json.Unmarshal(out, &all); err != nil {
+		return 0, fmt.Errorf("read what tc counted: %w", err)
+	}
+	for _, q := range all {
+		if q.Kind == "tbf" {
+			return q.Bytes, nil
+		}
+	}
+	return 0, fmt.Errorf("the link of %s is not narrow", m.ns)
+}
