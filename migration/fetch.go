@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,15 @@ const hopHeader = "Lifeboat-Hop"
 // maxProbes bounds how many candidates are asked at once.
 const maxProbes = 16
 
+const (
+	// firstByte is how long a holder may take to begin an answer: readers wait longer, so another can still be asked.
+	firstByte = 10 * time.Second
+	// holderStall is how long a holder may say nothing in the middle of one, as long as readers bear it (client.DefaultStall).
+	// A connection whose Read began when it fell idle has more than firstByte of it left when it is used again.
+	holderStall = 30 * time.Second
+	holderIdle  = 10 * time.Second
+)
+
 // Fetcher reads blocks from the nodes that have them.
 type Fetcher struct {
 	// Locate asks the coordinator.
@@ -72,17 +82,32 @@ func (f *Fetcher) http() *http.Client {
 		f.client = &http.Client{
 			Transport: &http.Transport{
 				DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-					return f.Dial(ctx, ctx.Value(holderKey{}).(Holder))
+					c, err := f.Dial(ctx, ctx.Value(holderKey{}).(Holder))
+					if err != nil {
+						return nil, err
+					}
+					return holderConn{c}, nil
 				},
 				DisableCompression:    true,
-				IdleConnTimeout:       30 * time.Second,
+				IdleConnTimeout:       holderIdle,
 				MaxIdleConnsPerHost:   4,
-				ResponseHeaderTimeout: 10 * time.Second,
+				ResponseHeaderTimeout: firstByte,
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 	})
 	return f.client
+}
+
+// holderConn is a connection to a holder that may stop without a word, as a machine does that is frozen or cut off. Time in
+// which nobody reads, since the reader behind is slow, does not count.
+type holderConn struct{ net.Conn }
+
+func (c holderConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(holderStall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
 }
 
 // Close drops idle connections.
@@ -212,6 +237,10 @@ func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header ht
 		}
 		switch resp.StatusCode {
 		case http.StatusOK, http.StatusPartialContent, http.StatusMultipleChoices, http.StatusNotModified, http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
+			if err := begin(resp); err != nil {
+				faults = append(faults, fmt.Errorf("read %s from %s: no first byte: %w", id, h.Node, err))
+				continue
+			}
 			return resp, h, nil
 		}
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
@@ -219,4 +248,20 @@ func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header ht
 		faults = append(faults, fmt.Errorf("read %s from %s: %s: %s", id, h.Node, resp.Status, strings.TrimSpace(string(why))))
 	}
 	return nil, Holder{}, fmt.Errorf("%w: %w", ErrUnreachable, errors.Join(faults...))
+}
+
+// begin waits for an answer's first byte: until that is there, another holder can answer instead.
+func begin(resp *http.Response) error {
+	late := time.AfterFunc(firstByte, func() { resp.Body.Close() })
+	defer late.Stop()
+	body := bufio.NewReader(resp.Body)
+	if _, err := body.Peek(1); err != nil && !errors.Is(err, io.EOF) {
+		resp.Body.Close()
+		return err
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
+	return nil
 }

@@ -1,0 +1,92 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slowly is a reader that takes its time over each part of an answer.
+type slowly struct {
+	*httptest.ResponseRecorder
+	pause time.Duration
+}
+
+func (w slowly) Write(p []byte) (int, error) {
+	time.Sleep(w.pause)
+	return w.ResponseRecorder.Write(p)
+}
+
+// A holder may stop without a word, as a machine does that is frozen or cut off. Before its first byte another is asked; after
+// that the reader sees the answer break off. Readers may be as slow as they like.
+func TestHolderThatStandsStillIsLeft(t *testing.T) {
+	x := contentOf("x", 3*ChunkBytes)
+	serves := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(x)))
+		w.Write(x)
+	})
+	stops := func(after int) http.Handler { // so many bytes; before the header where negative
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if after >= 0 {
+				w.Header().Set("Content-Length", fmt.Sprint(len(x)))
+				w.Write(x[:after])
+				w.(http.Flusher).Flush()
+			}
+			<-r.Context().Done()
+		})
+	}
+	for _, c := range []struct {
+		name   string
+		first  http.Handler
+		next   bool // whether there is another holder
+		pause  time.Duration
+		status int // -1: broken off
+		bytes  int
+		took   time.Duration // 0: whatever
+	}{
+		{"before the header", stops(-1), true, 0, 200, len(x), firstByte},
+		{"before the first byte", stops(0), true, 0, 200, len(x), firstByte},
+		{"before the first byte, the only one", stops(0), false, 0, 503, 0, firstByte},
+		{"in the middle", stops(ChunkBytes), true, 0, -1, ChunkBytes, holderStall},
+		{"not it, but the reader", serves, false, 2 * holderStall, 200, len(x), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fleet{nodes: map[string]http.Handler{"first": c.first}}
+				at := holders("first")
+				if c.next {
+					f.nodes["next"], at = serves, holders("first", "next")
+				}
+				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+					return Location{State: LocationHeld, Holders: at}, nil
+				}}
+				defer fetch.Close()
+				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+				w := slowly{httptest.NewRecorder(), c.pause}
+				start, status := time.Now(), -1
+				func() {
+					defer func() {
+						if cut := recover(); cut != nil && cut != http.ErrAbortHandler {
+							panic(cut)
+						}
+					}()
+					rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil))
+					status = w.Code
+				}()
+				took := time.Since(start)
+				if status != c.status || c.took > 0 && took != c.took {
+					t.Errorf("status %d after %s, want %d after %s", status, took, c.status, c.took)
+				}
+				if got := w.Body.Bytes(); status != http.StatusServiceUnavailable && !bytes.Equal(got, x[:c.bytes]) {
+					t.Errorf("got %d bytes, want %d", len(got), c.bytes)
+				}
+			})
+		})
+	}
+}
