@@ -92,15 +92,13 @@ func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder
 		have, err = r.nodes(reply.GetHolders())
 		return have, nil, nil, err
 	}
-	isLost := reply.GetState() == "lost"
-	if !isLost {
-		candidates, err := r.nodes(reply.GetCandidates())
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		if have, isLost, doubt = probe(ctx, id, candidates, min(enough, len(candidates))); len(have) > 0 {
-			return have, nil, doubt, nil
-		}
+	candidates, err := r.nodes(reply.GetCandidates())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	have, goneHere, doubt := probe(ctx, id, candidates, min(enough, len(candidates)))
+	if len(have) > 0 {
+		return have, nil, doubt, nil // also of what is lost as far as is known: locations lag behind
 	}
 	doors, err := r.nodes(reply.GetFallbacks())
 	if err != nil {
@@ -108,7 +106,7 @@ func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder
 	}
 	have, goneThere, silent := beyond(ctx, id, doors)
 	doubt = joinErrors([]error{doubt, silent})
-	if len(have) == 0 && (isLost || goneThere || doubt == nil && reply.GetWhy() != "") { // silence is not a no
+	if len(have) == 0 && (reply.GetState() == "lost" || goneHere || goneThere || doubt == nil && reply.GetWhy() != "") { // silence is not a no
 		lost = &client.LostError{Why: reply.GetWhy()}
 	}
 	return have, lost, doubt, nil
