@@ -151,20 +151,37 @@ func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 	if e.GetOutcome() == "moved" && !p.all {
 		return nil
 	}
-	// Fixed columns: entries are printed as they come. The id is never cut, it is what people copy.
-	const line = "%-8s  %10s  %-16s  %s%s\n"
 	if !p.headed {
 		p.headed = true
-		if _, err := fmt.Fprintf(p.w, "\n"+line, "OUTCOME", "SIZE", "PEER", "BLOCK", ""); err != nil {
+		if _, err := fmt.Fprintf(p.w, "\n%s  BLOCK\n", manifestLead("OUTCOME", "SIZE", "PEER", widePeer)); err != nil {
 			return err
 		}
 	}
-	reason := ""
-	if e.GetReason() != "" {
-		reason = ": " + e.GetReason()
+	// Fixed columns: entries are printed as they come. The id is never cut, it is what people copy: the peer gives way to it.
+	id, reason := plain(e.GetId()), plain(e.GetReason())
+	line := manifestLead(plain(e.GetOutcome()), size(e.GetBytes()), plain(dash(e.GetPeer())), tableWidth-besidePeer-columns(id)) + "  " + id
+	switch whole := line + ": " + reason; {
+	case reason == "":
+	case columns(whole) <= tableWidth:
+		line = whole
+	default:
+		line += "\n" + cut("  "+reason, tableWidth)
 	}
-	_, err := fmt.Fprintf(p.w, line, plain(e.GetOutcome()), size(e.GetBytes()), plain(dash(e.GetPeer())), plain(e.GetId()), plain(reason))
+	_, err := fmt.Fprintln(p.w, line)
 	return err
+}
+
+// How wide the peer of a moved block may be and must be, and what a line has beside it and the id.
+const (
+	widePeer   = 16
+	narrowPeer = 8
+	besidePeer = 7 + 2 + 8 + 2 + 2
+)
+
+// manifestLead is a line of the table up to its id.
+func manifestLead(outcome, size, peer string, room int) string {
+	width := max(narrowPeer, min(room, widePeer))
+	return fmt.Sprintf("%-7s  %8s  %-*s", outcome, size, width, cut(peer, width))
 }
 
 func (p *manifestPrinter) end(asked string) error {

@@ -111,7 +111,7 @@ func (t *table) print(w io.Writer) error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+			widths[i] = max(widths[i], columns(c))
 		}
 	}
 	total := 2 * (len(widths) - 1)
@@ -130,13 +130,16 @@ func (t *table) print(w io.Writer) error {
 			} else {
 				line.WriteString("  ")
 			}
-			line.WriteString(c + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c)))
+			line.WriteString(c + strings.Repeat(" ", widths[i]-columns(c)))
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
+
+// columns is how wide a text is.
+func columns(s string) int { return utf8.RuneCountInString(s) }
 
 func cut(s string, width int) string {
 	if r := []rune(s); len(r) > width {

@@ -150,7 +150,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	if err := printSection(w, evacuationTable(s.GetEvacuations())); err != nil {
 		return err
 	}
-	peers := table{}
+	peers := table{narrow: true}
 	peers.row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
 	for _, p := range s.GetPeers() {
 		peers.row(p.GetNode(), dash(p.GetAddress()), dash(p.GetZone()), dash(p.GetPool()), size(p.GetRoomBytes()))
@@ -229,7 +229,7 @@ func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 
 // printParts prints a table for each kind of part that a node has.
 func printParts(w io.Writer, s *api.Status) error {
-	working, disks, stores, peers := table{}, table{}, table{}, table{}
+	working, disks, stores, peers := table{}, table{}, table{}, table{narrow: true}
 	working.row("WORKLOAD", "TYPE", "STATE", "SINCE", "PROCESSES", "AWAITED", "APPS", "TROUBLE")
 	for _, a := range s.GetWorkloads() {
 		apps := strings.Join(a.GetApps(), ", ")
@@ -246,7 +246,7 @@ func printParts(w io.Writer, s *api.Status) error {
 	}
 	peers.row("SENT TO", "BLOCKS", "BYTES", "TROUBLE")
 	for _, p := range s.GetDrain().GetPeers() {
-		peers.row(p.GetNode(), fmt.Sprint(p.GetBlocks()), size(p.GetBytes()), dash(p.GetTrouble()))
+		peers.row(p.GetNode(), fmt.Sprint(p.GetBlocks()), size(p.GetBytes()), cut(dash(p.GetTrouble()), troubleWidth))
 	}
 	for _, t := range []*table{&working, &disks, &stores, &peers} {
 		if err := printSection(w, t); err != nil {
