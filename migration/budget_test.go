@@ -2,7 +2,9 @@ package migration
 
 import (
 	"errors"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,4 +98,65 @@ func TestQuotaDecidesWhereBlocksGo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A block whose receipt was lost comes again, and finds the quota used up by itself: it needs nothing of it.
+func TestQuotaLetsInWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newNode(t, "b")
+		b.tune = func(c *ReceiverConfig) { c.MaxBytes = 1250 } // and a fifth of it is kept
+		ctx, stop := b.receiving(t)
+		x := blockFrames(1, "cache/-/x", contentOf("x", 1000))
+		for range 2 {
+			s := b.stream(t, ctx)
+			s.send(x)
+			s.wantReceipt()
+			s.conn.Close()
+		}
+		s := b.stream(t, ctx)
+		s.send(blockFrames(1, "cache/-/y", contentOf("y", 1000)))
+		s.wantRefusal("quota")
+		s.send(blockFrames(2, "cache/-/x", contentOf("larger", 1001)))
+		s.wantRefusal("need 1 bytes, has 0")
+		s.conn.Close()
+		stop()
+		if got := b.vault.Count(); got != (Count{1, 1000}) {
+			t.Errorf("got %+v at rest, want x alone", got)
+		}
+	})
+}
+
+// silenced is cut off, once, where receipts would have been written.
+type silenced struct {
+	net.Conn
+	by   *node
+	once *sync.Once
+}
+
+func (c *silenced) Write(p []byte) (n int, err error) {
+	if len(c.by.landedBlocks()) > 0 {
+		c.once.Do(func() { err = errors.Join(net.ErrClosed, c.Conn.Close()) })
+	}
+	if err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// What a peer took and never answered for is offered there again, though the peer has no room left: it may have it.
+func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 8, 1000)
+		b := newNode(t, "b")
+		b.tune = func(c *ReceiverConfig) { c.MaxBytes = 10_000 }
+		var once sync.Once
+		b.mangle = func(c net.Conn) net.Conn { return &silenced{c, b, &once} }
+		tr := newTrip(t, a, b)
+		tr.cfg.Connections = 1
+		sum, entries := tr.run(within(t, 30*time.Second))
+		wantThere(t, want, entries, b)
+		if got := b.vault.Count(); got != sum.Moved {
+			t.Errorf("%+v rest there, %+v moved", got, sum.Moved)
+		}
+	})
 }

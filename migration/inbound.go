@@ -154,7 +154,7 @@ func (in *inbound) begin(f frame) error {
 	in.member, in.left = 0, o.Members[0].Bytes
 	in.sum.reset()
 	in.sum.member(in.left)
-	promised, err := in.r.budget.promise(o.bytes(), in.r.cfg.Vault.Count().Bytes, in.alone)
+	promised, err := in.promise(o)
 	if err == nil {
 		if err = in.land(f, o); err != nil {
 			promised()
@@ -165,6 +165,25 @@ func (in *inbound) begin(f frame) error {
 		in.refuse(err)
 	}
 	return nil
+}
+
+// promise sets aside what a block adds to what rests here. One that comes again, since its sender lost the receipt, adds nothing;
+// the catalog is asked only where the quota does not hold it whole.
+func (in *inbound) promise(o opening) (release func(), err error) {
+	rests := in.r.cfg.Vault.Count().Bytes
+	release, err = in.r.budget.promise(o.bytes(), rests, in.alone)
+	if err == nil {
+		return release, nil
+	}
+	old, unknown := in.r.cfg.Vault.catalog.get(BlockID(o.ID))
+	switch more := o.bytes() - old.bytes(); {
+	case unknown != nil:
+		return nil, err
+	case more <= 0:
+		return func() {}, nil
+	default:
+		return in.r.budget.promise(more, rests, in.alone)
+	}
 }
 
 func (in *inbound) data(f frame) error {

@@ -319,13 +319,15 @@ func (l *lane) refused(e entry, v verdict) {
 		l.mu.Lock()
 		l.room = min(l.room, e.Bytes()-1)
 		l.mu.Unlock()
-		l.d.plan.giveBack(e, 0, why)
+		past := e.met()
+		past.unanswered = false
+		l.d.plan.giveBack(e.after(past), 0, why)
 	case verdictConflict:
 		l.d.carryOut(ruling{entry: e, outcome: Lost, why: why})
 	default:
 		past := e.met()
 		past.attempts++
-		past.shun, past.shunned = l.peer.Node, time.Now().Add(2*backOff(past.attempts))
+		past.shun, past.unanswered, past.shunned = l.peer.Node, false, time.Now().Add(2*backOff(past.attempts))
 		l.d.plan.giveBack(e.after(past), backOff(past.attempts), why)
 	}
 }
@@ -353,7 +355,7 @@ func (l *lane) returnInflight(ctx context.Context, err error) {
 	for _, e := range l.inflight.all() {
 		delay := time.Duration(0)
 		past := e.met()
-		past.shun, past.shunned = l.peer.Node, shunned
+		past.shun, past.shunned, past.unanswered = l.peer.Node, shunned, true
 		if first {
 			past.attempts++
 			delay, first = backOff(past.attempts), false

@@ -51,6 +51,8 @@ type setbacks struct {
 	shun     string    // the peer that failed it last
 	shunned  time.Time // not to that one before
 	why      string    // what went wrong last
+
+	unanswered bool // by that peer, which may have it: its room is not asked
 }
 
 // met is what the block has met with.
@@ -208,7 +210,8 @@ func (p *plan) one(now time.Time, peer string, room, affordable int64) (e entry,
 			}
 			continue
 		}
-		if e.Bytes() > most {
+		there := past.unanswered && past.shun == peer
+		if e.Bytes() > most && (!there || e.Bytes() > affordable) {
 			leave(e.Bytes())
 			continue
 		}
