@@ -87,8 +87,12 @@ func TestLandingFindsTheDisk(t *testing.T) {
 		disks.Disk{Path: "/data/deep", Health: disks.IOHang},
 		disks.Disk{Path: "/mnt/d0", Health: disks.HighUsage},
 		disks.Disk{Path: "/mnt/d1", Health: disks.Slow, UsableBytes: 9},
+		disks.Disk{Path: "/mnt/d2", Health: disks.Unknown},
 	)
 	l := a.landing
+	if _, err := l.Room("/mnt/d2/cache"); err == nil {
+		t.Error("the room of a disk that nobody has looked at is known")
+	}
 	for path, want := range map[string]struct {
 		room                      int64
 		writable, keeps, readable bool

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,9 @@ func (l *landing) Room(path string) (int64, error) {
 	d, ok := on(path, l.agent.disks.Snapshot())
 	if !ok || l.agent.evacuations.closed(d.Path) {
 		return 0, nil
+	}
+	if d.Health == disks.Unknown {
+		return 0, fmt.Errorf("room of %s: its disk has not been looked at", path)
 	}
 	return d.UsableBytes, nil
 }

@@ -165,6 +165,14 @@ func (r *Receiver) most(places []string) (best int64) {
 	return best
 }
 
+// knows reports whether the room of all these directories is known: that of a disk that nobody has looked at yet is not.
+func (r *Receiver) knows(places []string) bool {
+	return !slices.ContainsFunc(places, func(p string) bool {
+		_, err := r.cfg.Room(p)
+		return err != nil
+	})
+}
+
 // take reserves room on the best of these directories.
 func (r *Receiver) take(bytes int64, among []string) (dir string, release func(), err error) {
 	open := r.open(among)

@@ -342,7 +342,8 @@ func (u *unpacker) end(ctx context.Context, made Count, err error) {
 			u.retry = time.Now()
 			break
 		}
-		if !u.told {
+		if !u.told && u.r.knows(u.store.Paths) {
+			u.told = true
 			u.r.cfg.Log.Warn("no files can be made of blocks: they stay in their segments and are read from there, and it is tried again",
 				"store", u.store.Name, "blocks", u.left.Blocks, "err", err)
 		}
@@ -350,7 +351,7 @@ func (u *unpacker) end(ctx context.Context, made Count, err error) {
 	case u.left.Blocks > 0 && u.retry.IsZero():
 		u.retry = time.Now().Add(recheckEvery)
 	}
-	u.told = u.troubled
+	u.told = u.told && u.troubled
 	u.said = u.said && u.occupied.Blocks > 0
 }
 

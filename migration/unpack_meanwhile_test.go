@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,39 @@ func (h *hungDisks) Flushed(p string, bytes int64, took time.Duration) {
 		<-h.thaw
 	}
 	h.fakeDisks.Flushed(p, bytes, took)
+}
+
+// After a start nobody knows yet what the disks take: that is no trouble to tell of. Once they were looked at it goes on.
+func TestUnpackerWaitsForTheFirstLookAtTheDisks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []StoreConfig{with(placedFiles, "cache")}, "v")
+		want := n.pack(t, 20, 500)
+		store := n.stores[0].Paths[0]
+		f.set(f.full, store, true)
+		var looked atomic.Bool
+		var log notes
+		n.tune = func(cfg *ReceiverConfig) {
+			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+			room := cfg.Room
+			cfg.Room = func(p string) (int64, error) {
+				if !looked.Load() {
+					return 0, errors.New("not looked at")
+				}
+				return room(p)
+			}
+		}
+		_, stop := n.receiving(t)
+		defer stop()
+		time.Sleep(unpackPatience)
+		n.wantPacked(t, want)
+		looked.Store(true)
+		f.set(f.full, store, false)
+		time.Sleep(time.Second)
+		n.wantFiles(t, want)
+		if got := log.count("no files can be made"); got != 0 {
+			t.Errorf("said %d times that no files can be made", got)
+		}
+	})
 }
 
 func TestStoreOnADiskThatTakesNoFiles(t *testing.T) {
