@@ -27,6 +27,25 @@ func (in *inbound) land(f frame, o opening) error {
 	return in.landInVault(f, o)
 }
 
+// promise sets aside what a block adds to what rests here. One that comes again, since its sender lost the receipt, adds nothing;
+// the catalog is asked only where the quota does not hold it whole.
+func (in *inbound) promise(o opening) (release func(), err error) {
+	rests := in.r.cfg.Vault.Count().Bytes
+	release, err = in.r.budget.promise(o.bytes(), rests, in.alone)
+	if err == nil {
+		return release, nil
+	}
+	old, unknown := in.r.cfg.Vault.catalog.get(BlockID(o.ID))
+	switch more := o.bytes() - old.bytes(); {
+	case unknown != nil:
+		return nil, err
+	case more <= 0:
+		return func() {}, nil
+	default:
+		return in.r.budget.promise(more, rests, in.alone)
+	}
+}
+
 func (in *inbound) landInStore(s *Store, o opening) error {
 	if err := in.r.sound(s); err != nil {
 		return err

@@ -167,25 +167,6 @@ func (in *inbound) begin(f frame) error {
 	return nil
 }
 
-// promise sets aside what a block adds to what rests here. One that comes again, since its sender lost the receipt, adds nothing;
-// the catalog is asked only where the quota does not hold it whole.
-func (in *inbound) promise(o opening) (release func(), err error) {
-	rests := in.r.cfg.Vault.Count().Bytes
-	release, err = in.r.budget.promise(o.bytes(), rests, in.alone)
-	if err == nil {
-		return release, nil
-	}
-	old, unknown := in.r.cfg.Vault.catalog.get(BlockID(o.ID))
-	switch more := o.bytes() - old.bytes(); {
-	case unknown != nil:
-		return nil, err
-	case more <= 0:
-		return func() {}, nil
-	default:
-		return in.r.budget.promise(more, rests, in.alone)
-	}
-}
-
 func (in *inbound) data(f frame) error {
 	if !in.open.Load() || f.transfer != in.transfer {
 		return fmt.Errorf("data for transfer %d, want %d", f.transfer, in.transfer)
