@@ -63,6 +63,44 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// An engine removes a map output's data before its index. With the data gone there is nothing to carry, which the account says in
+// those words; data that is back a moment later was only being committed anew.
+func TestMapOutputWhoseDataIsDeleted(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
+			manager := filepath.Join(a.dir, "d0/blockmgr-x")
+			files := writeMapOutput(t, []string{manager}, 1, 2, 1000)
+			_, sub := SparkPlace("shuffle_1_2_0.data", 1)
+			data := filepath.Join(manager, sub, "shuffle_1_2_0.data")
+			tr := newTrip(t, a, b)
+			tr.cfg.Connections, tr.cfg.Peers = 1, after(3*time.Second, tr.cfg.Peers)
+			time.AfterFunc(time.Second, func() {
+				if err := os.Remove(data); err != nil {
+					t.Error(err)
+				}
+			})
+			tr.wrap = func(c net.Conn) net.Conn {
+				if back {
+					time.AfterFunc(backOff(1)/2, func() { write(t, data, files["shuffle_1_2_0.data"]) })
+				}
+				return c
+			}
+			_, entries := tr.run(within(t, 20*time.Second))
+			if back {
+				if _, ok := outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_2_0"]; !ok {
+					t.Errorf("got %v, want it moved", entries)
+				}
+				return
+			}
+			want := "its data file was deleted while the node was draining: only the index is left"
+			if e := outcome(t, entries, Skipped)["spark/blockmgr-x/shuffle_1_2_0"]; e.Reason != want || len(outcome(t, entries, Lost)) > 0 {
+				t.Errorf("got %v, want it skipped, for %s", entries, want)
+			}
+		})
+	}
+}
+
 func TestDrainWithoutPeersLosesEveryBlockByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 50, 100)

@@ -147,9 +147,14 @@ func (d *Drain) judge(e entry, err error) ruling {
 		now, found := d.find(e.Block)
 		asPlanned := past.misreads == 1 && past.why == ""
 		stale = found == nil && errors.Is(err, errChanged) && d.before(now)
+		if errors.Is(found, errNoData) {
+			err = found
+		}
 		switch {
 		case errors.Is(found, fs.ErrNotExist):
 			return ruling{entry: e, outcome: Skipped, why: "deleted while the node was draining"}
+		case errors.Is(found, errNoData) && past.misreads > 1: // nobody is naming it
+			return ruling{entry: e, outcome: Skipped, why: "its data file was deleted while the node was draining: only the index is left"}
 		case found == nil && asPlanned && d.elsewhere(e.Block, now):
 			return ruling{entry: e, later: true}
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives

@@ -67,6 +67,9 @@ func javaHash(name string) (h int32) {
 	return max(h, 0) // the one value without a positive twin
 }
 
+// errNoData is what is left of a map output whose data was removed, or that is being committed anew: Spark names the index first.
+var errNoData = errors.New("index without its data")
+
 func anyFile(Member) bool { return true }
 
 // mapOutput assembles the block whose index file is given. The error says why it is not a committed map output.
@@ -93,7 +96,7 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 		if wrong, err := s.lookUp(all, mgr, base+".data", anyFile); err == nil {
 			return Block{}, fmt.Errorf("index and data disagree: the index ends at %d, the data has %d bytes", end, wrong.Bytes)
 		}
-		return Block{}, fmt.Errorf("index without its data: %d bytes are missing", end)
+		return Block{}, fmt.Errorf("%w: %d bytes are missing", errNoData, end)
 	}
 	for _, alg := range append([]string{all.checksum}, checksumAlgorithms...) {
 		if alg == "" {
