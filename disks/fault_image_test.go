@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,14 +199,17 @@ func TestVanishedMount(t *testing.T) {
 	})
 }
 
-// A device that fails below the file system: its image lies on a sick file system.
+// A device that fails below the file system: its image lies on a sick file system. An ext4 whose journal meets the error before a
+// probe does, as it does every five seconds by itself, is read-only from then on.
 func TestSickDevice(t *testing.T) {
 	for ill, row := range map[sickfs.Ailment]struct {
-		health Health
-		why    string
+		want string
+		is   func(Disk) bool
 	}{
-		sickfs.Errs:  {ReadWriteFailure, "input/output error"},
-		sickfs.Hangs: {IOHang, "under way"},
+		sickfs.Errs: {"an input/output error, or read-only", func(d Disk) bool {
+			return d.Health == ReadWriteFailure && strings.Contains(d.Why, "input/output error") || d.Health == ReadOnly
+		}},
+		sickfs.Hangs: {"a hang", func(d Disk) bool { return d.Health == IOHang && strings.Contains(d.Why, "under way") }},
 	} {
 		for _, fs := range []string{"ext4", "xfs"} {
 			t.Run(string(ill)+" below "+fs, func(t *testing.T) {
@@ -216,7 +220,7 @@ func TestSickDevice(t *testing.T) {
 				m := watchReal(t, i.dir)
 				m.await(t, i.dir, Healthy, "", 2*every)
 				s.Fall(ill)
-				m.await(t, i.dir, row.health, row.why, 2*every+slack)
+				m.awaitThat(t, i.dir, row.want, 2*every+slack, row.is)
 				m.holdsNoMore(t)
 				s.Heal()
 				if ill == sickfs.Hangs {

@@ -106,6 +106,11 @@ const grace = time.Minute
 func (m watched) await(t *testing.T, path string, want Health, why string, within time.Duration) Disk {
 	t.Helper()
 	why = strings.ReplaceAll(why, "DIR", path)
+	return m.awaitThat(t, path, fmt.Sprintf("%v %q", want, why), within, func(d Disk) bool { return d.Health == want && strings.Contains(d.Why, why) })
+}
+
+func (m watched) awaitThat(t *testing.T, path, want string, within time.Duration, is func(Disk) bool) Disk {
+	t.Helper()
 	start := time.Now()
 	wanted := within
 	if os.Getenv("LIFEBOAT_STRICT") == "" {
@@ -116,14 +121,14 @@ func (m watched) await(t *testing.T, path string, want Health, why string, withi
 	for {
 		changed := m.Changed()
 		d := m.disk(t, path)
-		if d.Health == want && strings.Contains(d.Why, why) {
+		if is(d) {
 			t.Logf("%v after %v, wanted within %v: %s", d.Health, time.Since(start).Round(time.Millisecond), wanted, d.Why)
 			return d
 		}
 		select {
 		case <-changed:
 		case <-timeout.C:
-			t.Fatalf("after %v: got %v %q since %v, want %v %q", within, d.Health, d.Why, d.Since, want, why)
+			t.Fatalf("after %v: got %v %q since %v, want %s", within, d.Health, d.Why, d.Since, want)
 		}
 	}
 }
