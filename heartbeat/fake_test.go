@@ -143,6 +143,8 @@ type coordinator struct {
 	entries    []string
 	whole      int // manifests that arrived to their end
 
+	refused string // a reason that it does not take
+
 	old    bool // it knows no runs
 	single int  // blocks and entries that were told by themselves
 	runs   int
@@ -203,6 +205,10 @@ func (c *coordinator) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportB
 			return err
 		}
 		c.mu.Lock()
+		if c.refused != "" && r.Why == c.refused {
+			c.mu.Unlock()
+			return status.Error(codes.InvalidArgument, "no reason")
+		}
 		if r.Full || c.held == nil {
 			c.held = make(map[string]int64)
 		}

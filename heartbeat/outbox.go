@@ -22,7 +22,8 @@ func (c *Client) Landed(blocks ...*api.HeldBlock) {
 	c.outbox.put(len(blocks), func(i int) word { return word{id: blocks[i].GetId(), held: blocks[i]} })
 }
 
-// Gone queues word that blocks no longer rest here, and why, for who asks for them. Call it once Held no longer yields them.
+// Gone queues word that blocks no longer rest here, and why, for who asks for them. Call it once Held no longer yields them. Of
+// more than the queue can keep it is not said why.
 func (c *Client) Gone(why string, ids ...string) {
 	c.outbox.put(len(ids), func(i int) word { return word{id: ids[i], why: why} })
 }
@@ -38,8 +39,8 @@ type word struct {
 	why  string         // it is
 }
 
-// outbox holds what was said of blocks, in that order, until it is reported. While a full report is due it keeps nothing:
-// what Held will yield includes it.
+// outbox holds what was said of blocks, in that order, until it is reported. While a full report is due it keeps only what is
+// gone, as long as that is not too much: what Held will yield includes the rest, and says nothing of why.
 type outbox struct {
 	mu      sync.Mutex // guards what follows
 	words   []word
@@ -57,18 +58,19 @@ func newOutbox() *outbox {
 func (o *outbox) put(n int, word func(i int) word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.fullDue {
-		return
-	}
-	if len(o.words)+n > mostQueued {
+	wasDue := o.fullDue
+	if !wasDue && len(o.words)+n > mostQueued {
 		o.replaceByFull()
-	} else {
+	}
+	if !o.fullDue {
 		o.words = slices.Grow(o.words, n)
-		for i := range n {
-			o.words = append(o.words, word(i))
+	}
+	for i := 0; i < n && len(o.words) < mostQueued; i++ {
+		if w := word(i); w.held == nil || !o.fullDue {
+			o.words = append(o.words, w)
 		}
 	}
-	if o.isOpen && (o.fullDue || len(o.words) >= manyQueued) {
+	if o.isOpen && !wasDue && (o.fullDue || len(o.words) >= manyQueued) {
 		o.rouse()
 	}
 }
@@ -82,10 +84,11 @@ func (o *outbox) hurry() {
 	}
 }
 
-// full makes a full report due.
-func (o *outbox) full() {
+// full makes a full report due, in the stead of words that could not be told.
+func (o *outbox) full(untold ...word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.words = slices.Concat(untold, o.words)
 	o.replaceByFull()
 }
 
@@ -106,7 +109,7 @@ func (o *outbox) close() {
 	o.isOpen = false
 }
 
-// take empties the outbox: full, or the words that were queued.
+// take empties the outbox: the words that were queued, and whether a full report is to follow them.
 func (o *outbox) take() (full bool, words []word) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,7 +122,8 @@ func (o *outbox) take() (full bool, words []word) {
 }
 
 func (o *outbox) replaceByFull() {
-	o.fullDue, o.words = true, nil
+	o.fullDue, o.words = true, slices.DeleteFunc(o.words, func(w word) bool { return w.held != nil })
+	o.words = o.words[:min(len(o.words), mostQueued)]
 }
 
 func (o *outbox) rouse() {

@@ -21,7 +21,7 @@ const stallLimit = 15 * time.Second
 var errStalled = errors.New("the coordinator takes nothing more")
 
 // tell reports what landed here and what went, until ctx ends. It is woken by answered beats, so it asks nothing of a
-// coordinator that is away. A report that fails is replaced by a full one.
+// coordinator that is away. A report that fails is replaced by a full one, before which it says again why blocks are gone.
 func (c *Client) tell(ctx context.Context) {
 	trouble := streak{log: c.log, starts: "the blocks held here are not reported", ends: "the blocks held here are reported again"}
 	for failures := 0; ; {
@@ -37,7 +37,13 @@ func (c *Client) tell(ctx context.Context) {
 		if full {
 			sleep(ctx, c.draw(), nil)
 		}
-		err := c.report(ctx, full, words)
+		var err error
+		if len(words) > 0 {
+			err = c.report(ctx, false, words)
+		}
+		if full { // also where words are refused: they must not keep the rest from being told
+			err = c.report(ctx, true, nil)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -48,7 +54,7 @@ func (c *Client) tell(ctx context.Context) {
 			continue
 		}
 		failures++
-		c.outbox.full()
+		c.outbox.full(words...)
 		if _, follows := api.LeaderOf(err); !follows { // else the next beat finds the leader
 			trouble.goesOn(err)
 		}

@@ -79,6 +79,75 @@ func TestOverflowBecomesAFullReport(t *testing.T) {
 	})
 }
 
+// Who asks for a block that is gone is told why, also when too much was to be told at once, or a report failed.
+func TestFullReportForgetsNotWhyBlocksAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		stop := n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = heldBlocks("here")
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(5 * time.Second)
+		stop()
+		time.Sleep(5 * time.Second)
+		c.Gone("kept for an hour", "x")
+		for i := range mostQueued {
+			c.Landed(&api.HeldBlock{Id: fmt.Sprint("block-", i), Bytes: 1})
+		}
+		c.Gone("removed", "y", "here") // and came again
+		co.set(func() {
+			co.held = nil
+			co.onReport = func(context.Context) error { return status.Error(codes.Internal, "disk full") }
+		})
+		n.serve(t, addrA, co)
+		time.Sleep(10 * time.Second)
+		co.set(func() { co.gone, co.onReport = nil, nil })
+		time.Sleep(30 * time.Second)
+		want := []string{"x: kept for an hour", "y: removed", "here: removed"}
+		if got := read(co, func() []string { return co.gone }); !slices.Equal(got, want) {
+			t.Errorf("got %q gone, want %q", got, want)
+		}
+		if got := co.heldIDs(); !slices.Equal(got, []string{"here"}) {
+			t.Errorf("got %q held, want what Held yields", got)
+		}
+	})
+}
+
+// A coordinator that does not take what is said of some blocks hears of the others.
+func TestRefusedWordDoesNotKeepOthersBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = heldBlocks("here")
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(5 * time.Second)
+		co.set(func() { co.held, co.refused = nil, "too long" })
+		c.Gone("too long", "x")
+		time.Sleep(30 * time.Second)
+		if got := co.heldIDs(); !slices.Equal(got, []string{"here"}) {
+			t.Errorf("got %q held, want what Held yields", got)
+		}
+		if _, _, trouble := c.Health(); trouble != "" {
+			t.Errorf("got trouble %q after the full report", trouble)
+		}
+	})
+}
+
+// However much is gone, what waits to be told is bounded.
+func TestWhatIsGoneFillsNoMoreThanTheQueue(t *testing.T) {
+	o := newOutbox()
+	gone := make([]word, mostQueued)
+	o.full(gone...)
+	o.put(2*mostQueued, func(int) word { return word{} })
+	o.full(gone...)
+	if len(o.words) != mostQueued || !o.fullDue {
+		t.Errorf("got %d words, full report %t, want %d and one", len(o.words), o.fullDue, mostQueued)
+	}
+}
+
 func TestFailedReportIsReplacedByAFullOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, co := newNetwork(), &coordinator{}
