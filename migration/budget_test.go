@@ -2,7 +2,9 @@ package migration
 
 import (
 	"errors"
+	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -159,4 +161,29 @@ func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 			t.Errorf("%+v rest there, %+v moved", got, sum.Moved)
 		}
 	})
+}
+
+// It is offered there once: a peer that is full and has it not would be sent it for ever.
+func TestFullPeerIsAskedOnce(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.plan.close()
+	defer d.ledger.close()
+	d.plan.outstanding = 1
+	d.plan.giveBack(entry{Block: Block{ID: "cache/-/x", Members: []Member{{Name: "x", Bytes: 1000}}}}.after(setbacks{shun: "b", unanswered: true}), 0, "no receipt")
+	if _, ok, _, err := d.plan.take("c", 0); ok || err != errNoRoom {
+		t.Errorf("another peer without room: got %t, %v", ok, err)
+	}
+	e, ok, _, err := d.plan.take("b", 0)
+	if !ok {
+		t.Fatalf("got %v, want it offered to who may have it", err)
+	}
+	l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}}
+	l.refused(e, verdict{Code: verdictFull, Reason: "full"})
+	if _, ok, _, err := d.plan.take("b", 0); ok || err != errNoRoom {
+		t.Errorf("after it refused: got %t, %v", ok, err)
+	}
 }
