@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -22,47 +21,8 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/pipenet"
 )
-
-// pipes is a listener whose connections never leave the bubble.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- there:
-		return here, nil
-	case <-p.closed:
-		return nil, errors.New("connection refused")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (p *pipes) Close() error {
-	select {
-	case <-p.closed:
-	default:
-		close(p.closed)
-	}
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 // town is a coordinator in a bubble that can be stopped and started on the same directory.
 type town struct {
@@ -74,22 +34,22 @@ type town struct {
 	verify Verifier
 
 	mu   sync.Mutex // clients dial while the coordinator restarts
-	grpc *pipes
-	http *pipes
+	grpc *pipenet.Listener
+	http *pipenet.Listener
 }
 
 func (v *town) dial(ctx context.Context) (net.Conn, error) {
 	v.mu.Lock()
 	calls := v.grpc
 	v.mu.Unlock()
-	return calls.dial(ctx)
+	return calls.Dial(ctx, "", "")
 }
 
 func (v *town) dialPages(ctx context.Context) (net.Conn, error) {
 	v.mu.Lock()
 	pages := v.http
 	v.mu.Unlock()
-	return pages.dial(ctx)
+	return pages.Dial(ctx, "", "")
 }
 
 func inTown(t *testing.T, tell func(*town)) {
@@ -106,7 +66,7 @@ func inTown(t *testing.T, tell func(*town)) {
 
 func (v *town) start() {
 	v.Helper()
-	calls, pages := newPipes(), newPipes()
+	calls, pages := pipenet.Listen(), pipenet.Listen()
 	v.mu.Lock()
 	v.grpc, v.http = calls, pages
 	v.mu.Unlock()

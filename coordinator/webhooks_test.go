@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
@@ -67,10 +67,10 @@ func (m *mailbox) got() (types []string, tries int) {
 
 // postTo gives a town a webhook.
 func (v *town) postTo(m *mailbox, w Webhook) {
-	pipe := newPipes()
+	pipe := pipenet.Listen()
 	server := &http.Server{Handler: m}
 	go server.Serve(pipe)
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return pipe.dial(ctx) }}
+	transport := &http.Transport{DialContext: pipe.Dial}
 	v.web = &http.Client{Transport: transport}
 	v.Cleanup(func() { transport.CloseIdleConnections(); server.Close() })
 	w.Name, w.URL = "scheduler", "http://scheduler.test/events"

@@ -1,11 +1,9 @@
 package fallback_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/fallback"
+	"github.com/lifeboat/lifeboat/pipenet"
 )
 
 // inBubble runs a story about a bucket in a bubble, where a minute takes no time.
@@ -23,10 +22,10 @@ func inBubble(t *testing.T, story func(t *testing.T, f *fakeS3, b *fallback.Buck
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeS3{objects: map[string][]byte{}, at: map[string]time.Time{}, uploads: map[string]map[int][]byte{}}
-		l := &pipes{make(chan net.Conn), make(chan struct{})}
+		l := pipenet.Listen()
 		srv := &http.Server{Handler: f}
 		go srv.Serve(l)
-		b, err := fallback.OpenBucket(t.Context(), fallback.S3{Bucket: "spill", Endpoint: "http://bucket", PathStyle: true}, l.dial)
+		b, err := fallback.OpenBucket(t.Context(), fallback.S3{Bucket: "spill", Endpoint: "http://bucket", PathStyle: true}, l.Dial)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,35 +36,6 @@ func inBubble(t *testing.T, story func(t *testing.T, f *fakeS3, b *fallback.Buck
 		story(t, f, b)
 	})
 }
-
-// pipes listens in a bubble, where sockets do not work. (A bufconn has a deadline of old pass once more when another has been
-// set, and net/http sets one into the past after every answer.)
-type pipes struct {
-	accept chan net.Conn
-	closed chan struct{}
-}
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.accept <- there:
-		return here, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accept:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { close(p.closed); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "bucket", Net: "pipe"} }
 
 // thinks answers everything only after so long; 0: at once.
 func thinks(f *fakeS3, takes time.Duration) {

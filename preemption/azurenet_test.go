@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption/azurefake"
 )
 
@@ -38,7 +39,7 @@ type azureCloud struct {
 func azureBubble(t *testing.T, cfg AzureConfig, test func(t *testing.T, c *azureCloud)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &azureCloud{Service: azurefake.New(azureMachine), heard: make(chan said, 1000)}
-		network := newPipes()
+		network := pipenet.Listen()
 		server := &http.Server{Handler: c}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(network) }()

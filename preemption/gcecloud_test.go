@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption/gcefake"
 )
 
@@ -46,7 +47,7 @@ func newGCECloud(t *testing.T, log *slog.Logger, instance gcefake.Instance) *gce
 		requests: make(map[string]int), conns: make(map[net.Conn]bool), polls: make(map[Poll]int),
 	}
 	c.waiting, c.lost = context.WithCancel(t.Context())
-	network := newPipes()
+	network := pipenet.Listen()
 	server := &http.Server{Handler: http.HandlerFunc(c.serve), ConnState: c.track}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(network) }()

@@ -12,40 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 )
-
-// pipes is a network of net.Pipe, which unlike sockets works inside a bubble.
-type pipes struct {
-	accept chan net.Conn
-	closed chan struct{}
-}
-
-func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
-
-func (p *pipes) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.accept <- there:
-		return here, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accept:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { close(p.closed); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 // cloud is a pretend metadata service with an EC2 source that listens to it, in one bubble.
 type cloud struct {
@@ -74,7 +43,7 @@ func newCloud(t *testing.T, log *slog.Logger) *cloud {
 		Service: ec2fake.New(ec2fake.Instance{ID: "i-0123456789abcdef0", Type: "r5.4xlarge", Zone: "us-east-1a", LifeCycle: "spot"}),
 		heard:   make(chan said, 1000),
 	}
-	network := newPipes()
+	network := pipenet.Listen()
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/latest/meta-data/"+pathAction {
 			c.polls.Add(1)

@@ -14,46 +14,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// pipes is a network of net.Pipe, which unlike sockets works inside a bubble.
-type pipes struct {
-	accept chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipes() *pipes { return &pipes{accept: make(chan net.Conn), closed: make(chan struct{})} }
-
-func (p *pipes) dial(ctx context.Context, network, _ string) (net.Conn, error) {
-	if network == "unix" {
-		return nil, errors.New("nobody listens")
-	}
-	here, there := net.Pipe()
-	select {
-	case p.accept <- there:
-		return here, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
+// dialOut is a network without unix sockets: nobody listens there.
+func dialOut(to *pipenet.Listener) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if network == "unix" {
+			return nil, errors.New("nobody listens")
+		}
+		return to.Dial(ctx, network, address)
 	}
 }
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accept:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
 
 // heard is what a fake action was told.
 type heard struct {
@@ -114,7 +89,7 @@ func hang(ctx context.Context, _ workloads.Word) error {
 type machine struct {
 	t       *testing.T
 	cloud   *ec2fake.Service
-	network *pipes
+	network *pipenet.Listener
 	booted  time.Time
 	cfg     Config
 	logind  *preemption.Logind
@@ -128,7 +103,7 @@ type machine struct {
 func bubble(t *testing.T, test func(t *testing.T, m *machine)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		m := &machine{t: t, cloud: ec2fake.New(ec2fake.Instance{ID: "i-1", LifeCycle: "spot"}), network: newPipes(), booted: time.Now()}
+		m := &machine{t: t, cloud: ec2fake.New(ec2fake.Instance{ID: "i-1", LifeCycle: "spot"}), network: pipenet.Listen(), booted: time.Now()}
 		server := &http.Server{Handler: m.cloud}
 		var serving sync.WaitGroup
 		serving.Go(func() {
@@ -163,8 +138,8 @@ func (m *machine) action(a Action) {
 func (m *machine) start(fakes ...*fake) {
 	m.t.Helper()
 	s, err := New(m.t.Context(), m.cfg, Deps{
-		Log: slog.New(slog.DiscardHandler), Logind: m.logind, Dial: m.network.dial,
-		Listen: func(string, string) (net.Listener, error) { return newPipes(), nil },
+		Log: slog.New(slog.DiscardHandler), Logind: m.logind, Dial: dialOut(m.network),
+		Listen: func(string, string) (net.Listener, error) { return pipenet.Listen(), nil },
 		Clock: func() preemption.Moment {
 			return preemption.Moment{Wall: time.Now(), Boot: "a-boot", SinceBoot: time.Since(m.booted)}
 		},
