@@ -68,19 +68,21 @@ func needLinks() error {
 // measureLinks asks how much of what a narrow link could carry is durable elsewhere when the machine goes. The fleets of a
 // round run side by side, each in a network of its own: they wait for their links.
 func measureLinks(ctx context.Context, b bench) ([]figure, error) {
-	all := make([][]carriage, len(linksAsked))
+	asked := slices.Clone(linksAsked)
+	for i, l := range asked {
+		asked[i].notice, asked[i].blocks = max(2*linkTail, scaled(l.notice, b.scale)), l.blocks.scaled(b.scale)
+	}
+	all := make([][]carriage, len(asked))
 	for range b.rounds {
 		g, ctx := errgroup.WithContext(ctx)
-		for i, l := range linksAsked {
-			l.notice, l.blocks = max(2*linkTail, scaled(l.notice, b.scale)), l.blocks.scaled(b.scale)
-			l.blocks.name = fmt.Sprintf("link %d", i+1)
+		for i, l := range asked {
 			dir, err := b.g.fresh()
 			if err != nil {
 				return nil, err
 			}
 			g.Go(func() error {
 				c, err := l.measure(ctx, b, fmt.Sprint("l", i), dir)
-				if err != nil {
+				if err := errors.Join(err, b.g.empty(dir)); err != nil {
 					return fmt.Errorf("%s: %w", l, err)
 				}
 				all[i] = append(all[i], c)
@@ -92,7 +94,7 @@ func measureLinks(ctx context.Context, b bench) ([]figure, error) {
 			return nil, err
 		}
 	}
-	return linkFigures(all, b.args), printLinks(b.stdout, all)
+	return linkFigures(asked, all, b.args), printLinks(b.stdout, asked, all)
 }
 
 func (l link) String() string {
@@ -254,13 +256,13 @@ func (f *town) stop() error {
 	return errors.Join(append(errs, f.w.close())...)
 }
 
-func printLinks(w io.Writer, all [][]carriage) error {
+func printLinks(w io.Writer, asked []link, all [][]carriage) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nnarrow links (tbf), a tail of %v; medians of %d, at worst after the tail; ! not what is wanted\n", linkTail, len(all[0]))
 	const line = "%-62s %7s %7s %9s %9s\n"
 	fmt.Fprintf(&b, line, "", "of what", "MB of", "MB in", "KB after")
 	fmt.Fprintf(&b, line, "", "fits %", "link", "vain", "the tail")
-	for i, l := range linksAsked {
+	for i, l := range asked {
 		s := sumUp(all[i])
 		share := number(100*s.share, 1)
 		if s.share < leastCarried {
@@ -294,8 +296,8 @@ func sumUp(rounds []carriage) (s linkSum) {
 	return s
 }
 
-func linkFigures(all [][]carriage, args string) (figures []figure) {
-	for i, l := range linksAsked {
+func linkFigures(asked []link, all [][]carriage, args string) (figures []figure) {
+	for i, l := range asked {
 		s := sumUp(all[i])
 		add := func(what, unit string, value float64) {
 			figures = append(figures, figure{Suite: "links", Name: l.String() + ": " + what, Value: rounded(value), Unit: unit, Command: args})

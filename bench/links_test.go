@@ -31,7 +31,7 @@ func TestTableOfLinksFits(t *testing.T) {
 	}
 	all[0][1].moved = 80e6
 	var b bytes.Buffer
-	if err := printLinks(&b, all); err != nil {
+	if err := printLinks(&b, linksAsked, all); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
@@ -42,7 +42,7 @@ func TestTableOfLinksFits(t *testing.T) {
 	if !strings.Contains(b.String(), " 90.0! ") || !strings.Contains(b.String(), " 96.0 ") || !strings.Contains(b.String(), " 20!\n") {
 		t.Errorf("want 90.0! and then 96.0 of what fits, and 20! after the tail:\n%s", b.String())
 	}
-	if f := linkFigures(all, "x"); len(f) != 3*len(linksAsked) || f[0].Value != 90 || f[0].Peer != nil {
+	if f := linkFigures(linksAsked, all, "x"); len(f) != 3*len(linksAsked) || f[0].Value != 90 || f[0].Peer != nil {
 		t.Errorf("got %d figures, the first %+v", len(f), f[0])
 	}
 }

@@ -1,6 +1,7 @@
 // Command bench measures how fast Lifeboat empties a node, beside rsync on the same disks in the same minutes, how soon it
-// hears of a notice, what it takes to wait for one, and what a coordinator bears: its leader's death, many who follow its
-// events, and ten thousand agents. It is what `make bench` runs; docs/benchmarks.md says how to read its figures.
+// hears of a notice, what it takes to wait for one, how much of what a narrow link can carry is saved, and what a coordinator
+// bears: its leader's death, many who follow its events, and ten thousand agents. It is what `make bench` runs;
+// docs/benchmarks.md says how to read its figures.
 //
 // It runs the real binaries as an operator would: agents and a coordinator with certificates of their own, an rsync
 // daemon, and rsync over a private sshd; only the clouds are pretend. It measures from outside, through /proc, the
