@@ -203,7 +203,11 @@ func verdict(ended []leaving) error {
 	code := exitDone
 	for _, e := range ended {
 		if e.verdict != exitDone {
-			bad = append(bad, e.node+": "+e.why)
+			why := e.node + ": " + e.why
+			if e.lost {
+				why += fmt.Sprintf(" (lifeboat manifest %s says which, and why)", e.node)
+			}
+			bad = append(bad, why)
 			code = max(code, e.verdict)
 		}
 	}

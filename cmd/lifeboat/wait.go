@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +25,7 @@ type leaving struct {
 	// Once ended: the exit code that tells it, and why when that is not "done".
 	verdict int
 	why     string
+	lost    bool // some blocks, which its manifest names
 }
 
 // errAway says that a look failed in a way that may pass.
@@ -205,10 +208,10 @@ var heldUpBy = map[string]string{
 func leavingNode(n *api.Node, timedOut bool) leaving {
 	out := leaving{node: n.GetName()}
 	parts := []string{nodeState(n)}
-	if d := n.GetStatus().GetDrain(); d != nil {
-		parts = append(parts, drainLine(d))
-	}
 	m := n.GetManifest()
+	if d := n.GetStatus().GetDrain(); d != nil {
+		parts = append(parts, drainLine(d, n.GetState() == "DECOMMISSIONED" && m != nil))
+	}
 	switch n.GetState() {
 	case "DECOMMISSIONING":
 		if n.GetRemaining() != nil {
@@ -217,11 +220,16 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		what := heldUpBy[n.GetSubState()]
 		if len(n.GetWaitsFor()) > 0 {
 			what = waitLine(n.GetWaitsFor(), waitWidth)
+		} else if n.GetSubState() == "MIGRATING" {
+			what = cut(cmp.Or(missedPeer(n.GetStatus().GetDrain()), what), waitWidth)
 		}
 		if what != "" {
 			parts = append(parts, "waits for "+what)
 		}
 		out.gist = what
+		if missedPeer(n.GetStatus().GetDrain()) != "" {
+			out.gist = "a peer" // whichever
+		}
 	case "SHUTDOWN":
 		out.gist = "waits for its return"
 		parts = append(parts, out.gist)
@@ -229,7 +237,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		out.ended = true
 		switch {
 		case m.GetLost().GetBlocks() > 0:
-			out.verdict, out.why = exitIncomplete, lostOf(m)
+			out.verdict, out.why, out.lost = exitIncomplete, lostOf(m), true
 		case timedOut:
 			out.verdict, out.why = exitIncomplete, "timed out"
 		case m == nil: // no word about its blocks is not word that they are safe
@@ -313,7 +321,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	if d == nil {
 		parts = append(parts, "about to drain")
 	} else {
-		parts = append(parts, d.GetPhase(), drainLine(d))
+		parts = append(parts, d.GetPhase(), drainLine(d, d.GetPhase() == "drained" && m.GetIncident() == incident))
 	}
 	// It has ended with its account, which comes a moment after the last block. Until ours has begun, the end of an earlier
 	// one may still show: that account is of another incident.
@@ -321,7 +329,7 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	case "drained":
 		out.ended = m != nil && m.GetIncident() == incident
 		if out.ended && m.GetLost().GetBlocks() > 0 {
-			out.verdict, out.why = exitIncomplete, lostOf(m)
+			out.verdict, out.why, out.lost = exitIncomplete, lostOf(m), true
 		}
 	case "cancelled":
 		if notice == nil || notice.GetIncident() != incident {
@@ -331,28 +339,47 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	if !out.ended && notice.GetRemaining() != nil {
 		parts = append(parts, "deadline "+left(notice.GetRemaining()))
 	}
+	what := ""
 	switch {
 	case out.ended:
-	case d.GetPhase() == "sending":
-		parts = append(parts, "waits for its blocks")
+	case d.GetPhase() != "sending":
+		what = "the list of its blocks"
 	default:
-		parts = append(parts, "waits for the list of its blocks")
+		what = cut(cmp.Or(missedPeer(d), heldUpBy["MIGRATING"]), waitWidth)
+	}
+	if what != "" {
+		parts = append(parts, "waits for "+what)
 	}
 	if out.why != "" {
 		parts = append(parts, out.why)
 	}
-	out.line, out.gist = strings.Join(parts, "  "), d.GetPhase()+out.why
+	out.line, out.gist = strings.Join(parts, "  "), fmt.Sprint(d.GetPhase(), missedPeer(d) != "", out.why)
 	return out
 }
 
-// drainLine is how far a drain is, and when it would be done at this pace.
-func drainLine(d *api.DrainProgress) string {
+// missedPeer says what a drain waits for while no peer takes its blocks; empty: one does. Of those that do not it names the
+// one that took most before.
+func missedPeer(d *api.DrainProgress) string {
+	well := func(p *api.PeerProgress) bool { return p.GetTrouble() == "" }
+	if d.GetPhase() != "sending" || len(d.GetPeers()) == 0 || slices.ContainsFunc(d.GetPeers(), well) {
+		return ""
+	}
+	most := slices.MaxFunc(d.GetPeers(), func(a, b *api.PeerProgress) int { return cmp.Compare(a.GetBlocks(), b.GetBlocks()) })
+	line := fmt.Sprintf("a peer: %s: %s", most.GetNode(), most.GetTrouble())
+	if others := len(d.GetPeers()) - 1; others > 0 {
+		line = fmt.Sprintf("a peer, %d are in trouble: %s: %s", others+1, most.GetNode(), most.GetTrouble())
+	}
+	return line
+}
+
+// drainLine is how far a drain is, and when it would be done at this pace. accounted: its manifest is there and says what was lost.
+func drainLine(d *api.DrainProgress, accounted bool) string {
 	line := fmt.Sprintf("%d/%d blocks  %s/%s", d.GetBlocksMoved(), d.GetBlocksTotal(), size(d.GetBytesMoved()), size(d.GetBytesTotal()))
 	if rate := d.GetBytesPerSecond(); rate > 0 && d.GetBytesMoved() < d.GetBytesTotal() {
 		eta := time.Duration(float64(d.GetBytesTotal()-d.GetBytesMoved()) / float64(rate) * float64(time.Second))
 		line += fmt.Sprintf("  %s/s  done in %s", size(rate), span(eta))
 	}
-	if d.GetBlocksLost() > 0 {
+	if d.GetBlocksLost() > 0 && !accounted {
 		line += fmt.Sprintf("  %d lost", d.GetBlocksLost())
 	}
 	return line

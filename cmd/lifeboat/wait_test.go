@@ -141,6 +141,12 @@ func TestLeavingNode(t *testing.T) {
 		{name: "on its way", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  1.0 MiB/s  done in 3.0s  1 lost  deadline in 1m20s  waits for its blocks",
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Remaining: durationpb.New(80 * time.Second), Status: &api.Status{Drain: &api.DrainProgress{
 				BlocksTotal: 12, BlocksMoved: 3, BlocksLost: 1, BytesTotal: 4 << 20, BytesMoved: 1 << 20, BytesPerSecond: 1 << 20}}}},
+		{name: "no peer takes its blocks", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  waits for a peer, 2 are in trouble: host-c: full: no room for any block that is left",
+			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12, BlocksMoved: 3, BytesTotal: 4 << 20, BytesMoved: 1 << 20,
+				Peers: []*api.PeerProgress{{Node: "host-b", Trouble: "busy"}, {Node: "host-c", Blocks: 3, Trouble: "full: no room for any block that is left"}}}}}},
+		{name: "a peer is well", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  waits for its blocks",
+			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12, BlocksMoved: 3, BytesTotal: 4 << 20, BytesMoved: 1 << 20,
+				Peers: []*api.PeerProgress{{Node: "host-b", Trouble: "busy"}, {Node: "host-c", Blocks: 3}}}}}},
 		{name: "held up", line: "DECOMMISSIONING/WAIT_APP  waits for its apps", node: &api.Node{State: "DECOMMISSIONING", SubState: "WAIT_APP"}},
 		{name: "held up by what is known", line: "DECOMMISSIONING/WAIT_WORKLOAD  deadline in 1m20s  waits for workload spark-worker (2 processes), app app-1 (runs on host-b) and 2 more",
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "WAIT_WORKLOAD", Remaining: durationpb.New(80 * time.Second),
