@@ -89,13 +89,24 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	}
 	sum.Started = began
 	i := a.incident()
-	level := slog.LevelInfo
+	level, said := slog.LevelInfo, []any{"incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
+		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), "left", left(i.Deadline())}
 	if sum.Lost.Blocks > 0 {
-		level = slog.LevelError // we gave something up
+		level, said = slog.LevelError, append(said, a.whyLost(incident)...) // we gave something up
 	}
-	a.log.Log(ctx, level, "drained", "incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
-		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), "left", left(i.Deadline()))
+	a.log.Log(ctx, level, "drained", said...)
 	return sum, true
+}
+
+// whyLost is for the log: one of the blocks that a drain has lost, and where all are named. Most often it is the same with them.
+func (a *Agent) whyLost(incident string) []any {
+	for e, err := range a.manifest(incident) {
+		if err == nil && e.Outcome == migration.Lost {
+			return []any{"such_as", e.ID, "why", e.Reason, "all", "lifeboat manifest " + a.cfg.Node.Name}
+		}
+		break
+	}
+	return nil
 }
 
 // pass carries all that is here and not in the incident's ledger.

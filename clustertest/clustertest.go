@@ -22,6 +22,7 @@ package clustertest
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -43,6 +44,7 @@ type Config struct {
 	// Agent and Coordinator change a configuration before its process starts, each time.
 	Agent       func(i int, cfg *agent.Config)
 	Coordinator func(cfg *coordinator.Config)
+	Log         io.Writer // has what all of them log, as the test's output has; nil: nobody reads it
 }
 
 // Cluster is its coordinators and agents. Nodes are told by their number, from 0.
@@ -67,7 +69,7 @@ func New(t *testing.T, cfg Config) *Cluster {
 	t.Helper()
 	cfg.Agents = cmp.Or(cfg.Agents, 3)
 	c := &Cluster{t: t, cfg: cfg, dir: t.TempDir(), network: newNetwork()}
-	c.log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	c.log = slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), cmp.Or(cfg.Log, io.Discard)), nil))
 	if err := certs.InitCA(c.path("tls")); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,10 @@
 package clustertest_test
 
 import (
+	"regexp"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,10 +93,29 @@ func TestReceiverComesUnderNotice(t *testing.T) {
 	})
 }
 
+// spoken is a log that can be read while it is written.
+type spoken struct {
+	mu  sync.Mutex // guards all
+	all strings.Builder
+}
+
+func (s *spoken) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.Write(p)
+}
+
+func (s *spoken) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all.String()
+}
+
 // Nobody is there to take anything: every block is named as lost, not before its time is up, and whoever asks for one is
 // told to compute it again.
 func TestNobodyToSendTo(t *testing.T) {
-	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {
+	var log spoken
+	bubble(t, clustertest.Config{Agents: 2, Log: &log}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
 		c.Rebalance(1)
 		c.Sleep(8 * time.Second)
@@ -102,6 +124,9 @@ func TestNobodyToSendTo(t *testing.T) {
 			t.Errorf("given up after %s, want 50 s: a peer may yet come", took)
 		}
 		accounted(t, c, 0, blocks, fillBlocks)
+		if said := log.String(); !regexp.MustCompile(`msg=drained .*such_as=\S+ why="[^"]+" all="lifeboat manifest ` + c.Name(0) + `"`).MatchString(said) {
+			t.Errorf("the log does not say why a block is lost, nor where all are named:\n%s", said)
+		}
 		c.Kill(0)
 		for _, b := range blocks {
 			if got := c.Locate(b.ID); got.State != "lost" || len(got.Holders) > 0 {
