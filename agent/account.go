@@ -14,7 +14,8 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 )
 
-// accountTimeout bounds how long a node that is about to go looks for a peer that takes the account of its drain.
+// accountTimeout bounds how long a node that is about to go looks for a peer that takes the account of its drain, once that is
+// written: of two million blocks that alone takes some seconds.
 const accountTimeout = 5 * time.Second
 
 // leaveAccount leaves the account of the drain with a peer, as a block like any other: the coordinator may be away until
@@ -25,16 +26,11 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	if !open || p.Work.Kept || p.Work.Drained == nil || p.Work.Drained.Moved.Blocks+p.Work.Drained.Lost.Blocks == 0 {
 		return
 	}
-	until := a.sendLimit(p.Incident)
-	if limit := time.Now().Add(accountTimeout); until.IsZero() || until.After(limit) {
-		until = limit
-	}
-	sending, stop := context.WithDeadline(ctx, until)
-	defer stop()
-	if sending.Err() != nil {
+	limit := a.sendLimit(p.Incident)
+	if !limit.IsZero() && !limit.After(time.Now()) {
 		return
 	}
-	err := a.carryAccount(sending, p, until)
+	err := a.carryAccount(ctx, p, limit)
 	switch {
 	case err == nil:
 		err = a.incidents.Amend(func(w *work) { w.Kept = true })
@@ -46,7 +42,8 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	}
 }
 
-func (a *Agent) carryAccount(ctx context.Context, p page, until time.Time) (err error) {
+// carryAccount has until limit for it, should there be one.
+func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err error) {
 	dir := filepath.Join(a.incidents.Dir(p.Incident.ID), "account")
 	from := filepath.Join(dir, "store")
 	file := filepath.Join(from, api.AccountName(a.cfg.Node.Name, p.Incident.ID))
@@ -61,6 +58,12 @@ func (a *Agent) carryAccount(ctx context.Context, p page, until time.Time) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	until := time.Now().Add(accountTimeout)
+	if !limit.IsZero() && limit.Before(until) {
+		until = limit
+	}
+	ctx, stop := context.WithDeadline(ctx, until)
+	defer stop()
 	cfg := a.drainConfig(p.Incident.ID, dir, 0)
 	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle = []*migration.Store{store}, []string{from}, nil, nil
 	cfg.Until = func() time.Time { return until }
