@@ -121,9 +121,12 @@ func (p *blockPrinter) line(bytes, state, value, holders, id string) error {
 	if p.values {
 		state += fmt.Sprintf("  %7s", value)
 	}
-	_, err := fmt.Fprintf(p.w, "%10s  %s  %-24s  %s\n", bytes, state, plain(holders), plain(id))
+	_, err := fmt.Fprintln(p.w, listed(fmt.Sprintf("%10s  %s", bytes, state), holders, id, blockHolders))
 	return err
 }
+
+// blockHolders is how wide the holders of a block may be beside its id.
+const blockHolders = 24
 
 func (p *blockPrinter) end() error {
 	if p.out != formatJSON {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -135,10 +134,7 @@ func printDisks(w io.Writer, out format, all []diskOf) error {
 		}
 		return d.GetPath()
 	}
-	t, why, longest := table{narrow: true}, table{}, 0
-	for _, d := range all {
-		longest = max(longest, min(utf8.RuneCountInString(name(d)), whyPath))
-	}
+	t, why := table{narrow: true, short: cutDisk}, table{folded: true, narrow: true, short: cutDisk}
 	t.row("PATH", "HEALTH", "SINCE", "USABLE/TOTAL", "FLUSH", "FETCH", "SLOTS")
 	why.row("PATH", "WHY")
 	for _, d := range all {
@@ -152,7 +148,7 @@ func printDisks(w io.Writer, out format, all []diskOf) error {
 		}
 		t.row(name(d), dash(d.GetHealth()), since, room, rate(d.FlushBytesPerSecond), rate(d.FetchBytesPerSecond), slots)
 		if reason := whyNot(d.Disk); reason != "" {
-			why.row(cut(name(d), longest), cut(reason, tableWidth-longest-2))
+			why.row(name(d), reason)
 		}
 	}
 	if err := t.print(w); err != nil {
@@ -161,8 +157,19 @@ func printDisks(w io.Writer, out format, all []diskOf) error {
 	return printSection(w, &why)
 }
 
-// whyPath is the most that a path may take of a line that says why.
-const whyPath = 30
+// cutDisk shortens NODE:PATH, or a path alone. Disks of a node are told apart by the ends of their paths, and nodes of a
+// cloud by what comes before their domain.
+func cutDisk(s string, width int) string {
+	node, path, both := strings.Cut(s, ":")
+	if !both || columns(s) <= width {
+		return cutFront(s, width)
+	}
+	if host, _, domain := strings.Cut(node, "."); domain {
+		node = host + "…"
+	}
+	node = cut(node, max(width/2, width-1-columns(path)))
+	return node + ":" + cutFront(path, width-1-columns(node))
+}
 
 func whyNot(d *api.Disk) string {
 	var reasons []string

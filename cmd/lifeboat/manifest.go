@@ -132,7 +132,7 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 		_, err = io.WriteString(p.w, strings.TrimSuffix(head, "}")+`,"entries":`)
 		return err
 	}
-	var t table
+	t := table{folded: true}
 	t.row("node", m.GetNode())
 	incident := fmt.Sprintf("%s: %s from %s", dash(m.GetIncident()), dash(m.GetKind()), dash(m.GetSource()))
 	if at := api.Instant(m.GetNoticedAt()); at != nil {
@@ -153,35 +153,28 @@ func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 	}
 	if !p.headed {
 		p.headed = true
-		if _, err := fmt.Fprintf(p.w, "\n%s  BLOCK\n", manifestLead("OUTCOME", "SIZE", "PEER", widePeer)); err != nil {
+		if _, err := fmt.Fprintln(p.w, "\n"+listed(manifestLead("OUTCOME", "SIZE"), "PEER", "BLOCK", manifestPeer)); err != nil {
 			return err
 		}
 	}
-	// Fixed columns: entries are printed as they come. The id is never cut, it is what people copy: the peer gives way to it.
-	id, reason := plain(e.GetId()), plain(e.GetReason())
-	line := manifestLead(plain(e.GetOutcome()), size(e.GetBytes()), plain(dash(e.GetPeer())), tableWidth-besidePeer-columns(id)) + "  " + id
-	switch whole := line + ": " + reason; {
-	case reason == "":
-	case columns(whole) <= tableWidth:
-		line = whole
-	default:
-		line += "\n" + cut("  "+reason, tableWidth)
+	// Fixed columns: entries are printed as they come.
+	line := listed(manifestLead(e.GetOutcome(), size(e.GetBytes())), dash(e.GetPeer()), e.GetId(), manifestPeer)
+	if reason := plain(e.GetReason()); reason != "" {
+		if columns(line[strings.LastIndexByte(line, '\n')+1:]+": "+reason) <= tableWidth {
+			line += ": " + reason
+		} else {
+			line += "\n" + cut("  "+reason, tableWidth)
+		}
 	}
 	_, err := fmt.Fprintln(p.w, line)
 	return err
 }
 
-// How wide the peer of a moved block may be and must be, and what a line has beside it and the id.
-const (
-	widePeer   = 16
-	narrowPeer = 8
-	besidePeer = 7 + 2 + 8 + 2 + 2
-)
+// manifestPeer is how wide the peer of a moved block may be beside an id.
+const manifestPeer = 16
 
-// manifestLead is a line of the table up to its id.
-func manifestLead(outcome, size, peer string, room int) string {
-	width := max(narrowPeer, min(room, widePeer))
-	return fmt.Sprintf("%-7s  %8s  %-*s", outcome, size, width, cut(peer, width))
+func manifestLead(outcome, size string) string {
+	return fmt.Sprintf("%-7s  %8s", plain(outcome), size)
 }
 
 func (p *manifestPrinter) end(asked string) error {

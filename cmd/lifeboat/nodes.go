@@ -154,7 +154,7 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 		if d := st.GetDrain(); d != nil {
 			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
 		} else if m := n.GetManifest(); m != nil {
-			blocks = fmt.Sprintf("%d/%d", m.GetMoved().GetBlocks(), m.GetTotal().GetBlocks())
+			blocks = fmt.Sprintf("%d/%d", m.GetMoved().GetBlocks(), m.GetMoved().GetBlocks()+m.GetLost().GetBlocks()) // as of a drain: see summary
 		}
 		if st != nil {
 			held, room = size(st.GetHeldBytes()), size(st.GetRoomBytes())
@@ -191,7 +191,7 @@ func waitLine(all []string, width int) string {
 
 func printNode(w io.Writer, n *api.Node) error {
 	st := n.GetStatus()
-	var t table
+	t := table{folded: true}
 	t.row("name", n.GetName())
 	t.row("id", dash(n.GetId()))
 	t.row("state", nodeState(n))
@@ -211,7 +211,7 @@ func printNode(w io.Writer, n *api.Node) error {
 		if i == 0 {
 			label = "waits for"
 		}
-		t.row(label, cut(what, tableWidth-len("decommission")-2))
+		t.row(label, what)
 	}
 	t.row("address", dash(n.GetPeerAddress()))
 	t.row("incarnation", dash(n.GetIncarnation()))

@@ -88,11 +88,12 @@ func (l *jsonList) end() error {
 // tableWidth is what fits on a terminal beside other things, and into a mail.
 const tableWidth = 100
 
-// table lines up columns. When a line would be wider than tableWidth, the first column of a narrow table gives way;
-// programs that need the whole of it read JSON.
+// table lines up columns. Where a line would be wider than tableWidth, the last column of a wordy table gives way, then the
+// first of a narrow one; programs that need the whole of it read JSON. The last column of a folded one goes on below.
 type table struct {
-	narrow bool
-	rows   [][]string
+	narrow, wordy, folded bool
+	short                 func(s string, width int) string // how the first column gives way; nil: cut
+	rows                  [][]string
 }
 
 func (t *table) row(cells ...string) {
@@ -102,10 +103,46 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-const minFirstColumn = 8
+const (
+	minFirstColumn = 8
+	minLastColumn  = 24
+)
 
 func (t *table) print(w io.Writer) error {
-	var widths []int
+	short := t.short
+	if short == nil {
+		short = cut
+	}
+	widths := t.widths()
+	last := len(widths) - 1
+	var b strings.Builder
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, c := range row {
+			switch {
+			case i == 0:
+				c = short(c, widths[0])
+			case i == last && t.folded:
+				c = strings.Join(fold(c, widths[i]), "\n"+strings.Repeat(" ", columns(line.String())+2))
+			case i == last:
+				c = cut(c, widths[i])
+			}
+			if i > 0 {
+				line.WriteString("  ")
+			}
+			line.WriteString(c)
+			if i < last {
+				line.WriteString(strings.Repeat(" ", widths[i]-columns(c)))
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// widths are those of the columns, once those that may give way have.
+func (t *table) widths() (widths []int) {
 	for _, row := range t.rows {
 		for i, c := range row {
 			if i == len(widths) {
@@ -114,28 +151,36 @@ func (t *table) print(w io.Writer) error {
 			widths[i] = max(widths[i], columns(c))
 		}
 	}
-	total := 2 * (len(widths) - 1)
+	over := 2*(len(widths)-1) - tableWidth
 	for _, n := range widths {
-		total += n
+		over += n
 	}
-	if over := total - tableWidth; t.narrow && over > 0 {
-		widths[0] = max(min(widths[0], minFirstColumn), widths[0]-over)
-	}
-	var b strings.Builder
-	for _, row := range t.rows {
-		var line strings.Builder
-		for i, c := range row {
-			if i == 0 {
-				c = cut(c, widths[0])
-			} else {
-				line.WriteString("  ")
-			}
-			line.WriteString(c + strings.Repeat(" ", widths[i]-columns(c)))
+	give := func(i, least int) {
+		if over > 0 {
+			left := max(min(widths[i], least), widths[i]-over)
+			over -= widths[i] - left
+			widths[i] = left
 		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	if t.wordy || t.folded {
+		give(len(widths)-1, minLastColumn)
+	}
+	if t.narrow {
+		give(0, minFirstColumn)
+	}
+	return widths
+}
+
+// listed is a line of a list that is printed as it comes: who has a block, and its id, behind a lead. The id is never cut, it
+// is what people copy: the name gives way to it, and what that does not make room for has the next line to itself.
+func listed(lead, name, id string, widest int) string {
+	name, id = plain(name), plain(id)
+	room := tableWidth - columns(lead) - 2 - 2 - columns(id)
+	if room < minFirstColumn {
+		return lead + "  " + cut(name, tableWidth-columns(lead)-2) + "\n  " + id
+	}
+	width := max(minFirstColumn, min(room, widest))
+	return fmt.Sprintf("%s  %-*s  %s", lead, width, cut(name, width), id)
 }
 
 // columns is how wide a text is.
@@ -144,6 +189,14 @@ func columns(s string) int { return utf8.RuneCountInString(s) }
 func cut(s string, width int) string {
 	if r := []rune(s); len(r) > width {
 		return string(r[:width-1]) + "…"
+	}
+	return s
+}
+
+// cutFront leaves the end of a text.
+func cutFront(s string, width int) string {
+	if r := []rune(s); len(r) > width {
+		return "…" + string(r[len(r)-width+1:])
 	}
 	return s
 }

@@ -98,7 +98,7 @@ func (r *reach) drawCoordinator(out format) (drawing, *link, error) {
 }
 
 func printAgent(w io.Writer, s *api.AgentStatus) error {
-	var t table
+	t := table{folded: true}
 	t.row("node", s.GetNode())
 	t.row("version", dash(s.GetVersion()))
 	t.row("since", since(api.Instant(s.GetStartedAt())))
@@ -110,7 +110,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 			coordinator += age(s.GetLastHeartbeat()) + " ago"
 		}
 		if s.GetCoordinatorTrouble() != "" {
-			coordinator += ": " + s.GetCoordinatorTrouble()
+			coordinator += ": " + strings.TrimPrefix(s.GetCoordinatorTrouble(), "coordinator "+s.GetCoordinator()+": ")
 		}
 		t.row("coordinator", coordinator)
 	}
@@ -158,31 +158,27 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	return printSection(w, &peers)
 }
 
-// troubleWidth keeps a table that ends in a sentence within 100 columns, appsWidth one with a list in it. -o json has the
-// whole of both.
-const (
-	troubleWidth = 44
-	appsWidth    = 30
-)
+// appsWidth keeps a list in a table short. -o json has the whole of it.
+const appsWidth = 30
 
 // printNotices prints what the sources of notices say, how well they know it, and what was done about it.
 func printNotices(w io.Writer, s *api.AgentStatus) error {
-	sources, notices, actions := table{}, table{}, table{}
+	sources, notices, actions := table{wordy: true}, table{wordy: true}, table{wordy: true}
 	sources.row("SOURCE", "PATH", "LAST GOOD", "TROUBLE")
 	for _, h := range s.GetSources() {
 		good := "never"
 		if h.GetLastGood() != nil {
 			good = age(h.GetLastGood()) + " ago"
 		}
-		sources.row(h.GetSource(), dash(h.GetPath()), good, cut(dash(h.GetTrouble()), troubleWidth))
+		sources.row(h.GetSource(), dash(h.GetPath()), good, dash(h.GetTrouble()))
 	}
 	notices.row("NOTICE", "SOURCE", "SEEN", "DEADLINE", "GOES", "REASON")
 	for _, n := range s.GetNotices() {
-		notices.row(n.GetKind(), n.GetSource(), age(n.GetAge())+" ago", left(n.GetRemaining()), n.GetStance(), cut(dash(n.GetReason()), troubleWidth))
+		notices.row(n.GetKind(), n.GetSource(), age(n.GetAge())+" ago", left(n.GetRemaining()), n.GetStance(), dash(n.GetReason()))
 	}
 	actions.row("ACTION", "TOLD", "STATE", "TOOK", "TROUBLE")
 	for _, a := range s.GetActions() {
-		actions.row(a.GetName(), dash(a.GetPhase()), a.GetState(), age(a.GetTook()), cut(dash(a.GetTrouble()), troubleWidth))
+		actions.row(a.GetName(), dash(a.GetPhase()), a.GetState(), age(a.GetTook()), dash(a.GetTrouble()))
 	}
 	for _, t := range []*table{&notices, &actions, &sources} {
 		if err := printSection(w, t); err != nil {
@@ -229,12 +225,16 @@ func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 
 // printParts prints a table for each kind of part that a node has.
 func printParts(w io.Writer, s *api.Status) error {
-	working, disks, stores, peers := table{}, table{}, table{}, table{narrow: true}
-	working.row("WORKLOAD", "TYPE", "STATE", "SINCE", "PROCESSES", "AWAITED", "APPS", "TROUBLE")
+	working, trouble, disks, stores, peers := table{narrow: true}, table{folded: true}, table{narrow: true, short: cutDisk}, table{}, table{narrow: true, wordy: true}
+	working.row("WORKLOAD", "TYPE", "STATE", "SINCE", "PROCESSES", "AWAITED", "APPS")
+	trouble.row("WORKLOAD", "TROUBLE")
 	for _, a := range s.GetWorkloads() {
 		apps := strings.Join(a.GetApps(), ", ")
 		working.row(a.GetName(), a.GetType(), a.GetState(), age(a.GetSince())+" ago", fmt.Sprint(a.GetProcesses()), yesNo(a.GetAwaited()),
-			cut(dash(apps), appsWidth), cut(dash(a.GetTrouble()), troubleWidth))
+			cut(dash(apps), appsWidth))
+		if a.GetTrouble() != "" {
+			trouble.row(a.GetName(), a.GetTrouble())
+		}
 	}
 	disks.row("DISK", "HEALTH", "TOTAL", "USABLE")
 	for _, d := range s.GetDisks() {
@@ -246,9 +246,9 @@ func printParts(w io.Writer, s *api.Status) error {
 	}
 	peers.row("SENT TO", "BLOCKS", "BYTES", "TROUBLE")
 	for _, p := range s.GetDrain().GetPeers() {
-		peers.row(p.GetNode(), fmt.Sprint(p.GetBlocks()), size(p.GetBytes()), cut(dash(p.GetTrouble()), troubleWidth))
+		peers.row(p.GetNode(), fmt.Sprint(p.GetBlocks()), size(p.GetBytes()), dash(p.GetTrouble()))
 	}
-	for _, t := range []*table{&working, &disks, &stores, &peers} {
+	for _, t := range []*table{&working, &trouble, &disks, &stores, &peers} {
 		if err := printSection(w, t); err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ func printSection(w io.Writer, t *table) error {
 }
 
 func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
-	var t table
+	t := table{folded: true}
 	t.row("coordinator", s.GetName())
 	t.row("version", dash(s.GetVersion()))
 	leader := yesNo(s.GetLeader())

@@ -2,10 +2,7 @@ package main
 
 import "github.com/lifeboat/lifeboat/api"
 
-// fallbackWidth is what 100 columns leave beside the widest label of a status, "coordinator".
-const fallbackWidth = 87
-
-// fallbackWords says how the fallback was when it was last tried, in the room that 100 columns leave.
+// fallbackWords says how the fallback was when it was last tried.
 func fallbackWords(f *api.Fallback) string {
 	switch {
 	case f.GetTried() == nil:
@@ -13,7 +10,7 @@ func fallbackWords(f *api.Fallback) string {
 	case f.GetTrouble() == "":
 		return f.GetName() + ", would take blocks, tried " + age(f.GetTried()) + " ago"
 	}
-	return cut(f.GetName()+", TAKES NOTHING for "+age(f.GetSince())+": "+f.GetTrouble(), fallbackWidth)
+	return f.GetName() + ", TAKES NOTHING for " + age(f.GetSince()) + ": " + f.GetTrouble()
 }
 
 // fallbackJSON is where blocks go that no peer takes, as it was found when it was last tried.

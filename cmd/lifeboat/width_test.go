@@ -3,6 +3,9 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -39,6 +42,78 @@ func TestPeersThatADrainSendsToFit(t *testing.T) {
 	}
 }
 
+// A sentence at the end of a row goes on below it, and nothing of it is gone.
+func TestStatusFoldsWhatIsLong(t *testing.T) {
+	said := "coordinator 10.0.0.1:7411: register: authentication handshake failed: certificate is not signed by our CA: peer claims to be coordinator c1, want any coordinator"
+	reason := "EC2 instance-retirement: the instance is running on degraded hardware and will be stopped, so that nobody is left on it"
+	s := &api.AgentStatus{
+		Node: "host-a", Coordinator: "10.0.0.1:7411", CoordinatorTrouble: said,
+		Fallback: &api.Fallback{Name: "spill", Tried: durationpb.New(time.Second), Since: durationpb.New(time.Minute), Trouble: said},
+		Status: &api.Status{
+			Notice:    &api.Notice{Kind: "retirement", Source: "ec2", Stance: "drain", Remaining: durationpb.New(time.Minute), Reason: reason},
+			Workloads: []*api.Workload{{Name: "spark-worker", Type: "unit", State: "UNKNOWN", Since: durationpb.New(time.Minute), Apps: []string{"application_1", "application_2", "application_3"}, Trouble: said}},
+		},
+		Notices: []*api.NoticeInForce{{Kind: "retirement", Source: "ec2", Stance: "drain", Age: durationpb.New(99 * time.Second), Remaining: durationpb.New(time.Minute), Reason: reason}},
+		Sources: []*api.SourceHealth{{Source: "ec2", Path: "autoscaling/target-lifecycle-state", Trouble: said}},
+	}
+	var w strings.Builder
+	if err := printAgent(&w, s); err != nil {
+		t.Fatal(err)
+	}
+	wantNarrow(t, w.String())
+	rows, _, _ := strings.Cut(w.String(), "\n\n")
+	whole := strings.Join(strings.Fields(rows), " ")
+	for _, want := range []string{"10.0.0.1:7411, answered never: register: authentication", "want any coordinator fallback", reason + " held"} {
+		if !strings.Contains(whole, want) {
+			t.Errorf("no %q in\n%s", want, w.String())
+		}
+	}
+}
+
+// The disks of nodes with long names are told apart.
+func TestDisksOfLongNamesAreToldApart(t *testing.T) {
+	var all []diskOf
+	for _, node := range []string{"ip-10-20-30-40.eu-central-1.compute.internal", "ip-10-20-30-41.eu-central-1.compute.internal"} {
+		for _, path := range []string{"/mnt/disks/nvme-0/lifeboat/cache", "/mnt/disks/nvme-1/lifeboat/cache", "/mnt/disks/nvme-1/spark"} {
+			all = append(all, diskOf{node: node, Disk: &api.Disk{
+				Path: path, Health: "SLOW", Why: "a probe took 1.2s", Since: durationpb.New(time.Minute), TotalBytes: 252 << 30, UsableBytes: 54 << 30,
+				Slots: new(int64(4031)), FreeSlots: new(int64(864)), FlushBytesPerSecond: new(int64(98 << 20)), FetchBytesPerSecond: new(int64(241 << 20)),
+			}})
+		}
+	}
+	var w strings.Builder
+	if err := printDisks(&w, formatTable, all); err != nil {
+		t.Fatal(err)
+	}
+	wantNarrow(t, w.String())
+	seen := map[string]bool{}
+	for line := range strings.Lines(w.String()) {
+		if seen[line] && line != "\n" {
+			t.Errorf("twice: %s", line)
+		}
+		seen[line] = true
+	}
+}
+
+// An id that has no room beside its holders has a line to itself.
+func TestBlocksFit(t *testing.T) {
+	long := "spark/application_1731412345678_0001/shuffle_12_3456_0"
+	longest := "cache/-/models/" + strings.Repeat("of-some-length/", 4) + "weights.bin"
+	var w strings.Builder
+	p := blockPrinter{w: &w, values: true}
+	for _, id := range []string{"cache/-/a", long, longest} {
+		if err := p.add(&api.BlockInfo{Id: id, Bytes: 1000 << 20, State: "held", Holders: []string{"ip-10-20-30-40.eu-central-1.compute.internal", "host-b"}, Value: durationpb.New(2 * time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantNarrow(t, w.String())
+	for _, want := range []string{"HOLDERS                   BLOCK\n", "ip-10-20-30-40.eu-centr…  cache/-/a\n", "ip-10-20-30-40.…  " + long + "\n", "host-b\n  " + longest + "\n"} {
+		if !strings.Contains(w.String(), want) {
+			t.Errorf("no %q in\n%s", want, w.String())
+		}
+	}
+}
+
 // The ids of Spark's blocks are long. They stay whole, since they are what people copy.
 func TestManifestFits(t *testing.T) {
 	id := "spark/blockmgr-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f/shuffle_12_3456_0"
@@ -48,6 +123,8 @@ func TestManifestFits(t *testing.T) {
 		{Id: "cache/-/a", Bytes: 1 << 10, Outcome: "moved", Peer: "host-b"},
 		{Id: id[:len(id)-5], Bytes: 1000 << 20, Outcome: "moved", Peer: "host-of-some-length"},
 		{Id: id, Bytes: 1 << 40, Outcome: "moved", Peer: "host-of-some-length"},
+		{Id: id + "/" + id[:20], Bytes: 1 << 40, Outcome: "moved", Peer: "host-of-some-length"},
+		{Id: id + "/" + id[:20], Bytes: 1 << 40, Outcome: "lost", Reason: "no room"},
 		{Id: id, Bytes: 1 << 10, Outcome: "lost", Reason: "the deadline came first: " + strings.Repeat("it was tried ", 20)},
 	} {
 		if err := p.entry(e); err != nil {
@@ -55,7 +132,7 @@ func TestManifestFits(t *testing.T) {
 		}
 	}
 	wantNarrow(t, w.String())
-	for _, want := range []string{id + "\n", "  the deadline came first", "host-of-s…", "host-b            cache/-/a\n"} {
+	for _, want := range []string{id + "\n", "  the deadline came first", "host-of-s…", "host-b            cache/-/a\n", "host-of-some-length\n  " + id, "-\n  " + id + "/" + id[:20] + "\n  no room\n"} {
 		if !strings.Contains(w.String(), want) {
 			t.Errorf("no %q in\n%s", want, w.String())
 		}
