@@ -162,15 +162,49 @@ func (x *examination) diagnoseFleet(add adder) {
 	} else {
 		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
 	}
+	x.diagnoseRoom(add)
+	for _, d := range s.GetStatus().GetDisks() {
+		switch {
+		case d.GetUnwell():
+			add("disk "+d.GetPath(), stateBad, "see to the disk; its blocks cannot leave faster than it gives them back", "%s: %s", d.GetHealth(), cmp.Or(d.GetWhy(), "no reason known"))
+		case d.GetWhy() != "":
+			add("disk "+d.GetPath(), stateWarn, "lifeboat disks shows how it goes on", "%s: %s", d.GetHealth(), d.GetWhy())
+		}
+	}
+}
+
+// diagnoseRoom says whether what is here would find a place elsewhere.
+func (x *examination) diagnoseRoom(add adder) {
+	s := x.agent
+	f := s.GetFallback()
+	rescued := f.GetTried() != nil && f.GetTrouble() == ""
+	switch {
+	case f == nil:
+	case f.GetTrouble() != "":
+		add("fallback", stateBad, "docs/fallback.md says what it needs; it is tried again each minute", "%s takes nothing for %s: %s", f.GetName(), age(f.GetSince()), f.GetTrouble())
+	case f.GetTried() == nil:
+		add("fallback", stateUnknown, "ask again in a moment", "%s was not tried yet", f.GetName())
+	default:
+		add("fallback", stateOK, "", "%s would take blocks, tried %s ago", f.GetName(), age(f.GetTried()))
+	}
 	var room int64
 	for _, p := range s.GetPeers() {
 		room += p.GetRoomBytes()
 	}
-	if len(s.GetPeers()) == 0 {
+	here := s.GetIndex().GetBytes() + s.GetStatus().GetHeldBytes()
+	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())), "peer"), size(room))
+	switch {
+	case len(s.GetPeers()) == 0 && rescued:
+		add("peers", stateWarn, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would go to the fallback alone")
+	case len(s.GetPeers()) == 0:
 		add("peers", stateBad, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would have nowhere to go")
-		return
+	case room >= here:
+		add("peers", stateOK, "", "%s", found)
+	case rescued:
+		add("peers", stateWarn, "more nodes, or more room: receive.max_bytes, receive.paths", "%s, and %s at least are here: the rest would go to the fallback", found, size(here))
+	default:
+		add("peers", stateBad, "more nodes, or more room (receive.max_bytes, receive.paths), or a fallback (docs/fallback.md)", "%s, and %s at least are here: the rest would be lost", found, size(here))
 	}
-	add("peers", stateOK, "", "%s with room for %s", count(int64(len(s.GetPeers())), "peer"), size(room))
 }
 
 func (x *examination) diagnoseHost(add adder) {

@@ -35,8 +35,9 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what keeps this machine from hearing of its end, or from leaving in time",
 		Long: `Looks at this machine as a notice would find it: its cloud and the metadata service, the agent or sidecar and how well its
-sources are informed, logind's patience, the order of the unit, the clock, and the workloads of the agent's file: is each
-found, and would it bear the signal that is to tell it. It changes nothing. Exit 1 when something is bad.`,
+sources are informed, whether peers have room for what is here and the fallback would take the rest, its disks, logind's
+patience, the order of the unit, the clock, and the workloads of the agent's file: is each found, and would it bear the signal
+that is to tell it. It changes nothing. Exit 1 when something is bad.`,
 		Example: `  lifeboat doctor
   lifeboat doctor --socket /run/lifeboat/sidecar.sock -o json`,
 		Args: cobra.NoArgs,

@@ -63,6 +63,23 @@ func TestDiagnosis(t *testing.T) {
 		{"a certificate that has ended", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-time.Hour)) }, "certificate", stateBad, "nobody talks"},
 		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "refused" }, "coordinator", stateBad, "refused"},
 		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
+		{"peers without room", func(x *examination) { x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30} }, "peers", stateBad, "2.0 GiB at least are here: the rest would be lost"},
+		{"peers without room for others' blocks", func(x *examination) { x.agent.Status = &api.Status{HeldBytes: 2 << 30} }, "peers", stateBad, "would be lost"},
+		{"room in the fallback alone", func(x *examination) {
+			x.agent.Index, x.agent.Fallback = &api.Index{Blocks: 7, Bytes: 2 << 30}, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute)}
+		}, "peers", stateWarn, "would go to the fallback"},
+		{"no peers but a fallback", func(x *examination) {
+			x.agent.Peers, x.agent.Fallback = nil, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute)}
+		}, "peers", stateWarn, "the fallback alone"},
+		{"a fallback that takes nothing", func(x *examination) {
+			x.agent.Fallback = &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute), Since: durationpb.New(time.Hour), Trouble: "the bucket does not exist"}
+		}, "fallback", stateBad, "spill takes nothing for 1h0m: the bucket does not exist"},
+		{"a dying disk", func(x *examination) {
+			x.agent.Status = &api.Status{Disks: []*api.Disk{{Path: "/mnt/d0", Health: "READ_ONLY", Why: "mounted read-only", Unwell: true}, {Path: "/mnt/d1", Health: "HEALTHY"}}}
+		}, "disk /mnt/d0", stateBad, "READ_ONLY: mounted read-only"},
+		{"a full disk", func(x *examination) {
+			x.agent.Status = &api.Status{Disks: []*api.Disk{{Path: "/mnt/d0", Health: "HIGH_USAGE", Why: "full: has 3 GiB"}}}
+		}, "disk /mnt/d0", stateWarn, "HIGH_USAGE"},
 		{"no time server", func(x *examination) { x.host.ClockSynced = false }, "clock", stateWarn, "chrony"},
 		{"logind is impatient", func(x *examination) { x.host.MaxDelay = 5 * time.Second }, "logind", stateWarn, "InhibitDelayMaxSec"},
 		{"no logind", func(x *examination) { x.host.LoginErr = errors.New("no bus") }, "logind", stateBad, "no bus"},
