@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -89,24 +88,14 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	}
 	sum.Started = began
 	i := a.incident()
-	level, said := slog.LevelInfo, []any{"incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
-		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), "left", left(i.Deadline())}
-	if sum.Lost.Blocks > 0 {
-		level, said = slog.LevelError, append(said, a.whyLost(incident)...) // we gave something up
+	end := a.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
+		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), "left", left(i.Deadline()))
+	if sum.Lost.Blocks > 0 { // we gave something up
+		end.Error("drained", "why", whyLost(a.manifest(incident)), "see", "lifeboat manifest "+a.cfg.Node.Name)
+	} else {
+		end.Info("drained")
 	}
-	a.log.Log(ctx, level, "drained", said...)
 	return sum, true
-}
-
-// whyLost is for the log: one of the blocks that a drain has lost, and where all are named. Most often it is the same with them.
-func (a *Agent) whyLost(incident string) []any {
-	for e, err := range a.manifest(incident) {
-		if err == nil && e.Outcome == migration.Lost {
-			return []any{"such_as", e.ID, "why", e.Reason, "all", "lifeboat manifest " + a.cfg.Node.Name}
-		}
-		break
-	}
-	return nil
 }
 
 // pass carries all that is here and not in the incident's ledger.

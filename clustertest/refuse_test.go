@@ -124,7 +124,7 @@ func TestNobodyToSendTo(t *testing.T) {
 			t.Errorf("given up after %s, want 50 s: a peer may yet come", took)
 		}
 		accounted(t, c, 0, blocks, fillBlocks)
-		if said := log.String(); !regexp.MustCompile(`msg=drained .*such_as=\S+ why="[^"]+" all="lifeboat manifest ` + c.Name(0) + `"`).MatchString(said) {
+		if said := log.String(); !regexp.MustCompile(`msg=drained .*why="[0-9]+: [^"]+" see="lifeboat manifest ` + c.Name(0) + `"`).MatchString(said) {
 			t.Errorf("the log does not say why a block is lost, nor where all are named:\n%s", said)
 		}
 		c.Kill(0)

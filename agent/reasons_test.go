@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"fmt"
+	"iter"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+func TestWhyLost(t *testing.T) {
+	account := func(entries ...migration.Entry) iter.Seq2[migration.Entry, error] {
+		return func(yield func(migration.Entry, error) bool) {
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+	lost := func(n int, why string) (all []migration.Entry) {
+		for i := range n {
+			id := fmt.Sprintf("cache/-/%s-%d", why, i)
+			all = append(all, migration.Entry{ID: id, Outcome: migration.Lost, Reason: "send block " + id + ": " + why})
+		}
+		return all
+	}
+	several := append(append(append(append(lost(1, "d"), lost(3, "full")...), lost(1, "c")...), lost(2, "away")...), lost(1, "b")...)
+	for _, row := range []struct {
+		entries []migration.Entry
+		want    string
+	}{
+		{nil, ""},
+		{[]migration.Entry{{ID: "cache/-/x", Outcome: migration.Moved}}, ""},
+		{lost(2, "full"), "2: send block it: full"},
+		{append(several, migration.Entry{ID: "cache/-/x", Outcome: migration.Skipped, Reason: "a link"}), "3: send block it: full; 2: send block it: away; 1: send block it: b; 2: other reasons"},
+	} {
+		if got := whyLost(account(row.entries...)); got != row.want {
+			t.Errorf("got %q, want %q", got, row.want)
+		}
+	}
+}
