@@ -250,6 +250,27 @@ func TestKeysAreReadFromTheirFile(t *testing.T) {
 	wantError(t, err, "fallback.s3.credentials_file")
 }
 
+// A machine without keys is told so, and not that its bucket forbids what it asks.
+func TestNoKeys(t *testing.T) {
+	f, _ := newFakeS3(t)
+	srv := httptest.NewServer(f)
+	defer srv.Close()
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere/at/all", "AWS_CONFIG_FILE": "/nowhere/at/all", "AWS_EC2_METADATA_DISABLED": "true",
+	} {
+		t.Setenv(name, value)
+	}
+	b, err := fallback.OpenBucket(t.Context(), fallback.S3{Bucket: "spill", Endpoint: srv.URL, PathStyle: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = fallback.Check(t.Context(), b)
+	wantError(t, err, "ask for what is not there: no keys to sign requests with (", "fallback.s3.credentials_file", "give this machine a role")
+	if strings.Contains(err.Error(), "operation error S3") {
+		t.Errorf("got the SDK's own account of it: %v", err)
+	}
+}
+
 func TestDirectoryThatIsNotThereIsNotMade(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mnt")
 	d := fallback.NewDirectory(dir)

@@ -76,6 +76,7 @@ func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 	case cfg.Region == "":
 		cfg.Region = "us-east-1" // servers of one's own have none, and the signature needs a word
 	}
+	cfg.Credentials = keys{cfg.Credentials}
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
 		answers.client, o.HTTPClient = o.HTTPClient, answers
 		o.UsePathStyle = s.PathStyle
@@ -86,6 +87,26 @@ func OpenBucket(ctx context.Context, s S3, dial Dialer) (*Bucket, error) {
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired // ranges have none
 	})
 	return &Bucket{client: client, bucket: s.Bucket, prefix: s.Prefix, parts: make(chan []byte, mostStreams)}, nil
+}
+
+// keys are those that requests are signed with. That there are none is told apart from what a bucket says.
+type keys struct{ from aws.CredentialsProvider }
+
+func (k keys) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	got, err := k.from.Retrieve(ctx)
+	if err != nil && ctx.Err() == nil {
+		return got, &keysError{err}
+	}
+	return got, err
+}
+
+type keysError struct{ error }
+
+func (e *keysError) Unwrap() error { return e.error }
+
+func (e *keysError) Error() string {
+	return fmt.Sprintf("no keys to sign requests with (%s): see fallback.s3.credentials_file and .profile, or give this machine a role",
+		strings.TrimPrefix(e.error.Error(), "failed to refresh cached credentials, "))
 }
 
 // keysIn reads a profile of a credentials file when its keys are needed.
@@ -100,12 +121,12 @@ func keysIn(file, profile string) aws.CredentialsProvider {
 		if err != nil {
 			return aws.Credentials{}, fmt.Errorf("profile %s of %s: %w", profile, file, err)
 		}
-		keys := shared.Credentials
-		if !keys.HasKeys() {
+		found := shared.Credentials
+		if !found.HasKeys() {
 			return aws.Credentials{}, fmt.Errorf("profile %s of %s has no aws_access_key_id and aws_secret_access_key", profile, file)
 		}
-		keys.CanExpire, keys.Expires = true, time.Now().Add(reread)
-		return keys, nil
+		found.CanExpire, found.Expires = true, time.Now().Add(reread)
+		return found, nil
 	}
 	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(read))
 }
@@ -158,6 +179,9 @@ func code(err error) string {
 func explain(err error) error {
 	if err == nil {
 		return nil
+	}
+	if none, ok := errors.AsType[*keysError](err); ok {
+		return none
 	}
 	status := 0
 	if resp, ok := errors.AsType[*awshttp.ResponseError](err); ok {
