@@ -321,7 +321,7 @@ func Seconds(d *durationpb.Duration) *float64 {
 	if d == nil {
 		return nil
 	}
-	return new(math.Round(d.AsDuration().Seconds()*1000) / 1000)
+	return new(math.Round(d.AsDuration().Seconds()*1000)/1000 + 0) // a little less than none is 0, not -0
 }
 
 // EntryToJSON makes one line of a manifest.

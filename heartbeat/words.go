@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/status"
@@ -19,10 +20,11 @@ func words(err error) string {
 		return text
 	}
 	said := inner.GRPCStatus().Message()
-	if reason, ok := strings.CutPrefix(said, `connection error: desc = "`); ok {
-		reason = strings.TrimSuffix(reason, `"`)
-		reason = strings.TrimPrefix(reason, "transport: ")
-		said = strings.TrimPrefix(reason, "Error while dialing: ")
+	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
+		if reason, err := strconv.Unquote(quoted); err == nil {
+			reason = strings.TrimPrefix(reason, "transport: ")
+			said = strings.TrimPrefix(reason, "Error while dialing: ")
+		}
 	}
 	return strings.Replace(text, inner.Error(), said, 1)
 }

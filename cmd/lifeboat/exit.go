@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -63,5 +65,23 @@ func (l *link) rpcError(asked string, err error) error {
 			return fmt.Errorf("%s: %s does not answer: %w", asked, l.whom, dial)
 		}
 	}
+	if why := notOurs(s.Message()); why != "" {
+		return fmt.Errorf("%s: %s: %s", asked, l.whom, why)
+	}
 	return err
+}
+
+// notOurs puts into plain words what gRPC says of somebody who is no coordinator, or not of this fleet: "" when it says
+// something else. It is for people; nothing branches on it.
+func notOurs(said string) string {
+	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
+		why, err := strconv.Unquote(quoted)
+		if reason, shake := strings.CutPrefix(why, "transport: authentication handshake failed: "); err == nil && shake {
+			return "no handshake: " + reason + ": is --tls-dir of its fleet, and this its listen.grpc (by default port " + coordinatorPort + ")?"
+		}
+	}
+	if strings.HasPrefix(said, "unexpected HTTP status code") {
+		return "this is a web server: name its listen.grpc (by default port " + coordinatorPort + ")"
+	}
+	return ""
 }

@@ -31,6 +31,9 @@ Exits 3 when nobody has the block and 4 when it is known to be lost.`,
   lifeboat get spark/app-20261121/shuffle_3_14_0 -o outputs/`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkID("get", args[0]); err != nil {
+				return err
+			}
 			if g.span != "" && !isRange(g.span) {
 				return usagef("get: --range %s: want A-B, A- or -LAST", g.span)
 			}

@@ -40,7 +40,7 @@ KIND is one of ` + kindWords() + `.`,
 				return usagef("simulate: name one kind of notice: %s", kindWords())
 			}
 			if _, err := preemption.ParseKind(args[0]); err != nil {
-				return usagef("simulate: %s", err)
+				return usagef("simulate: kind %q is not known: use one of %s", args[0], kindWords())
 			}
 			return nil
 		},
