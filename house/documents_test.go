@@ -113,6 +113,36 @@ func uncommented(text string) string {
 	return regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(text, "$1")
 }
 
+var (
+	metricSaid = regexp.MustCompile(`lifeboat_[a-z_]+`)
+	metricMade = regexp.MustCompile(`"(lifeboat_[a-z_]+)"`)
+)
+
+// A metric that an alert or a document names is one that a daemon has: an alert on another never fires.
+func TestMetricsThatAreNamedExist(t *testing.T) {
+	made := map[string]bool{}
+	for _, s := range parsed(t) {
+		if !s.isTest() {
+			for _, m := range metricMade.FindAllStringSubmatch(read(t, s.path), -1) {
+				made[m[1]] = true
+			}
+		}
+	}
+	const rules = "packaging/examples/prometheus-rules.yaml"
+	texts := documents(t)
+	texts[rules] = read(t, rules)
+	for path, text := range texts {
+		for _, name := range metricSaid.FindAllString(text, -1) {
+			if !made[name] && !(made["lifeboat_disk_"] && strings.HasPrefix(name, "lifeboat_disk_")) { // these are put together
+				t.Errorf("%s names %s, which no daemon has", path, name)
+			}
+		}
+	}
+	if len(metricSaid.FindAllString(texts[rules], -1)) < 10 {
+		t.Errorf("%s names hardly any metric", rules)
+	}
+}
+
 // docs/configuration.md has a row for every key, with the default.
 func TestEveryKeyIsDocumented(t *testing.T) {
 	text := read(t, "docs/configuration.md")

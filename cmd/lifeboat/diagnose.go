@@ -158,7 +158,7 @@ func (x *examination) diagnoseFleet(add adder) {
 		add("certificate", state, remedy, "good until %s", at)
 	}
 	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
-		add("coordinator", stateBad, "a drain goes on without it, to the peers last heard of", "%s: %s", s.GetCoordinator(), trouble)
+		add("coordinator", stateBad, "a drain goes on without it, to the peers last heard of", "%s: %s", s.GetCoordinator(), coordinatorTrouble(s))
 	} else {
 		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
 	}

@@ -61,7 +61,7 @@ func TestDiagnosis(t *testing.T) {
 		{"a source that stands still", func(x *examination) { x.agent.Sources[0].LastGood = durationpb.New(time.Hour) }, "ec2 instance-action", stateBad, "restart"},
 		{"a certificate that ends", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(6 * 24 * time.Hour)) }, "certificate", stateBad, "lifeboat tls issue"},
 		{"a certificate that has ended", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-time.Hour)) }, "certificate", stateBad, "nobody talks"},
-		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "refused" }, "coordinator", stateBad, "refused"},
+		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: beat: refused" }, "coordinator", stateBad, "10.0.0.1:7411: beat: refused"},
 		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
 		{"peers without room", func(x *examination) { x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30} }, "peers", stateBad, "2.0 GiB at least are here: the rest would be lost"},
 		{"peers without room for others' blocks", func(x *examination) { x.agent.Status = &api.Status{HeldBytes: 2 << 30} }, "peers", stateBad, "would be lost"},

@@ -110,7 +110,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 			coordinator += age(s.GetLastHeartbeat()) + " ago"
 		}
 		if s.GetCoordinatorTrouble() != "" {
-			coordinator += ": " + strings.TrimPrefix(s.GetCoordinatorTrouble(), "coordinator "+s.GetCoordinator()+": ")
+			coordinator += ": " + coordinatorTrouble(s)
 		}
 		t.row("coordinator", coordinator)
 	}
@@ -156,6 +156,11 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 		peers.row(p.GetNode(), dash(p.GetAddress()), dash(p.GetZone()), dash(p.GetPool()), size(p.GetRoomBytes()))
 	}
 	return printSection(w, &peers)
+}
+
+// coordinatorTrouble is what keeps an agent from its coordinator, without its address.
+func coordinatorTrouble(s *api.AgentStatus) string {
+	return strings.TrimPrefix(s.GetCoordinatorTrouble(), "coordinator "+s.GetCoordinator()+": ")
 }
 
 // appsWidth keeps a list in a table short. -o json has the whole of it.
