@@ -230,9 +230,11 @@ func (a *Agent) leave(ctx context.Context) error {
 		return nil
 	})
 	g.Go(func() error {
-		a.drain(leaving)
-		a.leaveAccount(leaving)
-		a.release(leaving)
+		for leaving.Err() == nil && a.drain(leaving) {
+			a.leaveAccount(leaving)
+			a.release(leaving)
+			a.untilUndrained(leaving)
+		}
 		return nil
 	})
 	err := g.Wait()

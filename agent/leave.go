@@ -25,20 +25,36 @@ const (
 	releaseTimeout = time.Minute
 )
 
-// drain empties the node, unless this incident's drain is over already.
-func (a *Agent) drain(ctx context.Context) {
+// drain empties the node, unless this incident's drain is over already. It tells whether it is over now.
+func (a *Agent) drain(ctx context.Context) (over bool) {
 	p, open := a.incidents.Open()
 	if !open || p.Work.Drained != nil {
-		return
+		return open
 	}
 	sum, ended := a.empty(ctx, p.Incident.ID)
 	if !ended {
-		return // stopped or withdrawn; a restart or another notice goes on
+		return false // stopped or withdrawn; a restart or another notice goes on
 	}
 	if err := a.incidents.Amend(func(w *work) { w.Drained = &sum }); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would look again", "err", err)
 	}
 	a.beat.Nudge()
+	return true
+}
+
+// untilUndrained waits until the drain that is over counts for nothing, for it was a rehearsal's (see join).
+func (a *Agent) untilUndrained(ctx context.Context) {
+	for {
+		changed := a.incidents.Changes()
+		if p, open := a.incidents.Open(); open && p.Work.Drained == nil {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // tell keeps the coordinator told: that the node leaves, and, once it is empty, what became of its blocks; and again, should

@@ -50,12 +50,16 @@ func (a *Agent) noticed() string {
 // join makes a notice part of the incident. It is on disk before anything acts on it.
 func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
-	_, was := a.incidents.Open()
+	before, was := a.incidents.Open()
 	p, changed, err := a.incidents.Join(n)
 	if !changed {
 		return
 	}
 	i := p.Incident
+	if p.Work.Drained != nil && rehearsed(before.Incident) && !rehearsed(i) {
+		// What the pretended time was too short for has all of the true one.
+		err = errors.Join(err, a.incidents.Amend(func(w *work) { *w = work{} }))
+	}
 	if err != nil {
 		// A full disk must not stop the drain that would empty it. The price: a restart now would not resume it.
 		a.log.Error("the incident is not on disk: a restart would forget it", "incident", i.ID, "err", err)

@@ -87,7 +87,7 @@ func lead(i preemption.Incident) *time.Duration {
 func outdated(d attended, i preemption.Incident) bool {
 	now := lead(i)
 	moved := (d.Lead == nil) != (now == nil) || now != nil && (*d.Lead-*now).Abs() > sameLead
-	return moved || d.Word.Kind != string(i.Kind())
+	return moved || d.Word.Kind != string(i.Kind()) || d.Word.Rehearsal != rehearsed(i)
 }
 
 func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Word {

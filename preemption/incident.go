@@ -152,9 +152,9 @@ func (n Notice) goes() Stance {
 // policy goes further for is graver.
 func (i *Incident) gravest() Notice {
 	var gravest Notice // of no known kind: any other is graver
-	all := i.Withdrawn()
+	all, earnest := i.Withdrawn(), i.inEarnest()
 	for _, n := range i.Notices {
-		if n.Withdrawn && !all {
+		if n.Withdrawn && !all || earnest && n.Source == SourceRehearsal {
 			continue
 		}
 		further := n.goes() != gravest.goes() && n.goes().AtLeast(gravest.goes())
@@ -165,11 +165,20 @@ func (i *Incident) gravest() Notice {
 	return gravest
 }
 
+// inEarnest tells whether something in force makes the node leave that is no rehearsal: what was pretended counts for nothing
+// beside it.
+func (i *Incident) inEarnest() bool {
+	return slices.ContainsFunc(i.Notices, func(n Notice) bool {
+		return !n.Withdrawn && n.Source != SourceRehearsal && n.goes().AtLeast(StanceDrain)
+	})
+}
+
 // binding is the notice in force whose deadline comes first among those that make a node leave.
 func (i *Incident) binding() Notice {
 	var binding Notice
+	earnest := i.inEarnest()
 	for _, n := range i.Notices {
-		if n.Withdrawn || n.Deadline.IsZero() || !n.goes().AtLeast(StanceDrain) {
+		if n.Withdrawn || n.Deadline.IsZero() || !n.goes().AtLeast(StanceDrain) || earnest && n.Source == SourceRehearsal {
 			continue
 		}
 		if binding.Deadline.IsZero() || n.Deadline.Before(binding.Deadline) {

@@ -21,6 +21,23 @@ func after(source, id string, kind Kind, lead time.Duration) Notice {
 
 func withdrawn(n Notice) Notice { n.Withdrawn = true; return n }
 
+// A rehearsal shortens nobody's time, and is not what a node leaves for, once something in earnest makes it leave.
+func TestRehearsalGivesWay(t *testing.T) {
+	i := Open(after(SourceRehearsal, "simulate", KindTerminate, time.Minute))
+	i.Join(after(SourceEC2, "r", KindRebalance, 0))
+	if i.Source() != SourceRehearsal || !i.Deadline().Equal(noon.Add(time.Minute)) {
+		t.Errorf("beside mere advice: got %s by %v, want the rehearsal", i.Source(), i.Deadline())
+	}
+	i.Join(after(SourceManual, "m", KindManual, time.Hour))
+	if i.Source() != SourceManual || !i.Deadline().Equal(noon.Add(time.Hour)) {
+		t.Errorf("in earnest: got %s by %v, want a person's word and its hour", i.Source(), i.Deadline())
+	}
+	i.Join(withdrawn(after(SourceManual, "m", KindManual, time.Hour)))
+	if i.Source() != SourceRehearsal || !i.Deadline().Equal(noon.Add(time.Minute)) {
+		t.Errorf("taken back: got %s by %v, want the rehearsal", i.Source(), i.Deadline())
+	}
+}
+
 func TestSeverityOnlyRises(t *testing.T) {
 	i := Open(after(SourceEC2, "r", KindRebalance, 0))
 	for _, step := range []struct {

@@ -70,6 +70,32 @@ func TestRehearsal(t *testing.T) {
 	})
 }
 
+// Who was told of a rehearsal is told when it becomes earnest, with all of the time that there is then; who is being told is
+// told anew.
+func TestNoticeAmidARehearsal(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		m.action(Action{Name: "quick"})
+		m.action(Action{Name: "slow", Timeout: 10 * time.Minute})
+		quick, slow := &fake{}, &fake{tell: hang}
+		m.start(quick, slow)
+		calls := &local{sidecar: m.Sidecar}
+		if _, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "terminate", In: durationpb.New(30 * time.Second)}); err != nil {
+			t.Fatal(err)
+		}
+		m.pass(10 * time.Second)
+		m.cloud.Interrupt("terminate", time.Now().Add(2*time.Minute))
+		m.pass(5 * time.Second)
+		for who, f := range map[string]*fake{"quick": quick, "slow": slow} {
+			h := m.told(who, f, noticed, noticed)
+			if !h[0].Rehearsal || h[1].Rehearsal || h[1].Source != "ec2" || h[0].Incident == h[1].Incident || h[1].deadline.Sub(h[1].at) < time.Minute {
+				t.Errorf("%s: told %+v, want a rehearsal, and then another incident in earnest", who, h)
+			}
+		}
+		m.pass(time.Minute) // beyond the rehearsal's end
+		m.told("quick", quick, noticed, noticed)
+	})
+}
+
 func TestPolicyThatIgnoresPeopleSaysSo(t *testing.T) {
 	bubble(t, func(t *testing.T, m *machine) {
 		m.cfg.Policy = preemption.Policy{preemption.KindManual: preemption.StanceIgnore}

@@ -56,14 +56,14 @@ func (s *Sidecar) begin(a *action) (w workloads.Word, again time.Time, due bool)
 		return w, changes, false
 	}
 	was, known := p.Work.Told[a.name]
-	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: lead(p.Incident), Round: was.Round}
+	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: lead(p.Incident), Round: was.Round, Rehearsal: rehearsed(p.Incident)}
 	switch {
-	case was.State == stateRunning && was.Phase == phase:
+	case was.State == stateRunning && was.Phase == phase && !a.pretended(was.Rehearsal, p.Incident):
 		t = was // what is news since is told after it
 	case !a.wants(phase):
 		t.State = stateSkipped
 	}
-	if known && phase == workloads.PhaseNoticed && !was.holds() {
+	if known && phase == workloads.PhaseNoticed && (!was.holds() || a.pretended(was.Rehearsal, p.Incident)) {
 		t.Round++
 	}
 	s.note(a, t)
@@ -210,5 +210,5 @@ func (s *Sidecar) until(a *action, w workloads.Word, began time.Time) (time.Time
 			limit = last
 		}
 	}
-	return limit, goes
+	return limit, goes && !a.pretended(w.Rehearsal, p.Incident)
 }

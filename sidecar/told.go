@@ -21,14 +21,16 @@ const (
 
 // told is what one action was told last. It is plain data, kept as JSON.
 type told struct {
-	Phase   workloads.Phase   `json:"phase"`
-	State   state             `json:"state"`
-	Kind    preemption.Kind   `json:"kind"`
-	Stance  preemption.Stance `json:"stance"`
-	Lead    *time.Duration    `json:"lead,omitempty"`  // to the deadline that was told; nil: none was known
-	Round   int               `json:"round,omitempty"` // how often it was told that the machine stays, and then of another notice
-	Trouble string            `json:"trouble,omitempty"`
-	Took    time.Duration     `json:"took,omitempty"`
+	Phase  workloads.Phase   `json:"phase"`
+	State  state             `json:"state"`
+	Kind   preemption.Kind   `json:"kind"`
+	Stance preemption.Stance `json:"stance"`
+	Lead   *time.Duration    `json:"lead,omitempty"`  // to the deadline that was told; nil: none was known
+	Round  int               `json:"round,omitempty"` // how often it was told that the machine stays, or of a rehearsal, and then of another notice
+	// Rehearsal says that it was told that nothing will happen to the machine.
+	Rehearsal bool          `json:"rehearsal,omitempty"`
+	Trouble   string        `json:"trouble,omitempty"`
+	Took      time.Duration `json:"took,omitempty"`
 }
 
 // lead is how long before the deadline the incident was first noticed. A clock that is set moves both alike, so that the
@@ -64,6 +66,8 @@ func (a *action) due(p page, stance preemption.Stance) (workloads.Phase, bool) {
 	switch {
 	case !known && !goes:
 		return "", false
+	case goes && a.pretended(t.Rehearsal, p.Incident):
+		return workloads.PhaseNoticed, true
 	case known && t.State == stateRunning && goes == t.holds():
 		return t.Phase, true
 	case !goes && t.holds():
@@ -75,6 +79,16 @@ func (a *action) due(p page, stance preemption.Stance) (workloads.Phase, bool) {
 	default:
 		return "", false
 	}
+}
+
+// pretended tells whether a word was a rehearsal's that is none any more. A signal and a unit know no pretending: they did
+// what they were told.
+func (a *action) pretended(rehearsal bool, i preemption.Incident) bool {
+	switch a.Action.(type) {
+	case workloads.Signal, workloads.Unit:
+		return false
+	}
+	return rehearsal && !rehearsed(i)
 }
 
 func (a *action) wants(phase workloads.Phase) bool { return slices.Contains(a.phases, phase) }

@@ -1,0 +1,32 @@
+package clustertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// A notice in earnest amid a rehearsal has all of its own time, also when the pretended one is up already.
+func TestNoticeAmidARehearsal(t *testing.T) {
+	for name, after := range map[string]time.Duration{"while it drains": 10 * time.Second, "when it is drained": 28 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := fill(c, 0)
+				c.Sleep(3 * time.Second)
+				c.Partition(0, c.Name(1), c.Name(2))
+				c.Simulate(0, preemption.KindTerminate, 30*time.Second, false)
+				c.Sleep(after)
+				c.Notice(0, 2*time.Minute)
+				c.Sleep(40 * time.Second)
+				c.Heal()
+				c.Sleep(30 * time.Second)
+				accounted(t, c, 0, blocks, 0)
+				if m, _ := c.Manifest(0); m.GetSource() != preemption.SourceEC2 || m.GetDeadline().AsTime().Sub(m.GetNoticedAt().AsTime()) < 2*time.Minute {
+					t.Errorf("got the account of %v, want the cloud's notice and its deadline", m)
+				}
+			})
+		})
+	}
+}
