@@ -101,7 +101,11 @@ func parse(file string, data []byte) (*node, Faults) {
 		if e, ok := errors.AsType[yaml.Error](err); ok {
 			line, message = lineOf(e.GetToken()), e.GetMessage()
 		}
-		r.fault(line, "", "", "not YAML: "+printable(message), "")
+		remedy := ""
+		if strings.Contains(message, "'\t'") {
+			message, remedy = "a tab where a word should begin", "indent with blanks"
+		}
+		r.fault(line, "", "", "not YAML: "+printable(message), remedy)
 		return nil, r.faults
 	}
 	root := &node{kind: mapping, file: file}

@@ -152,6 +152,10 @@ func (r *reach) agent() (api.LocalClient, *link, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if r.cmd != nil {
+		f := r.cmd.Flags()
+		l.elsewhere = f.Lookup("coordinator") != nil && !f.Changed("self")
+	}
 	return api.NewLocalClient(l.conn), l, nil
 }
 
@@ -161,7 +165,8 @@ type link struct {
 		grpc.ClientConnInterface
 		io.Closer
 	}
-	whom string
+	whom      string
+	elsewhere bool // the verb can ask the coordinator instead
 
 	mu      sync.Mutex // guards lastErr
 	lastErr error
@@ -205,7 +210,11 @@ func (l *link) dialError() error {
 	defer l.mu.Unlock()
 	switch {
 	case errors.Is(l.lastErr, os.ErrNotExist):
-		return errors.New("there is no such socket: does the agent run? (--coordinator ADDR asks the fleet instead)")
+		why := "there is no such socket: does the agent run?"
+		if l.elsewhere {
+			why += " (--coordinator ADDR asks the fleet instead)"
+		}
+		return errors.New(why)
 	case errors.Is(l.lastErr, os.ErrPermission):
 		return errors.New("permission denied: the socket is for root, the agent's user and its group")
 	}

@@ -128,7 +128,11 @@ func (r *reach) setValues(ctx context.Context, values []*api.BlockValue) error {
 		defer cancel()
 		some := values[from:min(from+valuesPerCall, len(values))]
 		if _, err := agent.SetValues(ctx, &api.SetValuesRequest{Values: some, Check: check}); err != nil {
-			return l.rpcError(fmt.Sprintf("set the values of %s to %s", plain(some[0].GetId()), plain(some[len(some)-1].GetId())), err)
+			which := "value of " + plain(some[0].GetId())
+			if len(some) > 1 {
+				which = fmt.Sprintf("values of %s and %d more", plain(some[0].GetId()), len(some)-1)
+			}
+			return l.rpcError("set the "+which, err)
 		}
 		return nil
 	}
