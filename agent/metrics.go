@@ -62,8 +62,10 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 		gauge(drainByteDesc, float64(d.BytesTotal), "found")
 		gauge(drainByteDesc, float64(d.BytesMoved), "moved")
 		gauge(rateDesc, float64(d.BytesPerSecond))
-		if p, _, running := f.agent.drains.progress(); running {
+		if p, _, ok := f.agent.drains.progress(); ok {
 			gauge(drainByteDesc, float64(p.Lost.Bytes), "lost")
+		} else if p, _ := f.agent.incidents.Open(); p.Work.Drained != nil { // before a restart
+			gauge(drainByteDesc, float64(p.Work.Drained.Lost.Bytes), "lost")
 		}
 	}
 	if is := f.agent.fallbackIs.Load(); is != nil {

@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// What a drain lost is told for as long as its incident is open, also by the agent after the one that drained.
+func TestMetricsTellOfADrainBeforeARestart(t *testing.T) {
+	a := run(t, settings(t))
+	if _, _, err := a.incidents.Join(preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate}); err != nil {
+		t.Fatal(err)
+	}
+	sum := migration.Summary{Moved: migration.Count{Blocks: 5, Bytes: 500}, Lost: migration.Count{Blocks: 3, Bytes: 300}}
+	if err := a.incidents.Amend(func(w *work) { w.Drained = &sum }); err != nil {
+		t.Fatal(err)
+	}
+	page := httptest.NewRecorder()
+	a.metrics().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{`lifeboat_drain_blocks{outcome="lost"} 3`, `lifeboat_drain_bytes{outcome="lost"} 300`, `lifeboat_drain_bytes{outcome="moved"} 500`} {
+		if !strings.Contains(page.Body.String(), want) {
+			t.Errorf("/metrics does not tell %s", want)
+		}
+	}
+}
