@@ -32,7 +32,7 @@ func newCounters() *counters {
 		toDisk:    prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lifeboat_detect_to_emit_seconds", Help: "From a source's first sight of a notice until it was durable and acted on.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 7)}, []string{"source"}),
 		lead:      prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "lifeboat_notice_lead_seconds", Help: "Time that a notice left until its deadline when it was first seen.", Buckets: []float64{0, 5, 15, 30, 60, 120, 300, 900, 3600, 86400}}, []string{"kind"}),
 		broken:    prometheus.NewCounter(prometheus.CounterOpts{Name: "lifeboat_broken_reads_total", Help: "Reads that met a block from another node whose bytes here are no longer what came."}),
-		removed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lifeboat_removed_blocks_total", Help: "Blocks from other nodes that were removed: kept for long enough, or at an operator's word."}),
+		removed:   prometheus.NewCounter(prometheus.CounterOpts{Name: "lifeboat_removed_blocks_total", Help: "Blocks from other nodes that were removed: kept for long enough, out of date, no longer there, or at an operator's word."}),
 	}
 }
 

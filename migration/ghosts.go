@@ -11,6 +11,9 @@ import (
 // What landed in place is an engine's to remove, with its app's other files, or to replace. Nobody else says so: the record
 // that stays is a ghost, which counts against the quota, and sends readers here, for as long as blocks are kept.
 
+// takenOver is why a ghost is not held any more.
+const takenOver = "an engine removed or replaced its files there"
+
 // dropGhosts looks through what lies in place, and returns for how long it worked.
 func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 	if r.leaving() || r.storesAway() || !r.lookingForGhosts.CompareAndSwap(false, true) {
@@ -18,7 +21,7 @@ func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 	}
 	worked, hangs := inStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
 		defer r.lookingForGhosts.Store(false)
-		gone, err := r.removeAll(ctx, "an engine removed or replaced its files there", func(rec record) bool { return rest() && r.ghost(rec) })
+		gone, err := r.removeAll(ctx, takenOver, func(rec record) bool { return rest() && r.ghost(rec) })
 		if gone.Blocks > 0 {
 			r.cfg.Log.Info("engines removed or replaced what had landed: it is not held any more", "blocks", gone.Blocks, "bytes", gone.Bytes)
 		}
@@ -30,6 +33,18 @@ func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 		r.cfg.Log.Warn("a look at what landed in place hangs: what engines removed counts until the disk answers")
 	}
 	return worked
+}
+
+// lay removes the record of a ghost, unless another version has taken its place since it was read.
+func (r *Receiver) lay(ghost record) error {
+	c := r.cfg.Vault.catalog
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	gone, err := c.remove([]record{ghost})
+	if len(gone) > 0 {
+		r.removed(takenOver)(gone)
+	}
+	return err
 }
 
 func (r *Receiver) storesAway() bool {

@@ -76,3 +76,44 @@ func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 		t.Errorf("counted %+v", got)
 	}
 }
+
+// A ghost is met when its block comes again. What landed under its id since it was looked at is none, and stays.
+func TestGhostIsLaidOnlyWhileItIsOne(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x"))))
+	ghost, err := n.vault.catalog.get("cache/-/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(n.dir, "cache/x")); err != nil {
+		t.Fatal(err)
+	}
+	wantDurable(t, landAll(t, n, blockFrames(2, "cache/-/x", []byte("newer"))))
+	if len(n.gone) != 1 || n.why != takenOver {
+		t.Errorf("told of %v, %q; want what the engine removed", n.gone, n.why)
+	}
+	if err := n.receiver.lay(ghost); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.vault.Count(); got != (Count{1, 5}) || len(n.gone) != 1 {
+		t.Errorf("%+v rest there, and told of %v", got, n.gone)
+	}
+}
+
+// What rests here is changed by commits, and beside them by a directory of the vault that is read anew.
+func TestCountOfWhatRestsHereIsKeptByAll(t *testing.T) {
+	c := newNode(t, "b").vault.catalog
+	const writers, each = 4, 20_000
+	var writing sync.WaitGroup
+	for range writers {
+		writing.Go(func() {
+			for range each {
+				c.counts(Count{1, 10})
+			}
+		})
+	}
+	writing.Wait()
+	if got, want := c.count(), (Count{writers * each, writers * each * 10}); got != want {
+		t.Errorf("%+v are counted, want %+v", got, want)
+	}
+}

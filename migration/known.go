@@ -124,7 +124,7 @@ func (in *inbound) meet(l *landed, old earlier) error {
 		return nil
 	}
 	// A ghost must not stand against a living block.
-	if gone := in.r.cfg.Vault.catalog.forget(BlockID(l.ID)); gone != nil {
+	if gone := in.r.lay(old.record); gone != nil {
 		return gone
 	}
 	return err

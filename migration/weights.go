@@ -35,9 +35,23 @@ func (c *catalog) update(change func(*bbolt.Tx, weights) error) error {
 		return err
 	})
 	if err == nil && all != (Count{}) {
-		c.rests.Store(new(c.count().plus(all)))
+		c.counts(all)
 	}
 	return err
+}
+
+// counts takes in what a transaction changed. Others may be at it: not all of them hold writing.
+func (c *catalog) counts(change Count) {
+	for {
+		was := c.rests.Load()
+		now := change
+		if was != nil {
+			now = was.plus(change)
+		}
+		if c.rests.CompareAndSwap(was, &now) {
+			return
+		}
+	}
 }
 
 // count is what rests here in all.
