@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // Holder is a node that has a block, or may have it, and where its blocks are read.
@@ -51,9 +49,6 @@ var (
 
 // hopHeader marks a request that an agent makes for a reader: its receiver answers from what it has and asks nobody else.
 const hopHeader = "Lifeboat-Hop"
-
-// maxProbes bounds how many candidates are asked at once.
-const maxProbes = 16
 
 const (
 	// firstByte is how long a holder may take to begin an answer: readers wait longer, so another can still be asked.
@@ -142,39 +137,34 @@ type lostError struct{ why string }
 func (e *lostError) Error() string { return ErrLost.Error() }
 func (e *lostError) Unwrap() error { return ErrLost }
 
-var errFound = errors.New("found")
-
 func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([]Holder, error) {
-	g, probing := errgroup.WithContext(ctx)
-	g.SetLimit(maxProbes)
+	probing, enough := context.WithCancel(ctx)
+	defer enough()
 	var mu sync.Mutex
 	var found []Holder
 	var unasked error
-	for _, h := range candidates {
-		g.Go(func() error {
-			if probing.Err() != nil {
-				return nil
+	AskMany(probing, len(candidates), ProbePatience, func(one context.Context, i int) {
+		if probing.Err() != nil {
+			return
+		}
+		h := candidates[i]
+		resp, err := f.From(one, h, http.MethodHead, id, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			unasked = err
+		case resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusMultipleChoices:
+			resp.Body.Close()
+			found = append(found, h)
+			enough() // one is
+		default:
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusNotFound {
+				unasked = fmt.Errorf("%s answered %s", h.Node, resp.Status)
 			}
-			resp, err := f.From(probing, h, http.MethodHead, id, nil)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err != nil:
-				unasked = err
-			case resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusMultipleChoices:
-				resp.Body.Close()
-				found = append(found, h)
-				return errFound // one is enough
-			default:
-				resp.Body.Close()
-				if resp.StatusCode != http.StatusNotFound {
-					unasked = fmt.Errorf("%s answered %s", h.Node, resp.Status)
-				}
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
+		}
+	})
 	switch {
 	case len(found) > 0:
 		return found, nil

@@ -90,3 +90,48 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 		})
 	}
 }
+
+// mute is a node that takes a connection and says nothing.
+var mute = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+
+// A reader knows within ten seconds, however many of those that may have the block are silent; and who has it is asked early,
+// whoever else is.
+func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		has    int // which of them; -1: none
+		status int
+		most   time.Duration
+	}{
+		"none has it":         {-1, 503, 10 * time.Second},
+		"the last one has it": {128, 200, 5 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fleet{nodes: map[string]http.Handler{}}
+				var all []string
+				for i := range 129 {
+					name := fmt.Sprintf("n%d", i)
+					all, f.nodes[name] = append(all, name), mute
+					if i == c.has {
+						f.nodes[name] = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+					}
+				}
+				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+					return Location{State: LocationUnknown, Candidates: holders(all...)}, nil
+				}}
+				defer fetch.Close()
+				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+				start := time.Now()
+				w := httptest.NewRecorder()
+				rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil))
+				status := w.Code
+				if took := time.Since(start); status != c.status || took > c.most {
+					t.Errorf("status %d after %s, want %d within %s", status, took, c.status, c.most)
+				}
+				if len(f.asked) < 128 {
+					t.Errorf("asked %d", len(f.asked))
+				}
+			})
+		})
+	}
+}

@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -201,39 +200,73 @@ func TestGetRefusesAnotherNode(t *testing.T) {
 	}
 }
 
-func TestProbeIsBoundedAndStopsWhenEnoughIsFound(t *testing.T) {
+// silence is a node that says nothing as long as it is waited for.
+func silence(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func answers(status int) roundTrip {
+	return func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+	}
+}
+
+func TestProbeStopsWhenEnoughIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var candidates []*holder
-		var mu sync.Mutex
-		busy, most := 0, 0 // guarded by mu
-		count := func(n int) {
-			mu.Lock()
-			defer mu.Unlock()
-			busy += n
-			most = max(most, busy)
-		}
-		for i := range 1000 {
-			candidates = append(candidates, pretend("host", func(r *http.Request) (*http.Response, error) {
-				count(1)
-				defer count(-1)
-				if i == 20 {
-					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-				}
-				select {
-				case <-time.After(time.Second):
-					return nil, errors.New("no route to host")
-				case <-r.Context().Done():
-					return nil, r.Context().Err()
-				}
-			}))
-		}
+		candidates := slices.Repeat([]*holder{pretend("host", silence)}, 128)
+		candidates[20] = pretend("host", answers(http.StatusOK))
 		start := time.Now()
 		have, lost, _ := probe(t.Context(), "cache/-/a", candidates, 1)
 		if len(have) != 1 || have[0] != candidates[20] || lost {
 			t.Errorf("got %d holders, lost %t", len(have), lost)
 		}
-		if took := time.Since(start); took > 2*time.Second || busy != 0 || most > probes {
-			t.Errorf("took %s, with %d left running and %d at once", took, busy, most)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
+// Whatever is silent, who asks knows soon: as many nodes as a coordinator names, and agents that reach a fallback, which ask them
+// all as well.
+func TestSilentNodesAreWaitedForTogether(t *testing.T) {
+	mute := slices.Repeat([]*holder{pretend("host", silence)}, 129)
+	slowDoor := func(status int) *holder {
+		return pretend("door", func(*http.Request) (*http.Response, error) {
+			time.Sleep(9 * time.Second)
+			return answers(status)(nil)
+		})
+	}
+	for name, c := range map[string]struct {
+		doors []*holder
+		have  int
+		most  time.Duration
+	}{
+		"nodes":                       {nil, 0, 10 * time.Second},
+		"nodes, and it is beyond":     {[]*holder{slowDoor(404), slowDoor(200)}, 1, 11 * time.Second},
+		"nodes, and it is not beyond": {[]*holder{slowDoor(404), slowDoor(404)}, 0, 11 * time.Second},
+		"all":                         {[]*holder{pretend("door", silence), pretend("door", silence)}, 0, 17 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				have, lost, silent := seek(t.Context(), "cache/-/a", mute, c.doors, 1)
+				if len(have) != c.have || lost || silent == nil && c.have == 0 {
+					t.Errorf("got %d holders, lost %t, silent %v", len(have), lost, silent)
+				}
+				if took := time.Since(start); took > c.most {
+					t.Errorf("took %s, want %s at most", took, c.most)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		door := pretend("door", func(*http.Request) (*http.Response, error) {
+			t.Error("a door was asked for what a node has")
+			return answers(200)(nil)
+		})
+		if have, _, _ := seek(t.Context(), "cache/-/a", []*holder{pretend("host", answers(200))}, []*holder{door}, 1); len(have) != 1 || have[0].node != "host" {
+			t.Errorf("got %v", have)
 		}
 	})
 }

@@ -11,18 +11,21 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/migration"
 )
 
 const (
-	probes       = 16               // at once: enough for a rack in one round trip, and no burst for the coordinator's sake
-	probeTimeout = 5 * time.Second  // a node that is going may be silent
-	firstByte    = 30 * time.Second // an agent may have to fetch the block from its holder first
+	firstByte = 30 * time.Second // an agent may have to fetch the block from its holder first
+	// doorPatience is for an agent that is asked for what lies in a fallback: it asks all nodes first, of which some are silent.
+	doorPatience = 15 * time.Second
+	// doorsAfter is how long silent nodes are waited for before doors are asked as well.
+	doorsAfter = time.Second
 )
 
 // holder is a node, or the agent of this machine, that may be asked for a block.
@@ -86,6 +89,36 @@ func blockClient(t *http.Transport) *http.Client {
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
+// seek probes candidates and, where none of them has the block or some are silent, what lies behind doors.
+func seek(ctx context.Context, id string, candidates, doors []*holder, enough int) (have []*holder, lost bool, silent error) {
+	beside, letBe := context.WithCancel(ctx)
+	defer letBe()
+	var asking sync.WaitGroup
+	probed := make(chan struct{})
+	var there []*holder
+	var lostThere bool
+	var silentThere error
+	asking.Go(func() {
+		select {
+		case <-probed:
+		case <-time.After(doorsAfter):
+		}
+		if beside.Err() == nil {
+			there, lostThere, silentThere = beyond(beside, id, doors)
+		}
+	})
+	have, lost, silent = probe(ctx, id, candidates, min(enough, len(candidates)))
+	if len(have) > 0 {
+		letBe()
+	}
+	close(probed)
+	asking.Wait()
+	if len(have) > 0 {
+		return have, false, silent
+	}
+	return there, lost || lostThere, joinErrors([]error{silent, silentThere})
+}
+
 // probe asks many nodes for a block and returns those that have it, in the order asked; once `enough` have it, the rest
 // is let be. Nodes that gave no answer count neither way: silent says who they were.
 func probe(ctx context.Context, id string, candidates []*holder, enough int) (have []*holder, lost bool, silent error) {
@@ -97,39 +130,17 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 		err    error
 	}
 	answers := make([]answer, len(candidates))
-	found := make(chan struct{}, len(candidates))
-	var g, watch errgroup.Group
-	g.SetLimit(probes)
-	watch.Go(func() error {
-		for range enough {
-			select {
-			case <-found:
-			case <-ctx.Done():
-				return nil
-			}
+	var found atomic.Int64
+	migration.AskMany(ctx, len(candidates), migration.ProbePatience, func(one context.Context, i int) {
+		status, _, err := candidates[i].head(one, id)
+		if ctx.Err() != nil && err != nil {
+			return // let be
 		}
-		cancel()
-		return nil
+		answers[i] = answer{true, status, err}
+		if has(status) && found.Add(1) >= int64(enough) {
+			cancel()
+		}
 	})
-	for i, c := range candidates {
-		g.Go(func() error {
-			if ctx.Err() != nil {
-				return nil
-			}
-			status, _, err := c.head(ctx, id, probeTimeout)
-			if ctx.Err() != nil && err != nil {
-				return nil // let be
-			}
-			answers[i] = answer{true, status, err}
-			if has(status) {
-				found <- struct{}{}
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the answers carry their errors
-	cancel()
-	_ = watch.Wait()
 
 	var quiet []error
 	for i, a := range answers {
@@ -152,24 +163,35 @@ func probe(ctx context.Context, id string, candidates []*holder, enough int) (ha
 // node would have to ask others, and they are silent.
 func has(status int) bool { return status == http.StatusOK || status == http.StatusMultipleChoices }
 
-// beyond asks doors, one after the other, for a block that no node was found to have: it may lie in a fallback. What comes
-// back is named by who has it, and read through the door. Doors that gave no answer count neither way.
+// beyond asks doors for a block that no node was found to have: it may lie in a fallback. What comes back is named by who has
+// it, and read through the door. Doors that gave no answer count neither way.
 func beyond(ctx context.Context, id string, doors []*holder) (have []*holder, lost bool, silent error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
 	var quiet []error
-	for _, d := range doors {
+	migration.AskMany(ctx, len(doors), doorPatience, func(one context.Context, i int) {
+		d := doors[i]
 		d.door = true
-		status, from, err := d.head(ctx, id, firstByte)
+		status, from, err := d.head(one, id)
+		mu.Lock()
+		defer mu.Unlock()
 		switch {
+		case len(have) > 0 || ctx.Err() != nil: // one is enough
 		case err != nil:
 			quiet = append(quiet, fmt.Errorf("ask %s: %w", d, err))
 		case has(status):
 			d.node = cmp.Or(from, d.node)
-			return []*holder{d}, false, nil
+			have = append(have, d)
+			cancel()
 		case status == http.StatusGone:
 			lost = true
 		case status != http.StatusNotFound:
 			quiet = append(quiet, fmt.Errorf("ask %s: %s", d, statusWords(status)))
 		}
+	})
+	if len(have) > 0 {
+		return have, false, nil
 	}
 	return nil, lost, joinErrors(quiet)
 }
@@ -185,9 +207,7 @@ func (h *holder) request(ctx context.Context, method, id string) (*http.Request,
 }
 
 // head asks whether a holder has a block, and hears from whom it would come if that is another.
-func (h *holder) head(ctx context.Context, id string, patience time.Duration) (code int, from string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+func (h *holder) head(ctx context.Context, id string) (code int, from string, err error) {
 	req, err := h.request(ctx, http.MethodHead, id)
 	if err != nil {
 		return 0, "", err

@@ -109,17 +109,13 @@ func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	have, goneHere, doubt := probe(ctx, id, candidates, min(enough, len(candidates)))
-	if len(have) > 0 {
-		return have, nil, doubt, nil // also of what is lost as far as is known: locations lag behind
-	}
 	doors, err := r.nodes(reply.GetFallbacks())
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	have, goneThere, silent := beyond(ctx, id, doors)
-	doubt = joinErrors([]error{doubt, silent})
-	if len(have) == 0 && (reply.GetState() == "lost" || goneHere || goneThere || doubt == nil && reply.GetWhy() != "") { // silence is not a no
+	// Also what is lost as far as is known: locations lag behind.
+	have, gone, doubt := seek(ctx, id, candidates, doors, enough)
+	if len(have) == 0 && (reply.GetState() == "lost" || gone || doubt == nil && reply.GetWhy() != "") { // silence is not a no
 		lost = &client.LostError{Why: reply.GetWhy()}
 	}
 	return have, lost, doubt, nil
