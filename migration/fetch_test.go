@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,7 +68,8 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 					return Location{State: LocationHeld, Holders: at}, nil
 				}}
 				defer fetch.Close()
-				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
+				var log bytes.Buffer
+				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.NewTextHandler(&log, nil))}
 				w := slowly{httptest.NewRecorder(), c.pause}
 				start, status := time.Now(), -1
 				func() {
@@ -82,6 +84,10 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 				took := time.Since(start)
 				if status != c.status || c.took > 0 && took != c.took {
 					t.Errorf("status %d after %s, want %d after %s", status, took, c.status, c.took)
+				}
+				told := strings.Contains(log.String(), fmt.Sprintf("block=cache/-/x peer=first bytes=%d ", c.bytes))
+				if broke := status == -1; told != broke || strings.Count(log.String(), "\n") > 1 {
+					t.Errorf("logged %q", log.String())
 				}
 				if got := w.Body.Bytes(); status != http.StatusServiceUnavailable && !bytes.Equal(got, x[:c.bytes]) {
 					t.Errorf("got %d bytes, want %d", len(got), c.bytes)

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -187,47 +186,6 @@ func verifyStart(c *content) error {
 	}
 	_, err := c.Seek(0, io.SeekStart)
 	return err
-}
-
-// serveThrough brings a block from elsewhere. What nobody knows of is answered as unknown; so is what others take for lost
-// where it cannot be read here just now.
-func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID, unknown error) {
-	elsewhere := func(why error) {
-		if errors.Is(why, ErrNeverKnown) || errors.Is(unknown, ErrUnreachable) {
-			why = unknown
-		}
-		rd.serveFallback(w, req, id, why)
-	}
-	if rd.Fetch == nil {
-		elsewhere(ErrNeverKnown)
-		return
-	}
-	if redirected, _ := strconv.ParseBool(req.URL.Query().Get("redirect")); redirected {
-		holders, err := rd.Fetch.Resolve(req.Context(), id)
-		if err != nil {
-			elsewhere(err)
-			return
-		}
-		redirect(w, holders[0], id)
-		return
-	}
-	resp, holder, err := rd.Fetch.Open(req.Context(), req.Method, id, req.Header)
-	if err != nil {
-		elsewhere(err)
-		return
-	}
-	defer resp.Body.Close()
-	for _, k := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag", "Last-Modified"} {
-		if v := resp.Header.Get(k); v != "" {
-			w.Header().Set(k, v)
-		}
-	}
-	w.Header().Set("Lifeboat-Node", holder.Node)
-	w.WriteHeader(resp.StatusCode)
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		// The status is out; the only way left to say that the bytes are incomplete is to cut the connection.
-		panic(http.ErrAbortHandler)
-	}
 }
 
 func refuseRead(w http.ResponseWriter, id BlockID, err error) {

@@ -1,0 +1,67 @@
+package migration
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+)
+
+// serveThrough brings a block from elsewhere. What nobody knows of is answered as unknown; so is what others take for lost
+// where it cannot be read here just now.
+func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID, unknown error) {
+	elsewhere := func(why error) {
+		if errors.Is(why, ErrNeverKnown) || errors.Is(unknown, ErrUnreachable) {
+			why = unknown
+		}
+		rd.serveFallback(w, req, id, why)
+	}
+	if rd.Fetch == nil {
+		elsewhere(ErrNeverKnown)
+		return
+	}
+	if redirected, _ := strconv.ParseBool(req.URL.Query().Get("redirect")); redirected {
+		holders, err := rd.Fetch.Resolve(req.Context(), id)
+		if err != nil {
+			elsewhere(err)
+			return
+		}
+		redirect(w, holders[0], id)
+		return
+	}
+	resp, holder, err := rd.Fetch.Open(req.Context(), req.Method, id, req.Header)
+	if err != nil {
+		elsewhere(err)
+		return
+	}
+	defer resp.Body.Close()
+	for _, k := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag", "Last-Modified"} {
+		if v := resp.Header.Get(k); v != "" {
+			w.Header().Set(k, v)
+		}
+	}
+	w.Header().Set("Lifeboat-Node", holder.Node)
+	w.WriteHeader(resp.StatusCode)
+	from := &faultReader{Reader: resp.Body}
+	if n, err := io.Copy(w, from); err != nil {
+		if from.fault != nil && req.Context().Err() == nil { // else it is the reader who went
+			rd.Log.Warn("a holder broke off amid a block, and so does what a reader gets of it", "block", id, "peer", holder.Node, "bytes", n, "err", from.fault)
+		}
+		// The status is out; the only way left to say that the bytes are incomplete is to cut the connection.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// faultReader notes why reading ended before the end.
+type faultReader struct {
+	io.Reader
+	fault error
+}
+
+func (r *faultReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.fault = err
+	}
+	return n, err
+}
