@@ -2,11 +2,19 @@ package migration
 
 import "errors"
 
-// land finds a block the disk that it lands on.
+// land finds a block the disk that it lands on. One that has no room and may be here already only has to prove that it is.
 func (in *inbound) land(f frame, o opening) error {
 	if err := in.r.turnAway(in.node, o.bytes()); err != nil {
 		return err
 	}
+	err := in.moor(f, o)
+	if verdictOn(in.transfer, err).Code == verdictFull && in.landNowhere(o, err) {
+		return nil
+	}
+	return err
+}
+
+func (in *inbound) moor(f frame, o opening) error {
 	if p, small := in.r.packs(o); small && in.landInVault(f, o) == nil {
 		in.packed.packing = p
 		return nil
@@ -149,8 +157,12 @@ func (in *inbound) on(dir *string, do func() error) error {
 // gives has what a frame brings taken. A segment keeps most of it in memory until there is enough for a write: then no disk
 // is asked for anything that others would have to watch, nor the clock.
 func (in *inbound) gives(f frame, do func() error) error {
-	if _, inPlace := in.landing.(*placeLanding); !inPlace && in.seg.from == in.node && in.seg.holds(len(f.raw)) {
-		return do()
+	switch in.landing.(type) {
+	case *placeLanding, nowhere:
+	default:
+		if in.seg.from == in.node && in.seg.holds(len(f.raw)) {
+			return do()
+		}
 	}
 	return in.on(&in.dirs[0], do)
 }

@@ -147,20 +147,34 @@ func (c *silenced) Write(p []byte) (n int, err error) {
 
 // What a peer took and never answered for is offered there again, though the peer has no room left: it may have it.
 func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, want := cached(t, 8, 1000)
-		b := newNode(t, "b")
-		b.tune = func(c *ReceiverConfig) { c.MaxBytes = 10_000 }
-		var once sync.Once
-		b.mangle = func(c net.Conn) net.Conn { return &silenced{c, b, &once} }
-		tr := newTrip(t, a, b)
-		tr.cfg.Connections = 1
-		sum, entries := tr.run(within(t, 30*time.Second))
-		wantThere(t, want, entries, b)
-		if got := b.vault.Count(); got != sum.Moved {
-			t.Errorf("%+v rest there, %+v moved", got, sum.Moved)
-		}
-	})
+	for name, fill := range map[string]func(*node){
+		"quota": func(b *node) { b.tune = func(c *ReceiverConfig) { c.MaxBytes = 10_000 } },
+		"disk": func(b *node) {
+			b.room = func(string) int64 {
+				if len(b.landedBlocks()) > 0 {
+					return 0
+				}
+				return 1 << 40
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, want := cached(t, 8, 1000)
+				b := newNode(t, "b")
+				fill(b)
+				var once sync.Once
+				b.mangle = func(c net.Conn) net.Conn { return &silenced{c, b, &once} }
+				tr := newTrip(t, a, b)
+				tr.cfg.Connections = 1
+				sum, entries := tr.run(within(t, 30*time.Second))
+				wantThere(t, want, entries, b)
+				if got := b.vault.Count(); got != sum.Moved {
+					t.Errorf("%+v rest there, %+v moved", got, sum.Moved)
+				}
+			})
+		})
+	}
 }
 
 // It is offered there once: a peer that is full and has it not would be sent it for ever.

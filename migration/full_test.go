@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"syscall"
@@ -97,4 +98,53 @@ func TestFullDiskKeepsWhatItHasTaken(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A block whose receipt was lost comes again, and finds the disks full, of itself perhaps: it needs no room, and nothing else
+// gets in with it.
+func TestFullDiskKnowsWhatIsThere(t *testing.T) {
+	for name, store := range map[string][]StoreConfig{"in a segment": nil, "in place": {with(placeStore, "cache")}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, f := onDisks(t, "b", store, "d0")
+				ctx, stop := n.receiving(t)
+				x := contentOf("x", 2*ChunkBytes)
+				first := n.stream(t, ctx)
+				first.send(blockFrames(1, "cache/-/x", x))
+				first.wantReceipt()
+				first.conn.Close()
+				for p := range f.room {
+					f.give(p, 100)
+				}
+				s := n.stream(t, ctx)
+				s.send(blockFrames(1, "cache/-/x", x))
+				s.wantReceipt()
+				s.send(blockFrames(2, "cache/-/x", contentOf("changed", 2*ChunkBytes)))
+				s.wantRefusal("full")
+				s.send(blockFrames(3, "cache/-/x", contentOf("x", 2*ChunkBytes+1)))
+				s.wantRefusal("full")
+				s.send(blockFrames(4, "cache/-/y", contentOf("y", 1000)))
+				s.wantRefusal("full")
+				s.send(blockFrames(5, "cache/-/x", x))
+				s.wantReceipt()
+				for p := range f.room {
+					f.set(f.bad, p, true)
+				}
+				s.send(blockFrames(6, "cache/-/x", x)) // which that disk may no longer keep
+				s.wantRefusal("full")
+				s.conn.Close()
+				stop()
+				for p := range f.room {
+					f.set(f.bad, p, false)
+				}
+				f.wantNothingReserved(t)
+				if got := n.vault.Count(); got != (Count{1, 2 * ChunkBytes}) {
+					t.Errorf("%+v rest there, want x alone", got)
+				}
+				if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
+					t.Errorf("x is %d other bytes", len(got))
+				}
+			})
+		})
+	}
 }

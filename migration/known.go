@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,6 +35,9 @@ func (in *inbound) recognise(batch []*landed) {
 			err = in.compare(l, own)
 		}
 		l.fault, l.looked = err, true
+		if !l.already {
+			l.fault = cmp.Or(l.fault, l.noRoom)
+		}
 		in.again = in.again || l.already
 	}
 	in.trim(batch)

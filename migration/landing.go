@@ -35,6 +35,7 @@ type landed struct {
 	dirs    []string // of its disks: it is committed with others that lie there
 	looked  bool     // whether it is here already
 	already bool     // the same content was: only the receipt is missing
+	noRoom  error    // why it lies nowhere and is refused unless it is here already; nil: it does
 	fault   error
 
 	packing packing // of a block that becomes files later
