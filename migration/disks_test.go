@@ -1,14 +1,17 @@
 package migration
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -282,6 +285,49 @@ func TestVaultDirectoryThatIsGoneAtStartComesBack(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What lies in a directory that is away may be there: it is not said to be gone, nor forgotten, whoever asks for that.
+func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
+	n, f := onDisks(t, "b", nil, "d0", "d1")
+	f.give(n.more[0], 0)
+	x := blockFrames(1, "cache/-/x", contentOf("x", 1000))
+	wantDurable(t, landAll(t, n, x))
+	f.give(n.more[0], 1<<30)
+	aside := n.more[1] + "-unmounted"
+	if err := os.Rename(n.more[1], aside); err != nil {
+		t.Fatal(err)
+	}
+	n.reopen(t)
+	nobody := &Fetcher{Locate: func(context.Context, BlockID) (Location, error) { return Location{}, nil }}
+	rd := n.reader()
+	rd.Fetch = nobody
+	if status, _, _ := get(t, rd, "cache/-/x", ""); status != http.StatusServiceUnavailable {
+		t.Errorf("a reader: got %d, want 503", status)
+	}
+	if status, _, _ := ask(t, rd, http.MethodHead, "/blocks/cache/-/x", http.Header{hopHeader: {hopLast}}); status != http.StatusInternalServerError {
+		t.Errorf("another agent: got %d, want 500", status)
+	}
+	flush := n.vault.flush
+	n.vault.flush = func(*os.File) error { return syscall.EIO }
+	if v := landAll(t, n, x); v[0].Code == verdictDurable {
+		t.Errorf("it came again to a disk that takes nothing: got %+v", v)
+	}
+	n.vault.flush = flush
+	r, err := n.vault.catalog.get("cache/-/x")
+	if err != nil {
+		t.Fatalf("its record is gone: %v; told %q", err, n.why)
+	}
+	if got := n.asks("cache/-/x", "a", r.tag()); got != http.StatusServiceUnavailable {
+		t.Errorf("its source has it forgotten: got %d, want 503", got)
+	}
+	if err := os.Rename(aside, n.more[1]); err != nil {
+		t.Fatal(err)
+	}
+	n.reopen(t)
+	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("x", 1000)) {
+		t.Errorf("when it is back: %d other bytes", len(got))
+	}
 }
 
 // A segment that was begun and never committed while another directory was away may have a number that is in use.

@@ -9,7 +9,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -115,7 +117,7 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		switch {
 		case errors.Is(err, errCorrupt):
 			unknown = ErrLost // it was known, and this was the last of it
-		case silent(err) || diskFault(err):
+		case unsure(err):
 			unknown = fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 		rd.serveThrough(w, req, id, unknown)
@@ -127,6 +129,14 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		http.Error(w, fmt.Sprintf("%s cannot be read here: %v", id, err), http.StatusInternalServerError)
 	}
+}
+
+// unsure reports whether it is not known what is here, other than that it is not: its disk does not answer or is away, or the
+// system did not let us look.
+func unsure(err error) bool {
+	errno, of := errors.AsType[syscall.Errno](err)
+	_, away := errors.AsType[*awayError](err)
+	return silent(err) || away || of && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, errno)
 }
 
 func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c *content) {

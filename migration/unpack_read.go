@@ -85,12 +85,6 @@ func (c *catalog) turn(was, into []record) (turned []bool, err error) {
 	return turned, nil
 }
 
-// awayError says that the directory of a segment is not used now.
-type awayError struct{ err error }
-
-func (e *awayError) Error() string { return e.err.Error() }
-func (e *awayError) Unwrap() error { return e.err }
-
 // replay reads blocks out of segments, frame by frame as they came.
 type replay struct {
 	vault  *Vault

@@ -100,6 +100,12 @@ func (v *Vault) placeOf(dir string) *vaultDir {
 	return nil
 }
 
+// awayError says that the directory of a segment is not used now.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+func (e *awayError) Unwrap() error { return e.err }
+
 // home returns the directory of a segment, and why it cannot be used if it cannot.
 func (v *Vault) home(no uint32) (dir string, err error) {
 	v.mu.Lock()
@@ -109,8 +115,11 @@ func (v *Vault) home(no uint32) (dir string, err error) {
 		err = d.away
 	}
 	v.mu.Unlock()
-	if d == nil {
-		err = fmt.Errorf("segment %d lies in %s, which is none of the vault's directories now", no, dir)
+	switch {
+	case d == nil:
+		err = &awayError{fmt.Errorf("segment %d lies in %s, which is none of the vault's directories now", no, dir)}
+	case err != nil && !silent(err):
+		err = &awayError{fmt.Errorf("%s cannot be used: %v", dir, err)} // that it is not there does not say so of a block
 	}
 	return dir, err
 }
