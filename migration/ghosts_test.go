@@ -3,6 +3,8 @@ package migration
 import (
 	"bytes"
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -75,6 +77,34 @@ func TestADirectoryWhereNothingLandedTakesNothingAway(t *testing.T) {
 	if got := n.vault.Count(); got != (Count{1, 1}) {
 		t.Errorf("counted %+v", got)
 	}
+}
+
+// Readers are sent to whom the coordinator knows: what one of them does not find is not held from then on, before anybody looks
+// for what engines have removed.
+func TestGhostThatAReaderMeetsIsLaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b", with(placeStore, "cache"))
+		wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
+		n.reopen(t)
+		n.landed = nil
+		n.running(t, func() {
+			time.Sleep(5 * time.Minute)
+			if err := os.Remove(filepath.Join(n.dir, "cache/x")); err != nil {
+				t.Error(err)
+			}
+			for id, want := range map[string]int{"cache/-/x": 404, "cache/-/y": 200, "cache/-/z": 404} {
+				w := httptest.NewRecorder()
+				n.reader().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/blocks/"+id, nil))
+				if w.Code != want {
+					t.Errorf("%s: got %d, want %d", id, w.Code, want)
+				}
+			}
+			time.Sleep(time.Second)
+		})
+		if got := n.vault.Count(); got != (Count{1, 1}) || len(n.gone) != 1 || len(n.landed) > 0 {
+			t.Errorf("%+v rest there; told of %v, which is gone, and of %v", got, n.gone, n.landed)
+		}
+	})
 }
 
 // A ghost is met when its block comes again. What landed under its id since it was looked at is none, and stays.

@@ -262,7 +262,10 @@ func (rd *Reader) find(id BlockID) (*content, error) {
 			if now, err := rd.Vault.catalog.get(base); err == nil && now.Sum != r.Sum {
 				return rd.find(id) // another version has landed since
 			}
-			break // an engine removed it from its place, or put another there
+			if store != nil && r.Segment == 0 {
+				rd.Vault.unread.suspect(base) // an engine removed it from its place, or put another there: readers are sent here in vain
+			}
+			break
 		}
 		return c, err
 	}

@@ -128,14 +128,16 @@ func (r *Receiver) scrubPlaced(ctx context.Context, p unreadPlaced) {
 // recordCost is what looking at a record counts for, beside the bytes of its block.
 const recordCost = 256
 
-// lookAt looks at a block that a reader found to be broken. If it is not, the coordinator is told so: it has heard
-// otherwise.
+// lookAt looks at a block that a reader found to be broken, or gone. If it is neither, the coordinator is told so: it has
+// heard otherwise.
 func (r *Receiver) lookAt(ctx context.Context, id BlockID) {
 	rec, err := r.cfg.Vault.catalog.get(id)
 	switch {
 	case errors.Is(err, errCorrupt):
 		r.forgetUnsound(id)
 	case err != nil:
+	case r.answers(rec) == nil && r.ghost(rec):
+		_ = r.lay(rec) // else the look for ghosts tells why not
 	case r.check(rec) == nil && r.cfg.Landed != nil:
 		r.cfg.Landed([]Held{rec.held()})
 	}
