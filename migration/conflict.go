@@ -17,6 +17,9 @@ import (
 // second in place of the first would lose what a receipt was given for.
 var errConflict = errors.New("another block of this id is here")
 
+// errSuperseded says that a newer version of a block is here than the one that another node hands on.
+var errSuperseded = errors.New("a newer version is here")
+
 // contradicts returns errConflict when what is on record under a block's id is of another origin and has other content. A
 // newer version from the same origin is welcome, and so is anything in the place of what cannot be read.
 func contradicts(v []byte, r *record) error {
@@ -34,10 +37,22 @@ func contradicts(v []byte, r *record) error {
 }
 
 func (r *record) against(other *record) error {
-	if r.Sum == other.Sum || r.Origin == other.Origin {
+	switch {
+	case r.Sum == other.Sum:
 		return nil
+	case r.Origin != other.Origin:
+		return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
+	case other.From != other.Origin && other.ModTime < r.ModTime: // the origin itself knows what it has
+		return errSuperseded
 	}
-	return fmt.Errorf("%w, of other content, from %s", errConflict, r.Origin)
+	return nil
+}
+
+// heed notes what stands against a block. Of one that is superseded the id is here, and nobody is to look for the old bytes.
+func (l *landed) heed(against error) {
+	if l.already = errors.Is(against, errSuperseded); !l.already {
+		l.fault = against
+	}
 }
 
 // contradictions notes the fault of each block that another one, landed or in the same batch, stands against. The batch is
@@ -51,12 +66,13 @@ func (c *catalog) contradictions(batch []*landed) {
 			}
 			if l.compared != tx.ID() {
 				there := look.get(l.ID)
-				l.fault, l.compared, l.fresh = contradicts(there, &l.record), tx.ID(), there == nil
+				l.compared, l.fresh = tx.ID(), there == nil
+				l.heed(contradicts(there, &l.record))
 			}
-			if last != nil && last.ID == l.ID && l.fault == nil {
-				l.fault = last.against(&l.record)
+			if last != nil && last.ID == l.ID && l.fault == nil && !l.already {
+				l.heed(last.against(&l.record))
 			}
-			if l.fault == nil {
+			if l.fault == nil && !l.already {
 				last = l
 			}
 		}

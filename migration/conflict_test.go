@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,6 +53,50 @@ func TestSameContentOfTwoOriginsIsOneBlock(t *testing.T) {
 			t.Errorf("c took %d copies, want 1", len(c.landed))
 		}
 	})
+}
+
+// Two nodes leave, one of which has an old version of a block of the other's: handed on, it does not take the place of the new
+// one, in whatever order they come.
+func TestOlderVersionThatIsHandedOnReplacesNoNewer(t *testing.T) {
+	for _, store := range []string{"vault", "place"} {
+		t.Run(store, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b, c, d := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c"), newNode(t, "d")
+				if store == "place" {
+					c = newNode(t, "c", with(placeStore, "cache"))
+				}
+				old, newer := contentOf("old", 2*ChunkBytes), contentOf("newer", 2*ChunkBytes)
+				write(t, filepath.Join(a.dir, "cache/x"), old)
+				a.drain(t, within(t, time.Minute), b)
+				time.Sleep(time.Second)
+				write(t, filepath.Join(a.dir, "cache/x"), newer)
+				later := time.Now().Add(time.Hour)
+				if err := os.Chtimes(filepath.Join(a.dir, "cache/x"), later, later); err != nil {
+					t.Fatal(err)
+				}
+				if sum, entries := a.drain(t, within(t, time.Minute), c); sum.Moved.Blocks != 1 {
+					t.Fatalf("got %+v %v", sum, entries)
+				}
+				if sum, entries := b.drain(t, within(t, time.Minute), c); sum.Lost.Blocks != 0 {
+					t.Errorf("what another has in a newer version is named as lost: %+v %v", sum, entries)
+				}
+				if got := c.content(t, "cache/-/x"); !bytes.Equal(got, newer) {
+					t.Errorf("c serves %.20q, want the newer version", got)
+				}
+				tr := newTrip(t, b, d)
+				tr.cfg.Dir = filepath.Join(b.dir, "another-incident")
+				if sum, entries := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 {
+					t.Fatalf("got %+v %v", sum, entries)
+				}
+				if sum, entries := c.drain(t, within(t, time.Minute), d); sum.Moved.Blocks != 1 {
+					t.Errorf("got %+v %v", sum, entries)
+				}
+				if got := d.content(t, "cache/-/x"); !bytes.Equal(got, newer) {
+					t.Errorf("d serves %.20q, want the newer version", got)
+				}
+			})
+		})
+	}
 }
 
 // A block that came over another node is still its origin's: a newer version straight from there replaces it.

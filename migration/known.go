@@ -121,7 +121,7 @@ func (in *inbound) meet(l *landed, old earlier) error {
 	}
 	switch {
 	case err == nil:
-		l.already = old.Sum == l.Sum && old.bytes() == l.bytes()
+		l.already = old.Sum == l.Sum && old.bytes() == l.bytes() || errors.Is(old.against(&l.record), errSuperseded)
 		return nil
 	case !errors.Is(err, fs.ErrNotExist):
 		in.r.cfg.Log.Warn("what had landed before is no longer whole and is replaced", "block", l.ID, "err", err)
