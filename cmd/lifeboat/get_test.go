@@ -233,7 +233,7 @@ func TestSilentNodesAreWaitedForTogether(t *testing.T) {
 	mute := slices.Repeat([]*holder{pretend("host", silence)}, 129)
 	slowDoor := func(status int) *holder {
 		return pretend("door", func(*http.Request) (*http.Response, error) {
-			time.Sleep(9 * time.Second)
+			<-time.After(9 * time.Second)
 			return answers(status)(nil)
 		})
 	}
