@@ -281,6 +281,11 @@ func (u *upload) save(ctx context.Context) error {
 		if there.Origin != ours.Origin {
 			return fmt.Errorf("%w, of other content, from %s", errConflict, there.Origin)
 		}
+		if ours.Origin != d.cfg.Node && there.Modified.After(ours.Modified) { // as at a peer: see errSuperseded
+			if whole, err := f.whole(ctx, there); whole || err != nil {
+				return err
+			}
+		}
 	case fresh:
 	case errors.Is(err, errCorrupt): // it keeps nobody's block: ours is better
 	default:
