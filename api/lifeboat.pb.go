@@ -2674,7 +2674,8 @@ type LocateReply struct {
 	// held: the holders have it. lost: it is known to be lost, recompute it. unknown: ask the candidates.
 	State   string    `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
 	Holders []*Holder `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
-	// Nodes whose stores could have the block; filled when the coordinator knows no holder.
+	// Nodes whose stores could have the block; filled when the coordinator knows no holder, or
+	// none that answers.
 	Candidates []*Holder `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// Nodes that reach a fallback, which may have what no node has: asked as any reader asks, not as holders. Filled with the
 	// candidates.

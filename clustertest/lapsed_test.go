@@ -43,6 +43,38 @@ func TestWhatIsKeptForLongEnoughIsLost(t *testing.T) {
 	})
 }
 
+// While all that hold a block are away it is read from where it came from, which leaves and is still there.
+func TestHoldersThatAreAwayAreNotWaitedFor(t *testing.T) {
+	for name, away := range map[string]func(c *clustertest.Cluster, holder int){
+		"stopped": func(c *clustertest.Cluster, holder int) { c.Stop(holder); c.Sleep(2 * time.Second) },
+		"killed":  func(c *clustertest.Cluster, holder int) { c.Kill(holder); c.Sleep(20 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+				b := c.Write(0, "cache", "part", 200_000)
+				c.Notice(0, 120*time.Second)
+				c.WaitDrained(0)
+				got := c.Locate(b.ID)
+				if len(got.Holders) != 1 || len(got.Candidates) > 0 {
+					t.Fatalf("got %v, want one holder and nobody else to ask", got)
+				}
+				holder, reader := 1, 2
+				if got.Holders[0].Node == c.Name(2) {
+					holder, reader = 2, 1
+				}
+				away(c, holder)
+				if got := c.Locate(b.ID); got.State != "held" || len(got.Candidates) == 0 || got.Candidates[0].Node != c.Name(0) {
+					t.Errorf("got %v, want its holder, and the source to be asked", got)
+				}
+				c.Verify(reader, b)
+				c.Restart(holder)
+				c.Until("the holder is back", time.Minute, func() bool { return len(c.Locate(b.ID).Candidates) == 0 })
+				c.Verify(reader, b)
+			})
+		})
+	}
+}
+
 // What ended at a peer while its source stays is read from there; once that is gone it is lost, until somebody has computed it
 // again.
 func TestWhatEndedIsReadFromItsSource(t *testing.T) {

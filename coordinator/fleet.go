@@ -219,10 +219,13 @@ func (f *fleet) locate(id string) (*api.LocateReply, error) {
 	if !f.toldOf(id) && f.toldOf(whole) {
 		asked = whole // a file of a block that landed or was lost whole
 	}
-	said, _ := f.blocks.holders(keyOf(asked))
+	said, what := f.blocks.holders(keyOf(asked))
 	reply := &api.LocateReply{State: "unknown", Holders: f.reachable(said)}
 	if len(reply.Holders) > 0 {
 		reply.State = "held"
+		if !slices.ContainsFunc(reply.Holders, f.answers) { // they may be back in a moment, or not
+			reply.Candidates, reply.Fallbacks = f.candidates(id, what.from.Value()), f.doors()
+		}
 		return reply, nil
 	}
 	from, why := f.blocks.endOf(keyOf(id))
@@ -284,6 +287,13 @@ func (f *fleet) reachable(names []string) []*api.Holder {
 func (f *fleet) present(n node) bool {
 	p := f.leases.read(n.Name)
 	return p.heard && time.Since(p.seen) <= f.cfg.Lease
+}
+
+// answers says whether a holder was heard of a moment ago, and has not said that it is away.
+func (f *fleet) answers(h *api.Holder) bool {
+	n, _ := f.node(h.Node)
+	p := f.leases.read(h.Node)
+	return n.State != Shutdown && p.heard && time.Since(p.seen) <= f.cfg.suspectAfter()
 }
 
 // maxCandidates bounds whom a reader is sent to ask.

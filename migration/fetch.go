@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,7 +25,7 @@ type Holder struct {
 type Location struct {
 	State      LocationState
 	Holders    []Holder
-	Candidates []Holder // nodes whose stores could have it; only when nobody is known to hold it
+	Candidates []Holder // nodes whose stores could have it; only when nobody is known to hold it, or no holder answers
 	Why        string   // nobody is known to hold it, though somebody did; empty: nobody ever did
 }
 
@@ -115,7 +116,13 @@ func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	switch {
+	case len(loc.Holders) > 0 && len(loc.Candidates) == 0:
+		return loc.Holders, nil
 	case len(loc.Holders) > 0:
+		// They are away, and may be for good; who has it too is read from meanwhile, as where it came from.
+		if found, err := f.probe(ctx, id, slices.Concat(loc.Holders, without(loc.Candidates, loc.Holders))); err == nil {
+			return found, nil
+		}
 		return loc.Holders, nil
 	case loc.State == LocationLost:
 		// Its holder's lease ran out, or no peer took it in time; a node that still lives may have it all the same.
@@ -129,6 +136,11 @@ func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
 		err = fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	}
 	return found, err
+}
+
+// without are the nodes that are not among others.
+func without(nodes, others []Holder) []Holder {
+	return slices.DeleteFunc(slices.Clone(nodes), func(h Holder) bool { return slices.Contains(others, h) })
 }
 
 // lostError is ErrLost with why, as far as that is known.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -86,7 +87,7 @@ func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
 	return t.print(cmd.OutOrStdout())
 }
 
-// find asks the coordinator for the nodes that have a block, and where it knows none, its candidates; at least until
+// find asks the coordinator for the nodes that have a block, and where it knows none that answers, its candidates; at least until
 // `enough` have it; and when none has, nodes that look into a fallback. lost says that nobody has it any more, doubt who gave
 // no answer.
 func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder, lost *client.LostError, doubt, err error) {
@@ -101,11 +102,11 @@ func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder
 	if err != nil {
 		return nil, nil, nil, l.rpcError(r.cmd.Name()+" "+id, err)
 	}
-	if reply.GetState() == "held" {
-		have, err = r.nodes(reply.GetHolders())
-		return have, nil, nil, err
+	holders, err := r.nodes(reply.GetHolders())
+	if err != nil || len(holders) > 0 && len(reply.GetCandidates()) == 0 {
+		return holders, nil, nil, err
 	}
-	candidates, err := r.nodes(reply.GetCandidates())
+	candidates, err := r.nodes(without(reply.GetCandidates(), reply.GetHolders()))
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -114,11 +115,21 @@ func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder
 		return nil, nil, nil, err
 	}
 	// Also what is lost as far as is known: locations lag behind.
-	have, gone, doubt := seek(ctx, id, candidates, doors, enough)
+	have, gone, doubt := seek(ctx, id, append(holders, candidates...), doors, enough)
+	if len(have) == 0 && len(holders) > 0 {
+		return holders, nil, doubt, nil // they are away, and may be back
+	}
 	if len(have) == 0 && (reply.GetState() == "lost" || gone || doubt == nil && reply.GetWhy() != "") { // silence is not a no
 		lost = &client.LostError{Why: reply.GetWhy()}
 	}
 	return have, lost, doubt, nil
+}
+
+// without are the nodes that are not among others.
+func without(nodes, others []*api.Holder) []*api.Holder {
+	return slices.DeleteFunc(nodes, func(n *api.Holder) bool {
+		return slices.ContainsFunc(others, func(o *api.Holder) bool { return o.GetNode() == n.GetNode() })
+	})
 }
 
 func (r *reach) locate(ctx context.Context, id string) (api.LocationJSON, error, error) {
