@@ -147,10 +147,10 @@ func (a *Agent) missesPeers() bool {
 // locateTimeout bounds a reader's wait for the coordinator.
 const locateTimeout = 5 * time.Second
 
-func (a *Agent) locate(ctx context.Context, id migration.BlockID) (migration.Location, error) {
+func (a *Agent) locate(ctx context.Context, id migration.BlockID, past bool) (migration.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
-	r, err := a.beat.Locate(ctx, string(id))
+	r, err := a.beat.Locate(ctx, string(id), past)
 	if err != nil {
 		return migration.Location{}, err
 	}

@@ -2628,6 +2628,7 @@ func (x *ManifestRun) GetBlocks() *BlockRun {
 type LocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	PastHolders   bool                   `protobuf:"varint,2,opt,name=past_holders,json=pastHolders,proto3" json:"past_holders,omitempty"` // they were asked in vain: name the candidates too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2669,13 +2670,20 @@ func (x *LocateRequest) GetId() string {
 	return ""
 }
 
+func (x *LocateRequest) GetPastHolders() bool {
+	if x != nil {
+		return x.PastHolders
+	}
+	return false
+}
+
 type LocateReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// held: the holders have it. lost: it is known to be lost, recompute it. unknown: ask the candidates.
 	State   string    `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
 	Holders []*Holder `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`
-	// Nodes whose stores could have the block; filled when the coordinator knows no holder, or
-	// none that answers.
+	// Nodes whose stores could have the block; filled when the coordinator knows no holder, none
+	// that answers, or was asked for them.
 	Candidates []*Holder `protobuf:"bytes,3,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// Nodes that reach a fallback, which may have what no node has: asked as any reader asks, not as holders. Filled with the
 	// candidates.
@@ -7448,9 +7456,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12-\n" +
-	"\x06blocks\x18\x04 \x01(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"\x1f\n" +
+	"\x06blocks\x18\x04 \x01(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"B\n" +
 	"\rLocateRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xcc\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
+	"\fpast_holders\x18\x02 \x01(\bR\vpastHolders\"\xcc\x01\n" +
 	"\vLocateReply\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12-\n" +
 	"\aholders\x18\x02 \x03(\v2\x13.lifeboat.v1.HolderR\aholders\x123\n" +

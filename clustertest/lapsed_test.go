@@ -62,6 +62,10 @@ func TestHoldersThatAreAwayAreNotWaitedFor(t *testing.T) {
 				if got.Holders[0].Node == c.Name(2) {
 					holder, reader = 2, 1
 				}
+				c.Kill(holder)
+				c.Verify(reader, b) // nobody knows yet
+				c.Restart(holder)
+				c.Sleep(10 * time.Second)
 				away(c, holder)
 				if got := c.Locate(b.ID); got.State != "held" || len(got.Candidates) == 0 || got.Candidates[0].Node != c.Name(0) {
 					t.Errorf("got %v, want its holder, and the source to be asked", got)

@@ -207,8 +207,8 @@ func (f *fleet) brokenForGood(id string) bool {
 }
 
 // locateFor is locate for a node, which asks for what it does not have itself or cannot give out, whatever it said of it.
-func (f *fleet) locateFor(asker, id string) (*api.LocateReply, error) {
-	reply, err := f.locate(id)
+func (f *fleet) locateFor(asker string, r *api.LocateRequest) (*api.LocateReply, error) {
+	reply, err := f.locate(r)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (f *fleet) locateFor(asker, id string) (*api.LocateReply, error) {
 	}
 	if reply.Holders = slices.DeleteFunc(reply.Holders, isAsker); len(reply.Holders) == 0 {
 		reply.State, reply.Why = "unknown", asker+" has it no more"
-		reply.Candidates, reply.Fallbacks = f.candidates(id, ""), f.doors()
+		reply.Candidates, reply.Fallbacks = f.candidates(r.GetId(), ""), f.doors()
 	}
 	return reply, nil
 }

@@ -211,7 +211,8 @@ func (f *fleet) takers() []*api.Peer {
 }
 
 // locate answers where a block may be read.
-func (f *fleet) locate(id string) (*api.LocateReply, error) {
+func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
+	id := r.GetId()
 	if err := checkID(id); err != nil {
 		return nil, fault("%v", err)
 	}
@@ -223,7 +224,7 @@ func (f *fleet) locate(id string) (*api.LocateReply, error) {
 	reply := &api.LocateReply{State: "unknown", Holders: f.reachable(said)}
 	if len(reply.Holders) > 0 {
 		reply.State = "held"
-		if !slices.ContainsFunc(reply.Holders, f.answers) { // they may be back in a moment, or not
+		if r.GetPastHolders() || !slices.ContainsFunc(reply.Holders, f.answers) { // they may be back in a moment, or not
 			reply.Candidates, reply.Fallbacks = f.candidates(id, what.from.Value()), f.doors()
 		}
 		return reply, nil

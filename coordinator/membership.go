@@ -204,5 +204,5 @@ func (s *membership) Locate(ctx context.Context, r *api.LocateRequest) (*api.Loc
 	if err != nil {
 		return nil, err
 	}
-	return s.locateFor(asker.Name, r.GetId())
+	return s.locateFor(asker.Name, r)
 }

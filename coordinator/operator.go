@@ -100,7 +100,7 @@ func (s *operator) pictures(names []string) []*api.Node {
 }
 
 func (s *operator) Locate(_ context.Context, r *api.LocateRequest) (*api.LocateReply, error) {
-	return s.locate(r.GetId())
+	return s.locate(r)
 }
 
 // ListBlocks lists what holders reported, then what nobody has: manifests name it as lost, or it broke where it was held.

@@ -54,10 +54,10 @@ func (c *Client) Unavailable(ctx context.Context) error {
 }
 
 // Locate asks where a block may be read.
-func (c *Client) Locate(ctx context.Context, id string) (*api.LocateReply, error) {
+func (c *Client) Locate(ctx context.Context, id string, past bool) (*api.LocateReply, error) {
 	var reply *api.LocateReply
 	err := c.call(ctx, "locate "+id, func(m *link) (err error) {
-		reply, err = m.Locate(ctx, &api.LocateRequest{Id: id})
+		reply, err = m.Locate(ctx, &api.LocateRequest{Id: id, PastHolders: past})
 		return err
 	})
 	return reply, err

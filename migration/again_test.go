@@ -154,7 +154,7 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
 	fetcher := func(loc Location) *Fetcher {
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) { return loc, nil }}
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) { return loc, nil }}
 		t.Cleanup(fetch.Close)
 		return fetch
 	}

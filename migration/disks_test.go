@@ -299,7 +299,7 @@ func TestWhatLiesInADirectoryThatIsAwayIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.reopen(t)
-	nobody := &Fetcher{Locate: func(context.Context, BlockID) (Location, error) { return Location{}, nil }}
+	nobody := &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) { return Location{}, nil }}
 	rd := n.reader()
 	rd.Fetch = nobody
 	if status, _, _ := get(t, rd, "cache/-/x", ""); status != http.StatusServiceUnavailable {

@@ -577,10 +577,12 @@ func TestReaderTurnsToTheFallbackLast(t *testing.T) {
 	tr := newTrip(t, a)
 	tr.cfg.Fallback = s.as(FallbackBlocks)
 	tr.run(t.Context())
-	for why, locate := range map[string]func(context.Context, BlockID) (Location, error){
-		"lost":    func(context.Context, BlockID) (Location, error) { return Location{State: LocationLost}, nil },
-		"unknown": func(context.Context, BlockID) (Location, error) { return Location{State: LocationUnknown}, nil },
-		"away":    func(context.Context, BlockID) (Location, error) { return Location{}, errors.New("no coordinator") },
+	for why, locate := range map[string]func(context.Context, BlockID, bool) (Location, error){
+		"lost":    func(context.Context, BlockID, bool) (Location, error) { return Location{State: LocationLost}, nil },
+		"unknown": func(context.Context, BlockID, bool) (Location, error) { return Location{State: LocationUnknown}, nil },
+		"away": func(context.Context, BlockID, bool) (Location, error) {
+			return Location{}, errors.New("no coordinator")
+		},
 	} {
 		rd := &Reader{Vault: newNode(t, "r").vault, Fallback: tr.cfg.Fallback, Fetch: &Fetcher{Locate: locate}, Log: slog.New(slog.DiscardHandler)}
 		for _, target := range []string{"/blocks/cache/-/f-0000", "/blocks/cache/-/f-0000?redirect=true"} {

@@ -62,8 +62,8 @@ const (
 
 // Fetcher reads blocks from the nodes that have them.
 type Fetcher struct {
-	// Locate asks the coordinator.
-	Locate func(ctx context.Context, id BlockID) (Location, error)
+	// Locate asks the coordinator; past: who has the block was asked in vain, and who else may have it is to be named too.
+	Locate func(ctx context.Context, id BlockID, past bool) (Location, error)
 	// Dial connects to a holder whose identity it has verified, speaking HTTP/1.1.
 	Dial func(ctx context.Context, h Holder) (net.Conn, error)
 
@@ -111,7 +111,7 @@ func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 
 // Resolve finds nodes that have a block: those that the coordinator knows of, else the candidate that says so itself.
 func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
-	loc, err := f.Locate(ctx, id)
+	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
@@ -223,6 +223,23 @@ func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header ht
 	if err != nil {
 		return nil, Holder{}, err
 	}
+	resp, h, err := f.openAny(ctx, method, id, header, holders)
+	if err == nil || ctx.Err() != nil {
+		return resp, h, err
+	}
+	// The coordinator cannot know yet that they do not answer.
+	loc, unasked := f.Locate(ctx, id, true)
+	if unasked != nil {
+		return nil, Holder{}, err
+	}
+	others, unasked := f.probe(ctx, id, without(slices.Concat(loc.Holders, loc.Candidates), holders))
+	if unasked != nil {
+		return nil, Holder{}, err
+	}
+	return f.openAny(ctx, method, id, header, others)
+}
+
+func (f *Fetcher) openAny(ctx context.Context, method string, id BlockID, header http.Header, holders []Holder) (*http.Response, Holder, error) {
 	var faults []error
 	for _, h := range holders {
 		resp, err := f.ask(ctx, h, method, id, header, hopFirst)

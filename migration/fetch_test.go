@@ -64,7 +64,7 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 				if c.next {
 					f.nodes["next"], at = serves, holders("first", "next")
 				}
-				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
 					return Location{State: LocationHeld, Holders: at}, nil
 				}}
 				defer fetch.Close()
@@ -122,7 +122,7 @@ func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 						f.nodes[name] = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 					}
 				}
-				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
 					return Location{State: LocationUnknown, Candidates: holders(all...)}, nil
 				}}
 				defer fetch.Close()

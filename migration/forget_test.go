@@ -78,7 +78,7 @@ func (tr *trip) forgetful(others ...*node) {
 		})
 		all = append(all, Holder{n.name, n.name})
 	}
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) { return Location{Holders: all}, nil }}
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) { return Location{Holders: all}, nil }}
 	tr.t.Cleanup(fetch.Close)
 	tr.cfg.Forget = fetch.Forget
 }

@@ -79,7 +79,7 @@ func (f *Fetcher) Forget(ctx context.Context, h Holder, id BlockID, tag string) 
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
 	if h.Address == "" {
-		at, err := f.Locate(ctx, id)
+		at, err := f.Locate(ctx, id, false)
 		for _, other := range at.Holders {
 			if other.Node == h.Node {
 				h = other

@@ -48,7 +48,7 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 
 	f := &fleet{nodes: map[string]http.Handler{"c": c.reader()}}
 	agent := func(n *node, holder string) *Reader {
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
 			return Location{State: LocationHeld, Holders: holders(holder)}, nil
 		}}
 		t.Cleanup(fetch.Close)
@@ -89,7 +89,7 @@ func TestBrokenCopyIsToldOf(t *testing.T) {
 	f := &fleet{nodes: map[string]http.Handler{"a": a.reader()}}
 	var told []BlockID
 	var candidates []Holder
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
 		return Location{State: LocationUnknown, Candidates: candidates}, nil
 	}}
 	defer fetch.Close()

@@ -200,7 +200,7 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			empty := newNode(t, "empty")
 			f := &fleet{nodes: map[string]http.Handler{"b": b.reader(), "empty": empty.reader(), "empty2": answer(404), "corrupt": answer(500)}}
-			fetch := &Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked BlockID) (Location, error) {
+			fetch := &Fetcher{Dial: f.dial, Locate: func(_ context.Context, asked BlockID, _ bool) (Location, error) {
 				if asked != id {
 					t.Errorf("asked for %s", asked)
 				}
@@ -260,7 +260,7 @@ func TestReadersDoNotAskInCircles(t *testing.T) {
 	var fetchers []*Fetcher
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		n := newNode(t, names[0])
-		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
 			return Location{State: LocationHeld, Holders: holders(names[1])}, nil
 		}}
 		defer fetch.Close()
@@ -284,7 +284,7 @@ func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
 	a.drain(t, within(t, 20*time.Second), b)
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[2*ChunkBytes:][:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"b": b.reader()}}
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID) (Location, error) {
+	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
 		return Location{State: LocationHeld, Holders: holders("b")}, nil
 	}}
 	defer fetch.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,11 +92,11 @@ func (g *getter) get(ctx context.Context, id string, to *target) error {
 		g.others = func(context.Context, string) []*holder { return from }
 	} else {
 		g.others = func(ctx context.Context, id string) []*holder {
-			have, _, _, _ := g.to.find(ctx, id, 1) // what ended the reading is what there is to say
+			have, _, _, _ := g.to.find(ctx, id, 1, true) // what ended the reading is what there is to say
 			return have
 		}
 		var lost *client.LostError
-		if from, lost, doubt, err = g.to.find(ctx, id, 1); err != nil {
+		if from, lost, doubt, err = g.to.find(ctx, id, 1, false); err != nil {
 			return err
 		}
 		if lost != nil {
@@ -105,13 +106,17 @@ func (g *getter) get(ctx context.Context, id string, to *target) error {
 	return g.fromAny(ctx, id, from, doubt, to)
 }
 
-// fromAny tries each holder. A holder that fails is no reason to give up while another may have the block.
+// fromAny tries each holder, and then whoever else has the block. A holder that fails is no reason to give up while another may
+// have it.
 func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt error, to *target) error {
 	var troubles []error
 	if doubt != nil {
 		troubles = append(troubles, doubt)
 	}
-	for _, h := range from {
+	tried := map[string]bool{}
+	for further := false; len(from) > 0; {
+		h := from[0]
+		from, tried[h.node] = from[1:], true
 		err := g.patiently(ctx, id, h, to)
 		many, isMany := errors.AsType[*client.MembersError](err)
 		final, isFinal := errors.AsType[*finalError](err)
@@ -128,6 +133,10 @@ func (g *getter) fromAny(ctx context.Context, id string, from []*holder, doubt e
 			return incompletef("get %s: %w", id, err)
 		case !errors.Is(err, client.ErrUnknown):
 			troubles = append(troubles, fmt.Errorf("from %s: %w", h, err))
+		}
+		if len(from) == 0 && !further && g.others != nil {
+			further = true
+			from = slices.DeleteFunc(slices.Clone(g.others(ctx, id)), func(o *holder) bool { return tried[o.node] })
 		}
 	}
 	if len(troubles) > 0 {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -152,6 +153,34 @@ func TestGetGoesOnElsewhereInTheMiddle(t *testing.T) {
 				t.Errorf("%s: got %q, %v, want %q", c.why, out.String(), err, c.want)
 			}
 		})
+	}
+}
+
+// Who has the block as far as is known does not answer: whoever else has it is asked, once, and nobody twice.
+func TestGetTurnsToOthersThanTheHolders(t *testing.T) {
+	gone := pretend("host-a", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED })
+	for _, c := range []struct {
+		others []*holder
+		want   string
+	}{
+		{[]*holder{gone, pretend("host-c", saying("whole", 5))}, "whole"},
+		{[]*holder{gone}, ""},
+		{nil, ""},
+	} {
+		var out strings.Builder
+		to, err := newTarget("-", &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		g := getter{stderr: io.Discard, others: func(context.Context, string) []*holder { asked++; return c.others }}
+		err = g.fromAny(t.Context(), "cache/-/a", []*holder{gone}, nil, to)
+		if out.String() != c.want || (err == nil) != (c.want != "") || asked != 1 {
+			t.Errorf("got %q, %v, asked %d times, want %q, once", out.String(), err, asked, c.want)
+		}
+		if err != nil && strings.Count(err.Error(), "refused") != 1 {
+			t.Errorf("got %v, want one word about the holder", err)
+		}
 	}
 }
 

@@ -87,10 +87,11 @@ func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
 	return t.print(cmd.OutOrStdout())
 }
 
-// find asks the coordinator for the nodes that have a block, and where it knows none that answers, its candidates; at least until
+// find asks the coordinator for the nodes that have a block, and where it knows none that answers, or they were asked in vain
+// (past), its candidates; at least until
 // `enough` have it; and when none has, nodes that look into a fallback. lost says that nobody has it any more, doubt who gave
 // no answer.
-func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder, lost *client.LostError, doubt, err error) {
+func (r *reach) find(ctx context.Context, id string, enough int, past bool) (have []*holder, lost *client.LostError, doubt, err error) {
 	operator, l, err := r.operator()
 	if err != nil {
 		return nil, nil, nil, err
@@ -98,7 +99,7 @@ func (r *reach) find(ctx context.Context, id string, enough int) (have []*holder
 	defer l.Close()
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	reply, err := operator.Locate(ask, &api.LocateRequest{Id: id})
+	reply, err := operator.Locate(ask, &api.LocateRequest{Id: id, PastHolders: past})
 	if err != nil {
 		return nil, nil, nil, l.rpcError(r.cmd.Name()+" "+id, err)
 	}
@@ -134,7 +135,7 @@ func without(nodes, others []*api.Holder) []*api.Holder {
 
 func (r *reach) locate(ctx context.Context, id string) (api.LocationJSON, error, error) {
 	const all = 1 << 30
-	have, lost, doubt, err := r.find(ctx, id, all)
+	have, lost, doubt, err := r.find(ctx, id, all, false)
 	at := api.LocationJSON{ID: id, Holders: []api.HolderJSON{}, State: "unknown"}
 	if lost != nil {
 		at.State, at.Why = "lost", lost.Why
