@@ -111,31 +111,37 @@ func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 
 // Resolve finds nodes that have a block: those that the coordinator knows of, else the candidate that says so itself.
 func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
+	holders, _, err := f.resolve(ctx, id)
+	return holders, err
+}
+
+// resolve also says whether everybody was asked who may have the block.
+func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, all bool, err error) {
 	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, false, fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	switch {
 	case len(loc.Holders) > 0 && len(loc.Candidates) == 0:
-		return loc.Holders, nil
+		return loc.Holders, false, nil
 	case len(loc.Holders) > 0:
 		// They are away, and may be for good; who has it too is read from meanwhile, as where it came from.
 		if found, err := f.probe(ctx, id, slices.Concat(loc.Holders, without(loc.Candidates, loc.Holders))); err == nil {
-			return found, nil
+			return found, true, nil
 		}
-		return loc.Holders, nil
+		return loc.Holders, true, nil
 	case loc.State == LocationLost:
 		// Its holder's lease ran out, or no peer took it in time; a node that still lives may have it all the same.
 		if found, err := f.probe(ctx, id, loc.Candidates); err == nil {
-			return found, nil
+			return found, true, nil
 		}
-		return nil, fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
+		return nil, true, fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	}
 	found, err := f.probe(ctx, id, loc.Candidates)
 	if errors.Is(err, ErrNeverKnown) && loc.Why != "" {
 		err = fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	}
-	return found, err
+	return found, true, err
 }
 
 // without are the nodes that are not among others.
@@ -219,12 +225,12 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, 
 
 // Open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304, 412 or 416.
 func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header http.Header) (*http.Response, Holder, error) {
-	holders, err := f.Resolve(ctx, id)
+	holders, all, err := f.resolve(ctx, id)
 	if err != nil {
 		return nil, Holder{}, err
 	}
 	resp, h, err := f.openAny(ctx, method, id, header, holders)
-	if err == nil || ctx.Err() != nil {
+	if err == nil || all || ctx.Err() != nil {
 		return resp, h, err
 	}
 	// The coordinator cannot know yet that they do not answer.

@@ -3,6 +3,7 @@ package migration
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -95,6 +96,23 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who is known to be away is asked, with whoever else may have the block, and when nobody has it, not all of them again.
+func TestAllAreAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{nodes: map[string]http.Handler{"source": http.NotFoundHandler()}}
+		located := 0
+		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
+			located++
+			return Location{State: LocationHeld, Holders: holders("away"), Candidates: holders("away", "source")}, nil
+		}}
+		defer fetch.Close()
+		_, _, err := fetch.Open(t.Context(), http.MethodGet, "cache/-/x", nil)
+		if !errors.Is(err, ErrUnreachable) || located != 1 {
+			t.Errorf("got %v after %d questions, want it out of reach after one", err, located)
+		}
+	})
 }
 
 // mute is a node that takes a connection and says nothing.
