@@ -59,10 +59,6 @@ func (l *link) rpcError(asked string, err error) error {
 		return &exitError{exitNotFound, err}
 	case codes.InvalidArgument:
 		return &exitError{exitUsage, err}
-	case codes.Unimplemented:
-		if why := notOurs(s.Message()); why == "" {
-			return fmt.Errorf("%s: %s does not know how: it is a sidecar, or another version than this", asked, l.whom)
-		}
 	case codes.Unavailable:
 		// gRPC's own words bury the reason under three layers of its plumbing.
 		if dial := l.dialError(); dial != nil {
@@ -71,6 +67,9 @@ func (l *link) rpcError(asked string, err error) error {
 	}
 	if why := notOurs(s.Message()); why != "" {
 		return fmt.Errorf("%s: %s: %s", asked, l.whom, why)
+	}
+	if s.Code() == codes.Unimplemented {
+		return fmt.Errorf("%s: %s does not know how: it is a sidecar, or another version than this", asked, l.whom)
 	}
 	return err
 }

@@ -88,9 +88,8 @@ func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
 }
 
 // find asks the coordinator for the nodes that have a block, and where it knows none that answers, or they were asked in vain
-// (past), its candidates; at least until
-// `enough` have it; and when none has, nodes that look into a fallback. lost says that nobody has it any more, doubt who gave
-// no answer.
+// (past), its candidates, until `enough` have it at least; and when none has, nodes that look into a fallback. lost says that
+// nobody has it any more, doubt who gave no answer.
 func (r *reach) find(ctx context.Context, id string, enough int, past bool) (have []*holder, lost *client.LostError, doubt, err error) {
 	operator, l, err := r.operator()
 	if err != nil {

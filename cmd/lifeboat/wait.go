@@ -220,15 +220,13 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		what := heldUpBy[n.GetSubState()]
 		if len(n.GetWaitsFor()) > 0 {
 			what = waitLine(n.GetWaitsFor(), waitWidth)
-		} else if n.GetSubState() == "MIGRATING" {
-			what = cut(cmp.Or(missedPeer(n.GetStatus().GetDrain()), what), waitWidth)
+		}
+		out.gist = what
+		if peer := missedPeer(n.GetStatus().GetDrain()); peer != "" && what == heldUpBy["MIGRATING"] {
+			what, out.gist = cut(peer, waitWidth), "a peer" // whichever
 		}
 		if what != "" {
 			parts = append(parts, "waits for "+what)
-		}
-		out.gist = what
-		if missedPeer(n.GetStatus().GetDrain()) != "" {
-			out.gist = "a peer" // whichever
 		}
 	case "SHUTDOWN":
 		out.gist = "waits for its return"
@@ -339,21 +337,18 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	if !out.ended && notice.GetRemaining() != nil {
 		parts = append(parts, "deadline "+left(notice.GetRemaining()))
 	}
-	what := ""
+	peer := missedPeer(d)
 	switch {
 	case out.ended:
 	case d.GetPhase() != "sending":
-		what = "the list of its blocks"
+		parts = append(parts, "waits for the list of its blocks")
 	default:
-		what = cut(cmp.Or(missedPeer(d), heldUpBy["MIGRATING"]), waitWidth)
-	}
-	if what != "" {
-		parts = append(parts, "waits for "+what)
+		parts = append(parts, "waits for "+cut(cmp.Or(peer, heldUpBy["MIGRATING"]), waitWidth))
 	}
 	if out.why != "" {
 		parts = append(parts, out.why)
 	}
-	out.line, out.gist = strings.Join(parts, "  "), fmt.Sprint(d.GetPhase(), missedPeer(d) != "", out.why)
+	out.line, out.gist = strings.Join(parts, "  "), fmt.Sprint(d.GetPhase(), peer != "", out.why)
 	return out
 }
 
@@ -365,11 +360,11 @@ func missedPeer(d *api.DrainProgress) string {
 		return ""
 	}
 	most := slices.MaxFunc(d.GetPeers(), func(a, b *api.PeerProgress) int { return cmp.Compare(a.GetBlocks(), b.GetBlocks()) })
-	line := fmt.Sprintf("a peer: %s: %s", most.GetNode(), most.GetTrouble())
-	if others := len(d.GetPeers()) - 1; others > 0 {
-		line = fmt.Sprintf("a peer, %d are in trouble: %s: %s", others+1, most.GetNode(), most.GetTrouble())
+	line := "a peer"
+	if n := len(d.GetPeers()); n > 1 {
+		line = fmt.Sprintf("a peer, %d are in trouble", n)
 	}
-	return line
+	return fmt.Sprintf("%s: %s: %s", line, most.GetNode(), most.GetTrouble())
 }
 
 // drainLine is how far a drain is, and when it would be done at this pace. accounted: its manifest is there and says what was lost.
