@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -177,12 +178,21 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	}
 }
 
-// Of each block one line is left, and none where it was lost in the end: the numbers are those of the lines.
+// Of each block one line counts, and none where it was lost in the end: the numbers are those of the lines, also where the names
+// of what was lost are in memory alone.
 func TestAccountHasEachBlockOnce(t *testing.T) {
-	l, err := openLedger(t.TempDir(), false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Run("in files", func(t *testing.T) { accountHasEachBlockOnce(t, t.TempDir()) })
+	t.Run("with no file for what was lost", func(t *testing.T) {
+		dir := t.TempDir()
+		if err := os.Symlink(filepath.Join(dir, "nowhere", "lost"), ledgerPath(dir, Lost)); err != nil {
+			t.Fatal(err)
+		}
+		accountHasEachBlockOnce(t, dir)
+	})
+}
+
+func accountHasEachBlockOnce(t *testing.T, dir string) {
+	l, opened := openLedger(dir, false, false, nil)
 	moved := func(id string, bytes int64, peer string) Entry {
 		return Entry{ID: id, Bytes: bytes, Outcome: Moved, Peer: peer}
 	}
@@ -196,15 +206,18 @@ func TestAccountHasEachBlockOnce(t *testing.T) {
 		l.add(moved(fmt.Sprint("other-", i), 1000, "b"))
 	}
 	sum, err := l.close()
-	if err != nil {
-		t.Fatal(err)
+	if (err == nil) != (opened == nil) {
+		t.Fatalf("open: %v, close: %v", opened, err)
 	}
-	if want := (Count{1003, 1_000_041}); sum.Moved != want {
-		t.Errorf("moved %+v, want %+v", sum.Moved, want)
+	if want := (Count{1003, 1_000_041}); sum.Moved != want || sum.Lost != (Count{2, 68}) {
+		t.Errorf("moved %+v, want %+v; lost %+v", sum.Moved, want, sum.Lost)
 	}
 	got := map[string]Entry{}
 	var count Count
-	for _, e := range entriesOf(t, l.dir) {
+	for e, err := range (&Drain{ledger: l, cfg: DrainConfig{Dir: dir}}).Entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if _, twice := got[e.ID]; twice {
 			t.Errorf("%s is told twice", e.ID)
 		}

@@ -231,7 +231,7 @@ func (l *ledger) close() (Summary, error) {
 			l.fail(err)
 		}
 	}
-	if l.several && l.err == nil {
+	if l.several {
 		if err := l.settle(); err != nil {
 			l.fail(err)
 		}
@@ -266,12 +266,13 @@ func readLedger(p string) iter.Seq2[Entry, error] {
 	}
 }
 
-// ledgerLine is an entry, and where its line ends in the file.
+// ledgerLine is an entry, and where its line begins and ends in the file.
 type ledgerLine struct {
 	Entry
-	end int64
+	begin, end int64
 }
 
+// ledgerLines yields the lines of a ledger file, but for those that do not count any more (settle).
 func ledgerLines(p string) iter.Seq2[ledgerLine, error] {
 	return func(yield func(ledgerLine, error) bool) {
 		f, err := os.Open(p)
@@ -292,13 +293,17 @@ func ledgerLines(p string) iter.Seq2[ledgerLine, error] {
 				}
 				return
 			}
+			begin := end
 			end += int64(len(line))
 			e, err := parseLine(line)
 			if err != nil {
 				yield(ledgerLine{}, fmt.Errorf("read the manifest %s: %w", p, err))
 				return
 			}
-			if !yield(ledgerLine{e, end}, nil) {
+			if e.Outcome == struck {
+				continue
+			}
+			if !yield(ledgerLine{e, begin, end}, nil) {
 				return
 			}
 		}

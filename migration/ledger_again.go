@@ -1,10 +1,11 @@
 package migration
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"os"
 	"strings"
 )
@@ -108,45 +109,71 @@ type lastLine struct {
 	entry     Entry // that it is
 }
 
-// settle writes the lines of what was moved anew if a block has several, and counts them.
+// struck is the outcome of a line that does not count once its drain has ended. It is written over the one before, so that this needs
+// no room: a block is lost where disks are full.
+const struck Outcome = "past"
+
+// settle strikes out the lines of what was moved that do not count, if a block has several.
 func (l *ledger) settle() (err error) {
 	path := ledgerPath(l.dir, Moved)
 	last, err := l.lastLines(path)
 	if err != nil || len(last) == 0 {
 		return err
 	}
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, removeIfThere(f.Name()))
-		}
-	}()
-	defer f.Close()
-	w := bufio.NewWriterSize(f, 64<<10)
-	n := 0
-	var moved Count
-	var line []byte
-	for e, err := range readLedger(path) {
+	defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
+	n := -1
+	for line, err := range ledgerLines(path) {
 		if err != nil {
 			return err
 		}
-		if is, has := last[e.ID]; !has || n == is.at && !is.void {
-			moved = moved.plus(Count{1, e.Bytes})
-			line = e.AppendLine(line[:0])
-			if _, err := w.Write(line); err != nil {
-				return err
-			}
-		}
 		n++
+		if is, has := last[line.ID]; !has || n == is.at && !is.void {
+			continue
+		}
+		if err := strike(f, line); err != nil {
+			return err
+		}
+		once := Count{-1, -line.Bytes}
+		if line.Outcome == voided { // which was taken off when it was written
+			once = Count{1, line.Bytes}
+		}
+		l.summary.Moved = l.summary.Moved.plus(once)
 	}
-	if err := errors.Join(w.Flush(), f.Sync()); err != nil {
+	return nil
+}
+
+func strike(f *os.File, line ledgerLine) error {
+	text, was := make([]byte, line.end-line.begin), appendQuoted([]byte(`"outcome":`), string(line.Outcome))
+	if _, err := f.ReadAt(text, line.begin); err != nil {
 		return err
 	}
-	l.summary.Moved = moved
-	return os.Rename(f.Name(), path)
+	at := bytes.Index(text, was)
+	if at < 0 {
+		return fmt.Errorf("strike out %s: its line in %s is another", line.ID, f.Name())
+	}
+	now := appendQuoted([]byte(`"outcome":`), string(struck))
+	_, err := f.WriteAt(append(now, bytes.Repeat([]byte(" "), len(was)-len(now))...), line.begin+int64(at))
+	return err
+}
+
+// named yields what was lost, and had a line: in memory, if the disk did not take it.
+func (l *ledger) named() iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for line := range bytes.Lines(l.lost.lines) {
+			if e, err := parseLine(line); !yield(e, err) || err != nil {
+				return
+			}
+		}
+		for e, err := range readLedger(ledgerPath(l.dir, Lost)) {
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // lastLines finds the blocks not all of whose lines count. It keeps as many ids as there are of these, a few that only seem so,
@@ -159,7 +186,7 @@ func (l *ledger) lastLines(path string) (map[string]lastLine, error) {
 	const lineBytes = 64 // the shortest
 	met := newMetIDs(32 * info.Size() / lineBytes)
 	last := map[string]lastLine{}
-	for e, err := range readLedger(ledgerPath(l.dir, Lost)) {
+	for e, err := range l.named() {
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +210,7 @@ func (l *ledger) lastLines(path string) (map[string]lastLine, error) {
 		}
 		n++
 	}
-	for e, err := range readLedger(ledgerPath(l.dir, Lost)) {
+	for e, err := range l.named() {
 		if err != nil {
 			return nil, err
 		}
