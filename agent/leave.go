@@ -64,9 +64,15 @@ func (a *Agent) tell(ctx context.Context) {
 	var told time.Time // when the drain ended that the coordinator knows of
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
-		if p, _ := a.incidents.Open(); p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(told) {
+		switch p, _ := a.incidents.Open(); {
+		case p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(told):
 			told = p.Work.Drained.Finished
 			a.goodbye(ctx)
+			continue
+		case p.Work.Drained == nil && !told.IsZero(): // that was a rehearsal's (see join)
+			told = time.Time{}
+			a.insist(ctx, callTimeout, func(ctx context.Context) error { return a.beat.Withdraw(ctx, p.Incident.ID) })
+			a.announce(ctx)
 			continue
 		}
 		select {

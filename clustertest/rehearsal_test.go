@@ -20,6 +20,9 @@ func TestNoticeAmidARehearsal(t *testing.T) {
 				c.Sleep(after)
 				c.Notice(0, 2*time.Minute)
 				c.Sleep(40 * time.Second)
+				if n := c.Show(0); n.State != "DECOMMISSIONING" {
+					t.Errorf("amid the drain in earnest the coordinator says %s", n.State)
+				}
 				c.Heal()
 				c.Sleep(30 * time.Second)
 				accounted(t, c, 0, blocks, 0)
