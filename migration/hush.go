@@ -11,8 +11,11 @@ const (
 	// that takes some megabytes that it cannot send yet, which a narrow link would still be carrying when all should be
 	// silent. Until then they are welcome: on a fast link they are worth a third of the throughput (measured).
 	hushBefore = 5 * time.Second
-	// unsentBytes is what it may keep then: 50 ms of 20 Mbit/s.
-	unsentBytes = 128 << 10
+	// A connection may keep then what it carries in mostUnsentFor: the link that it shares with others has as much left to carry when sending
+	// ends, whatever each of them has. It needs leastUnsent to be woken in time, and mostUnsent is enough for fast ones.
+	mostUnsentFor = 100 * time.Millisecond
+	leastUnsent   = 16 << 10
+	mostUnsent    = 128 << 10
 )
 
 // hush has the connections keep little once sending is about to end.
@@ -27,15 +30,23 @@ func (d *Drain) hush(now time.Time) {
 	defer d.mu.Unlock()
 	for c := range d.lanes {
 		if l, ok := c.(*lane); ok {
-			l.hush()
+			l.hush(l.peer.speed)
 		}
 	}
 }
 
-func (l *lane) hush() {
+func (l *lane) hush(speed float64) {
 	if c, ok := l.conn.(*Conn); ok {
-		c.raw.keepLittle()
+		c.raw.keepLittle(unsentBytes(speed))
 	}
+}
+
+// unsentBytes is what a connection may keep that carries so many bytes per second; 0: not known.
+func unsentBytes(speed float64) int {
+	if speed == 0 {
+		return mostUnsent
+	}
+	return int(min(max(speed*mostUnsentFor.Seconds(), leastUnsent), mostUnsent))
 }
 
 // queued is how many bytes the kernel has taken that are not at the other end: on a narrow link seconds of it.
@@ -50,11 +61,11 @@ func (l *lane) queued() (n int64) {
 }
 
 // keepLittle bounds what the kernel keeps unsent. Where it cannot, the end of a drain is a little less silent.
-func (c *gatheringConn) keepLittle() {
+func (c *gatheringConn) keepLittle(bytes int) {
 	if c.kernel == nil {
 		return
 	}
 	_ = c.kernel.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentBytes)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, bytes)
 	})
 }

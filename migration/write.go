@@ -123,11 +123,17 @@ func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir
 	sum := crc32.Checksum(payload, castagnoli)
 	putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
 	l.sum.chunk(sum)
-	l.d.sent.Add(int64(n))
 	if e.met().attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
 		l.d.peerTook(l.now)
 	}
-	return l.mayGoOn(ctx, e.Bytes(), behind-int64(n))
+	if err := l.mayGoOn(ctx, e.Bytes(), behind-int64(n)); err != nil {
+		if at < len(l.buf) { // of a block that is given up nothing more is sent: others need the link
+			l.buf = l.buf[:at]
+		}
+		return err
+	}
+	l.d.sent.Add(int64(n))
+	return nil
 }
 
 // mayGoOn waits until a block's turn comes to be sent on.

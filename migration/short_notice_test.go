@@ -1,0 +1,37 @@
+package migration
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// With seconds left each lane begins a block before anybody knows what the link carries. Those that give theirs up then
+// leave it to the others at once: a chunk of each that was read and not sent is the part of the link that another needs.
+func TestBlocksThatAreGivenUpLeaveAShortTimeToOthers(t *testing.T) {
+	for _, row := range []struct{ kib, seconds, want int }{
+		{4882, 4, 1}, // half of what the link carries
+		{3 << 10, 5, 3},
+	} {
+		t.Run(fmt.Sprintf("%d KiB in %d s", row.kib, row.seconds), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newNode(t, "a", with(filesStore, "cache"))
+				for i := range 8 {
+					write(t, filepath.Join(a.dir, "cache", fmt.Sprint(i)), contentOf(fmt.Sprint(i), row.kib<<10))
+				}
+				tr := newTrip(t, a, newNode(t, "b"), newNode(t, "c"), newNode(t, "d"), newNode(t, "e"))
+				link := rate.NewLimiter(20e6/8, 16<<10)
+				tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+				sum, _ := tr.run(within(t, time.Duration(row.seconds)*time.Second))
+				if sum.Moved.Blocks < int64(row.want) {
+					t.Errorf("got %+v, want %d moved", sum, row.want)
+				}
+			})
+		})
+	}
+}
