@@ -240,6 +240,11 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	d.withdraw(ctx)
 	d.setPhase(PhaseDrained)
 	sum, err := d.ledger.close()
+	if !d.cfg.Once {
+		d.mu.Lock()
+		d.found = sum.Moved.plus(sum.Lost) // a block that changed was found as often
+		d.mu.Unlock()
+	}
 	return sum, errors.Join(err, d.plan.close())
 }
 

@@ -229,6 +229,9 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
+	if p := d.Progress(); !tr.cfg.Once && (p.Found != p.Moved.plus(p.Lost) || p.Moved != sum.Moved || p.Lost != sum.Lost) {
+		tr.t.Errorf("in the end it says %+v, and is accounted for as %+v", p, sum)
+	}
 	for _, n := range tr.to {
 		if n.receiver != nil && !n.packs {
 			n.unpack()
