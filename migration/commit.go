@@ -293,7 +293,7 @@ func (c *committer) record(batch []*landed) {
 			c.vault.catalog.repeats(l)
 			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.catalog))
 		}
-		if l.fault == nil && l.already {
+		if l.fault == nil && l.already && !l.outdone {
 			records = c.vault.renew(l, records)
 		}
 		if l.fault != nil || l.already {

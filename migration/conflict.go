@@ -121,15 +121,18 @@ func inOrder(batch []*landed) []*landed {
 }
 
 // contradicts returns errConflict when the node's own store has other bytes under the id of a block that is about to
-// land.
-func (s *Store) contradicts(r record) error {
+// land, and errSuperseded when that is an older version of the node's own.
+func (s *Store) contradicts(r record, node string) error {
 	own, err := s.Find(BlockID(r.ID))
 	if err != nil || own.ID != BlockID(r.ID) {
 		return nil // nothing that could be read under that id
 	}
 	sum, err := s.sum(own)
-	if err != nil || sum == r.Sum {
+	switch {
+	case err != nil || sum == r.Sum:
 		return nil
+	case r.Origin == node && own.modified().UnixNano() > r.ModTime:
+		return errSuperseded
 	}
 	return fmt.Errorf("%w, of other content, in the node's own store", errConflict)
 }

@@ -115,3 +115,35 @@ func TestNewerVersionFromTheOriginReplacesWhatCameOverAnother(t *testing.T) {
 		}
 	})
 }
+
+// What a node handed on comes home, and is older than what the node has there by now: nobody is to look for it.
+func TestOlderVersionThatComesHomeIsSuperseded(t *testing.T) {
+	for name, store := range map[string]StoreConfig{"vault": filesStore, "place": placeStore} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := newNode(t, "a", with(store, "cache")), newNode(t, "b")
+				file := filepath.Join(a.dir, "cache/x")
+				write(t, file, contentOf("old", 2*ChunkBytes))
+				write(t, filepath.Join(a.dir, "cache/y"), contentOf("y", 1000))
+				a.drain(t, within(t, time.Minute), b)
+				time.Sleep(time.Second)
+				write(t, file, contentOf("newer", 2*ChunkBytes))
+				write(t, filepath.Join(a.dir, "cache/y"), contentOf("another", 1000))
+				earlier := time.Now().Add(-2 * time.Hour) // a's own word for what it has is not the newest
+				if err := os.Chtimes(filepath.Join(a.dir, "cache/y"), earlier, earlier); err != nil {
+					t.Fatal(err)
+				}
+				sum, entries := b.drain(t, within(t, time.Minute), a)
+				if lost := outcome(t, entries, Lost); sum.Moved.Blocks != 1 || len(lost) != 1 || lost["cache/-/y"].Reason == "" {
+					t.Errorf("got %+v %v, want y lost alone", sum, entries)
+				}
+				if got := a.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("newer", 2*ChunkBytes)) {
+					t.Errorf("a serves %.20q, want the newer version", got)
+				}
+				if got := a.vault.Count(); got != (Count{}) || len(a.landed) > 0 {
+					t.Errorf("%+v rest there, and it told of %v", got, a.landed)
+				}
+			})
+		})
+	}
+}

@@ -34,6 +34,9 @@ func (in *inbound) recognise(batch []*landed) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = in.compare(l, own)
 		}
+		if errors.Is(err, errSuperseded) {
+			l.already, l.outdone, err = true, true, nil
+		}
 		l.fault, l.looked = err, true
 		if !l.already {
 			l.fault = cmp.Or(l.fault, l.noRoom)
@@ -134,8 +137,8 @@ func (in *inbound) meet(l *landed, old earlier) error {
 	return err
 }
 
-// compare returns errConflict if the node's own store has other bytes under the id of a block. What is on a disk that does
-// not answer stands against nothing.
+// compare returns errConflict if the node's own store has other bytes under the id of a block, and errSuperseded if those are
+// a newer version. What is on a disk that does not answer stands against nothing.
 func (in *inbound) compare(l *landed, own *glance) error {
 	s := in.r.stores[BlockID(l.ID).Store()]
 	if s == nil {
@@ -145,6 +148,6 @@ func (in *inbound) compare(l *landed, own *glance) error {
 		if own.lacks(s, BlockID(l.ID)) {
 			return nil
 		}
-		return s.contradicts(l.record)
+		return s.contradicts(l.record, in.r.cfg.Node)
 	})
 }

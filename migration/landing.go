@@ -35,6 +35,7 @@ type landed struct {
 	dirs    []string // of its disks: it is committed with others that lie there
 	looked  bool     // whether it is here already
 	already bool     // the same content was: only the receipt is missing
+	outdone bool     // by a newer version in the node's own store, of which there is no record
 	noRoom  error    // why it lies nowhere and is refused unless it is here already; nil: it does
 	fault   error
 

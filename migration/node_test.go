@@ -93,7 +93,7 @@ func (n *node) reopen(t testing.TB) {
 func (n *node) receive(t testing.TB) {
 	t.Helper()
 	cfg := ReceiverConfig{
-		Stores: n.stores, Vault: n.vault, MaxStreams: 32, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
+		Node: n.name, Stores: n.stores, Vault: n.vault, MaxStreams: 32, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
 		Room:  func(p string) (int64, error) { return n.room(p), nil },
 		Admit: func(string) (string, time.Duration) { return n.refuse, 0 },
 		Landed: func(h []Held) {

@@ -17,6 +17,7 @@ import (
 
 // ReceiverConfig is what a Receiver needs to know of its node.
 type ReceiverConfig struct {
+	Node   string
 	Stores []*Store
 	Vault  *Vault
 
