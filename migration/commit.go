@@ -134,6 +134,7 @@ func (c *committer) end(ctx context.Context) {
 
 func (c *committer) commit(batch []*landed) {
 	c.durable(batch)
+	c.acknowledge(batch)
 	for _, l := range batch {
 		if l.segment != nil && (l.fault != nil || l.already) {
 			l.segment.void(l.Offset)

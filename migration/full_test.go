@@ -148,3 +148,44 @@ func TestFullDiskKnowsWhatIsThere(t *testing.T) {
 		})
 	}
 }
+
+// A block comes again, on a new stream, while the disk that its first copy took the last room of has yet to sync that: it is
+// owed the receipt that the first is, and a refusal if the first has one.
+func TestFullDiskKnowsWhatIsBeingCommitted(t *testing.T) {
+	for name, fault := range map[string]error{"kept": nil, "lost": syscall.EIO} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, f := onDisks(t, "b", nil, "d0")
+				synced := make(chan struct{})
+				n.vault.flush = func(*os.File) error { <-synced; return fault }
+				ctx, stop := n.receiving(t)
+				x := contentOf("x", 2*ChunkBytes)
+				first := n.stream(t, ctx)
+				first.send(blockFrames(1, "cache/-/x", x))
+				time.Sleep(2 * gather)
+				first.conn.Close()
+				for p := range f.room {
+					f.give(p, 100)
+				}
+				s, other := n.stream(t, ctx), n.stream(t, ctx)
+				s.send(blockFrames(1, "cache/-/x", x))
+				other.send(blockFrames(1, "cache/-/x", contentOf("changed", 2*ChunkBytes)))
+				time.Sleep(2 * gather)
+				close(synced)
+				if fault == nil {
+					s.wantReceipt()
+				} else {
+					s.wantRefusal("full")
+				}
+				other.wantRefusal("full")
+				s.conn.Close()
+				other.conn.Close()
+				stop()
+				f.wantNothingReserved(t)
+				if fault == nil && !bytes.Equal(n.content(t, "cache/-/x"), x) {
+					t.Error("x is other bytes")
+				}
+			})
+		})
+	}
+}

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +27,8 @@ func (in *inbound) recognise(batch []*landed) {
 	defer own.close()
 	for _, l := range batch {
 		err := error(fs.ErrNotExist)
-		if old, ok := found[l]; ok {
+		old, ok := found[l]
+		if ok {
 			err = in.meet(l, old)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -38,8 +38,8 @@ func (in *inbound) recognise(batch []*landed) {
 			l.already, l.outdone, err = true, true, nil
 		}
 		l.fault, l.looked = err, true
-		if !l.already {
-			l.fault = cmp.Or(l.fault, l.noRoom)
+		if l.noRoom != nil && l.fault == nil && !l.already {
+			l.fault, l.awaits = l.noRoom, old.Sum != l.Sum
 		}
 		in.again = in.again || l.already
 	}

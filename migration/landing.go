@@ -37,6 +37,7 @@ type landed struct {
 	already bool     // the same content was: only the receipt is missing
 	outdone bool     // by a newer version in the node's own store, of which there is no record
 	noRoom  error    // why it lies nowhere and is refused unless it is here already; nil: it does
+	awaits  bool     // its first copy may be in the commit before, or was not here either
 	fault   error
 
 	packing packing // of a block that becomes files later

@@ -17,14 +17,13 @@ func (l nowhere) finish(_ frame, r record) (*landed, error) {
 
 func (nowhere) abort() {}
 
-// landNowhere takes a block in without room for it if one of its id, sizes and time is here, on disks that a receipt may be
-// given for.
+// landNowhere takes a block in without room for it if one of its id, sizes and time is here, or is being committed, on disks
+// that a receipt may be given for.
 func (in *inbound) landNowhere(o opening, why error) bool {
-	old, err := in.r.cfg.Vault.catalog.get(BlockID(o.ID))
-	if err != nil || old.ModTime != o.ModTime || !slices.Equal(old.Members, o.Members) {
-		return false
+	dirs := in.r.commit.under(o)
+	if old, err := in.r.cfg.Vault.catalog.get(BlockID(o.ID)); len(dirs) == 0 && err == nil && old.resembles(o) {
+		dirs = in.r.under(old)
 	}
-	dirs := in.r.under(old)
 	if len(dirs) == 0 || slices.ContainsFunc(dirs, func(dir string) bool { return !in.r.disks.Keeps(dir) || in.r.hangs(dir) != nil }) {
 		return false
 	}
@@ -50,4 +49,35 @@ func (r *Receiver) under(rec record) (dirs []string) {
 	}
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
+}
+
+// under are the directories of a block that is being committed; none if it is not. What comes again is committed behind it
+// (awaits).
+func (c *committer) under(o opening) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.shelves {
+		for _, l := range slices.Concat(s.busy, s.queue) {
+			if l.noRoom == nil && l.disowned == nil && l.resembles(o) {
+				return s.dirs
+			}
+		}
+	}
+	return nil
+}
+
+func (o *opening) resembles(other opening) bool {
+	return o.ID == other.ID && o.ModTime == other.ModTime && slices.Equal(o.Members, other.Members)
+}
+
+// acknowledge gives blocks that lie nowhere their receipts if their first copies have been committed before them.
+func (c *committer) acknowledge(batch []*landed) {
+	for _, l := range batch {
+		if !l.awaits {
+			continue
+		}
+		if first, err := c.vault.catalog.get(BlockID(l.ID)); err == nil && first.Sum == l.Sum && first.bytes() == l.bytes() {
+			l.fault = nil
+		}
+	}
 }
