@@ -89,6 +89,9 @@ func (a *Agent) diskStates() (all []*api.Disk) {
 		if w.Device = cmp.Or(d.Name, d.Device); w.Device == "0:0" {
 			w.Device = ""
 		}
+		if why := a.notMounted(d.Path); why != nil {
+			w.Health, w.Why, w.Unwell, w.UsableBytes, d.FreeSlots = disks.Missing.String(), shorten(why.Error()), true, 0, 0
+		}
 		if w.Closed {
 			w.UsableBytes, d.FreeSlots = 0, 0
 		}
@@ -104,6 +107,17 @@ func (a *Agent) diskStates() (all []*api.Disk) {
 		all = append(all, w)
 	}
 	return all
+}
+
+// notMounted says why a store's directory is taken for one without its disk. The monitor knows only what was mounted since it
+// began to look.
+func (a *Agent) notMounted(path string) error {
+	for _, s := range a.stores {
+		if why := s.Away(path); why != nil {
+			return why
+		}
+	}
+	return nil
 }
 
 // unwell says whether a disk counts as bad when it is asked whether a node has any good one. A full one is well, and one

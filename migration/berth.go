@@ -28,7 +28,8 @@ func (in *inbound) moor(f frame, o opening) error {
 			return err // an older version lies there: it would stay, and be taken for this one
 		}
 		// What is there is not ours to replace, or its disk takes no more: the vault may.
-		if _, full := errors.AsType[*FullError](err); !full && !silent(err) && !errors.Is(err, errOccupied) {
+		_, away := errors.AsType[*awayError](err)
+		if _, full := errors.AsType[*FullError](err); !full && !away && !silent(err) && !errors.Is(err, errOccupied) {
 			in.r.cfg.Log.Warn("cannot land a block in its place", "block", o.ID, "node", in.node, "err", err)
 		}
 	}

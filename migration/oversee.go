@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -124,7 +125,8 @@ func (r *Receiver) open(dirs []string) []string {
 	})
 }
 
-// answers returns a silentError if what landed earlier lies where a read may never come back.
+// answers returns a silentError if what landed earlier lies where a read may never come back, and an awayError if its disk is
+// not mounted.
 func (r *Receiver) answers(old record) error {
 	if old.Segment != 0 {
 		dir, err := r.cfg.Vault.home(old.Segment)
@@ -140,7 +142,7 @@ func (r *Receiver) answers(old record) error {
 	var errs []error
 	for _, p := range old.Placed {
 		if p.Root < len(s.Paths) {
-			errs = append(errs, r.hangs(s.Paths[p.Root]))
+			errs = append(errs, r.hangs(s.Paths[p.Root]), s.Away(s.Paths[p.Root]))
 		}
 	}
 	return errors.Join(errs...)
@@ -156,11 +158,11 @@ func (r *Receiver) hangs(dir string) error {
 	return nil
 }
 
-// sound returns a silentError unless every disk of the store answers: a block is put in its place only where it is sure
+// sound returns an error unless every disk of the store is there and answers: a block is put in its place only where it is sure
 // that nothing else has its name.
 func (r *Receiver) sound(s *Store) error {
 	for _, p := range s.Paths {
-		if err := r.hangs(p); err != nil {
+		if err := cmp.Or(r.hangs(p), s.Away(p)); err != nil {
 			return err
 		}
 	}

@@ -331,6 +331,9 @@ func openLanded(v *Vault, s *Store, r record, i int) (io.ReadSeekCloser, error) 
 		return nil, fs.ErrNotExist
 	}
 	p := r.Placed[i]
+	if err := s.Away(s.Paths[p.Root]); err != nil {
+		return nil, err
+	}
 	f, err := s.open(Member{root: p.Root, path: p.Path})
 	if err != nil {
 		return nil, err

@@ -86,6 +86,12 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 			if err := s.sweep(); err != nil {
 				return nil, err
 			}
+			s.findAway(cfg.Vault.catalog)
+			for _, why := range s.away {
+				if why != nil {
+					cfg.Log.Error("a store's directory is without its disk: nothing lands there, and what did is not known to be there", "store", s.Name, "err", why)
+				}
+			}
 		}
 		r.stores[s.Name] = s
 	}

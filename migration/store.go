@@ -48,6 +48,8 @@ type Store struct {
 	roots  []*os.Root
 	dirs   []*os.File  // the same, for openBeneath
 	traced atomic.Bool // some files cannot be read without a trace
+	system uint64      // the device of the system's disk
+	away   []error     // of each directory, why it is taken for one without its disk
 	layout layout
 
 	mu     sync.Mutex
@@ -169,6 +171,9 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 			return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())
 		}
 		s.roots = append(s.roots, root)
+	}
+	if info, err := os.Stat("/"); err == nil {
+		s.system = deviceOf(info)
 	}
 	if err := s.openDirs(); err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())

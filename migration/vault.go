@@ -159,8 +159,9 @@ func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From, r.La
 func (v *Vault) Count() Count { return v.catalog.count() }
 
 // blocks yields what a drain must carry on: the blocks whose bytes are in segments. Those in place are found in their
-// store. With an error comes the id of the block that it is about, if it is about one.
-func (v *Vault) blocks() iter.Seq2[Item, error] {
+// store, but for those whose disk is not mounted, which stay. With an error comes the id of the block that it is about, if it
+// is about one.
+func (v *Vault) blocks(stores []*Store) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for r, err := range v.catalog.all() {
 			switch {
@@ -172,6 +173,10 @@ func (v *Vault) blocks() iter.Seq2[Item, error] {
 				if !yield(Item{Block: v.block(r)}, nil) {
 					return
 				}
+			default:
+				if why := awayFrom(stores, r); why != nil && !yield(Item{Block: v.block(r), Stays: why.Error()}, nil) {
+					return
+				}
 			}
 		}
 	}
@@ -181,7 +186,7 @@ func (v *Vault) blocks() iter.Seq2[Item, error] {
 // of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
 func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
-		for it, err := range v.blocks() {
+		for it, err := range v.blocks(stores) {
 			if err == nil {
 				own, found := findIn(stores, it.ID)
 				switch {

@@ -100,7 +100,7 @@ func (v *Vault) placeOf(dir string) *vaultDir {
 	return nil
 }
 
-// awayError says that the directory of a segment is not used now.
+// awayError says that the directory of a segment, or of a store, is not used now.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string { return e.err.Error() }
