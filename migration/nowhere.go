@@ -57,10 +57,9 @@ func (c *committer) under(o opening) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.shelves {
-		for _, l := range slices.Concat(s.busy, s.queue) {
-			if l.noRoom == nil && l.disowned == nil && l.resembles(o) {
-				return s.dirs
-			}
+		first := func(l *landed) bool { return l.noRoom == nil && l.disowned == nil && l.resembles(o) }
+		if slices.ContainsFunc(s.busy, first) || slices.ContainsFunc(s.queue, first) {
+			return s.dirs
 		}
 	}
 	return nil
