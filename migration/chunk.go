@@ -15,6 +15,7 @@ type chunkReader struct {
 	f     *os.File
 	bytes int64
 	from  chunkSource
+	ahead int64  // how much a disk is asked for, when what is read is not in memory
 	done  func() // told when it is closed; may be nil
 
 	pos  int64
@@ -25,12 +26,14 @@ type chunkReader struct {
 
 // chunkSource finds and checks one chunk of a file.
 type chunkSource interface {
+	// place is where in the file the chunk of that number begins.
+	place(number int64) int64
 	// read reads the chunk of that number and size with one read into buf, verifies it, and returns its bytes.
 	read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error)
 }
 
-func newChunkReader(f *os.File, bytes int64, from chunkSource) *chunkReader {
-	return &chunkReader{f: f, bytes: bytes, from: from, have: -1}
+func newChunkReader(f *os.File, bytes int64, from chunkSource, ahead int64) *chunkReader {
+	return &chunkReader{f: f, bytes: bytes, from: from, ahead: ahead, have: -1}
 }
 
 func (r *chunkReader) Read(p []byte) (int, error) {
@@ -42,6 +45,7 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 		if r.buf == nil {
 			r.buf = make([]byte, headerBytes+min(r.bytes, ChunkBytes))
 		}
+		fetchMissing(r.f, r.from.place(n), r.ahead)
 		body, err := r.from.read(r.f, n, int(min(ChunkBytes, r.bytes-n*ChunkBytes)), r.buf)
 		if err != nil {
 			r.have = -1
@@ -81,9 +85,11 @@ func (r *chunkReader) Close() error {
 // framedChunks are data frames in a segment, one after the other from an offset.
 type framedChunks struct{ at int64 }
 
+func (c framedChunks) place(number int64) int64 { return c.at + number*(headerBytes+ChunkBytes) }
+
 func (c framedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
 	raw := buf[:headerBytes+bytes]
-	at := c.at + number*(headerBytes+ChunkBytes)
+	at := c.place(number)
 	if _, err := f.ReadAt(raw, at); err != nil {
 		return nil, err
 	}
@@ -98,16 +104,18 @@ func (c framedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]b
 // placedChunks are the bytes of a plain file whose checksums are in the catalog.
 type placedChunks struct{ sums []byte }
 
+func (placedChunks) place(number int64) int64 { return number * ChunkBytes }
+
 func (c placedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]byte, error) {
 	if int64(len(c.sums)) < (number+1)*4 {
 		return nil, fmt.Errorf("%s: no checksum for chunk %d: %w", f.Name(), number, errCorrupt)
 	}
 	p := buf[:bytes]
-	if _, err := f.ReadAt(p, number*ChunkBytes); err != nil {
+	if _, err := f.ReadAt(p, c.place(number)); err != nil {
 		return nil, err
 	}
 	if crc32.Checksum(p, castagnoli) != binary.BigEndian.Uint32(c.sums[number*4:]) {
-		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), number*ChunkBytes, errCorrupt)
+		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), c.place(number), errCorrupt)
 	}
 	return p, nil
 }

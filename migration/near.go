@@ -16,6 +16,8 @@ type near struct {
 	fd    int    // of it; 0: it is not open (0 is the standard input's: Go opens those three if nobody did)
 	file  memberFile
 	word  []byte // the name of the last file, and a NUL
+	// missed is called, if it is there, when bytes have to come from a disk, before they are waited for.
+	missed func()
 }
 
 // read reads a member that is as long as p. It looks whether that is what was planned when it has read it: a copy of a file
@@ -23,23 +25,23 @@ type near struct {
 // opened, and not for each file in it.
 func (n *near) read(s *Store, m Member, p []byte) error {
 	if !n.open(s, m) {
-		return s.read(m, p)
+		return n.readAlone(s, m, p)
 	}
 	defer n.file.Close() // it was only read
-	if err := readFull(&n.file, p); err != nil {
+	if err := n.fill(&n.file, p); err != nil {
 		return err
 	}
 	return stillSame(&n.file, m)
 }
 
-// read is for files that lie alone, or are not what near takes them for.
-func (s *Store) read(m Member, p []byte) error {
+// readAlone is for files that lie alone, or are not what near takes them for.
+func (n *near) readAlone(s *Store, m Member, p []byte) error {
 	f, err := s.openBeneath(m)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := readFull(f, p); err != nil {
+	if err := n.fill(f, p); err != nil {
 		return err
 	}
 	return stillSame(f, m)
@@ -70,7 +72,7 @@ func (n *near) open(s *Store, m Member) bool {
 		n.leave()
 		return false
 	}
-	n.file = memberFile{fd, m.path}
+	n.file = memberFile{fd: fd, path: m.path, size: m.Bytes}
 	return true
 }
 
@@ -91,5 +93,5 @@ func (n *near) leave() {
 	if n.fd != 0 {
 		unix.Close(n.fd)
 	}
-	*n = near{word: n.word}
+	*n = near{word: n.word, missed: n.missed}
 }

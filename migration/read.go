@@ -282,7 +282,7 @@ func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
 		if !several && string(id) != r.ID && m.Name != id.Name() {
 			continue
 		}
-		f, err := openLanded(rd.Vault, s, r, i)
+		f, err := openLanded(rd.Vault, s, r, i, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -312,14 +312,15 @@ func landedIn(v *Vault, s *Store, r record, i int) string {
 }
 
 // openLanded opens a member of a block that landed in the vault or in a store. fs.ErrNotExist also says that the file in
-// the store is no longer the one that landed: its engine has taken it over, and it is the store's own now.
-func openLanded(v *Vault, s *Store, r record, i int) (io.ReadSeekCloser, error) {
+// the store is no longer the one that landed: its engine has taken it over, and it is the store's own now. Who reads what lies
+// behind it next says how far ahead of its reading a disk is to be asked.
+func openLanded(v *Vault, s *Store, r record, i int, ahead int64) (io.ReadSeekCloser, error) {
 	switch {
 	case r.Segment != 0:
-		c, err := v.reader(r, i)
+		c, err := v.reader(r, i, ahead)
 		if errors.Is(err, fs.ErrNotExist) {
 			if now, is := v.unpacked(r); is { // it has become files meanwhile
-				return openLanded(v, s, now, i)
+				return openLanded(v, s, now, i, ahead)
 			}
 			return nil, err
 		}
@@ -343,7 +344,7 @@ func openLanded(v *Vault, s *Store, r record, i int) (io.ReadSeekCloser, error) 
 		f.Close()
 		return nil, errors.Join(err, fs.ErrNotExist)
 	}
-	return newChunkReader(f, r.Members[i].Bytes, placedChunks{p.Chunks}), nil
+	return newChunkReader(f, r.Members[i].Bytes, placedChunks{p.Chunks}, ahead), nil
 }
 
 // openOwn opens a block of the node's own, as its engine wrote it. Nothing vouches for its bytes but the file system.

@@ -385,7 +385,7 @@ func (r *Receiver) intact(old record) error {
 		return err
 	}
 	for i := range old.Members {
-		c, err := openLanded(r.cfg.Vault, r.stores[BlockID(old.ID).Store()], old, i)
+		c, err := openLanded(r.cfg.Vault, r.stores[BlockID(old.ID).Store()], old, i, 0)
 		if err != nil {
 			return err
 		}

@@ -71,13 +71,13 @@ func (d *Drain) openMember(b Block, i int) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, err
 		}
-		return openLanded(d.cfg.Vault, s, r, i)
+		return openLanded(d.cfg.Vault, s, r, i, fetchWindow)
 	}
 	if s.Land == LandPlace {
 		// If it came from a peer its checksums are known, so what is carried on is what came.
 		r, err := d.cfg.Vault.catalog.get(b.ID)
 		if j := slices.Index(r.Members, memberSize{m.Name, m.Bytes}); err == nil && r.Segment == 0 && j >= 0 {
-			if c, err := openLanded(d.cfg.Vault, s, r, j); !errors.Is(err, fs.ErrNotExist) {
+			if c, err := openLanded(d.cfg.Vault, s, r, j, fetchWindow); !errors.Is(err, fs.ErrNotExist) {
 				return c, err
 			}
 		}
@@ -103,7 +103,7 @@ func (d *Drain) readWhole(b Block, i int, p []byte, near *near) error {
 		return err
 	}
 	defer r.Close() // it was only read
-	if err := readFull(r, p); err != nil {
+	if err := near.fill(r, p); err != nil {
 		return err
 	}
 	return d.same(b, stillSame(r, b.Members[i]))

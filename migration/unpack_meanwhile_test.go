@@ -259,7 +259,7 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 	if got := etagOf(t, h, id); got != etag {
 		t.Errorf("the ETag was %s and is %s", etag, got)
 	}
-	late, err := openLanded(n.vault, n.stores[0], before, 0) // who looked it up before
+	late, err := openLanded(n.vault, n.stores[0], before, 0, 0) // who looked it up before
 	if err != nil {
 		t.Fatal(err)
 	}

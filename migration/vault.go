@@ -234,7 +234,7 @@ func (v *Vault) find(id BlockID) (Block, error) {
 
 // reader reads one member of a block in the vault. It makes sure that what begins there is that block, and verifies each
 // chunk before it hands out a byte of it.
-func (v *Vault) reader(r record, member int) (_ *chunkReader, err error) {
+func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err error) {
 	dir, err := v.home(r.Segment)
 	if err = cmp.Or(err, v.readable(dir)); err != nil {
 		return nil, err
@@ -259,6 +259,7 @@ func (v *Vault) reader(r record, member int) (_ *chunkReader, err error) {
 		}
 		return nil, err
 	}
+	fetchMissing(f, r.Offset, ahead)
 	open := newFrameReader(io.NewSectionReader(f, r.Offset, r.OpenLen), int(r.OpenLen)-headerBytes)
 	if begins, err := open.next(); err != nil || begins.typ != frameOpen || !bytes.HasPrefix(begins.payload, appendString(nil, r.ID)) {
 		f.Close()
@@ -269,7 +270,7 @@ func (v *Vault) reader(r record, member int) (_ *chunkReader, err error) {
 	for _, m := range r.Members[:member] {
 		start += m.Bytes + chunks(m.Bytes)*headerBytes
 	}
-	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: start})
+	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: start}, ahead)
 	c.done = done
 	return c, nil
 }

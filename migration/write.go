@@ -99,7 +99,7 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 	defer r.Close()
 	for left := m.Bytes; left > 0; {
 		n := min(left, ChunkBytes)
-		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return readFull(r, p) }); err != nil {
+		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return l.near.fill(r, p) }); err != nil {
 			return err
 		}
 		left, behind = left-n, behind-n

@@ -1,0 +1,176 @@
+package migration
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// evict has the kernel forget what it has of files in memory, from one of their bytes on.
+func evict(t *testing.T, from int64, files ...string) {
+	t.Helper()
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		before := inMemory(t, name)
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if unix.Fadvise(int(f.Fd()), from, 0, unix.FADV_DONTNEED); inMemory(t, name) > from {
+			t.Skipf("%s: %d bytes of it stay in memory, of %d", name, inMemory(t, name), before)
+		}
+	}
+}
+
+// inMemory is how many bytes of files the kernel has in memory, or has asked a disk for.
+func inMemory(t *testing.T, files ...string) (bytes int64) {
+	t.Helper()
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var has unix.Cachestat_t
+		if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &has, 0); err != nil {
+			t.Skipf("cachestat: %v", err) // Linux 6.5
+		}
+		bytes += int64(has.Cache) * int64(os.Getpagesize())
+	}
+	return bytes
+}
+
+// What a lane reads soon is asked for before it waits for the disk.
+func TestTheRestOfABatchIsFetchedWhileItsFirstIsWaitedFor(t *testing.T) {
+	const size = 80 << 10 // four are a batch, and three fill the buffer
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	var files []string
+	for i := range 16 {
+		files = append(files, filepath.Join(a.dir, "cache/d", fmt.Sprintf("f-%02d", i)))
+		plainFile(t, files[i], contentOf(fmt.Sprint(i), size))
+	}
+	evict(t, 0, files...)
+	var mu sync.Mutex
+	var gone, ahead int64
+	tr := newTrip(t, a, b)
+	tr.cfg.Connections = 1
+	tr.wrap = func(c net.Conn) net.Conn {
+		return &tapped{c, func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			ahead = max(ahead, inMemory(t, files...)-gone)
+			gone += int64(n)
+		}}
+	}
+	sum, _ := tr.run(t.Context())
+	if sum.Moved.Blocks != int64(len(files)) || sum.Lost.Blocks != 0 {
+		t.Fatalf("of %d blocks %+v was moved and %+v lost", len(files), sum.Moved, sum.Lost)
+	}
+	if ahead <= laneBuffer {
+		t.Errorf("at most %d bytes were in memory that had not left: no more than the lane's buffer has", ahead)
+	}
+	for i := range files {
+		if got := b.content(t, fmt.Sprintf("cache/-/d/f-%02d", i)); !bytes.Equal(got, contentOf(fmt.Sprint(i), size)) {
+			t.Errorf("block %d came with other bytes", i)
+		}
+	}
+}
+
+// tapped tells of each write, before it is made.
+type tapped struct {
+	net.Conn
+	told func(n int)
+}
+
+func (c *tapped) Write(p []byte) (int, error) {
+	c.told(len(p))
+	return c.Conn.Write(p)
+}
+
+func TestAFileIsFetchedAheadOfItsReader(t *testing.T) {
+	n := newNode(t, "a", with(filesStore, "cache"))
+	s, size := n.stores[0], int64(4<<20)
+	want := contentOf("large", int(size))
+	file := filepath.Join(n.dir, "cache/large")
+	plainFile(t, file, want)
+	m, err := s.member(0, "large", "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cached := range []int64{0, 8 << 10, ChunkBytes + 4<<10, size} {
+		if cached < size {
+			evict(t, cached, file)
+		}
+		missed := 0
+		reader := near{missed: func() { missed++ }}
+		f, err := s.openBeneath(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, size)
+		for at := int64(0); at < size; at += ChunkBytes {
+			if err := reader.fill(f, got[at:at+ChunkBytes]); err != nil {
+				t.Fatal(err)
+			}
+			if ahead := min(at+ChunkBytes+fetchWindow, size); missed > 0 && inMemory(t, file) < ahead {
+				t.Errorf("%d bytes were in memory: when %d are read, %d have been asked for, want %d", cached, at+ChunkBytes, inMemory(t, file), ahead)
+			}
+		}
+		f.Close()
+		if !bytes.Equal(got, want) {
+			t.Errorf("%d bytes were in memory: other bytes were read", cached)
+		}
+		if (missed > 0) != (cached < size) {
+			t.Errorf("%d of %d bytes were in memory: %d misses", cached, size, missed)
+		}
+	}
+}
+
+// Blocks that were packed into a segment lie there as they leave: who carries them on has the next ones fetched with the first.
+func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
+	const size, blocks = 40 << 10, 60
+	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
+	for i := range blocks {
+		plainFile(t, filepath.Join(a.dir, "cache/d", fmt.Sprintf("f-%02d", i)), contentOf(fmt.Sprint(i), size))
+	}
+	tr := newTrip(t, a, b)
+	tr.cfg.Connections = 1
+	tr.run(t.Context())
+	segments, err := filepath.Glob(filepath.Join(b.dir, "vault", "segments", "seg-*"))
+	if err != nil || len(segments) != 1 {
+		t.Fatalf("segments %q, %v, want one", segments, err)
+	}
+	for _, ahead := range []int64{0, fetchWindow} {
+		evict(t, 0, segments...)
+		r, err := b.vault.catalog.get("cache/-/d/f-00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := openLanded(b.vault, nil, r, 0, ahead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if has := inMemory(t, segments...); (has >= fetchWindow) != (ahead > 0) {
+			t.Errorf("%d bytes ahead were to be fetched, and %d are in memory", ahead, has)
+		}
+	}
+	evict(t, 0, segments...)
+	if sum, _ := b.drain(t, t.Context(), c); sum.Moved.Blocks != blocks {
+		t.Errorf("of %d blocks %+v was carried on", blocks, sum.Moved)
+	}
+	for i := range blocks {
+		if got := c.content(t, fmt.Sprintf("cache/-/d/f-%02d", i)); !bytes.Equal(got, contentOf(fmt.Sprint(i), size)) {
+			t.Errorf("block %d came with other bytes", i)
+		}
+	}
+}
