@@ -93,7 +93,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 		s.LastHeartbeat = durationpb.New(time.Since(answered))
 	}
 	if p, ok := a.lastPage(); ok && p.Work.Drained != nil {
-		s.Manifest = a.summary(p)
+		s.Manifest, s.ManifestTold = a.summary(p), p.Work.Told
 	}
 	return s, nil
 }

@@ -6258,6 +6258,7 @@ type AgentStatus struct {
 	Unpacking          *Unpacking             `protobuf:"bytes,20,opt,name=unpacking,proto3" json:"unpacking,omitempty"`                                    // absent: nothing waits
 	Index              *Index                 `protobuf:"bytes,21,opt,name=index,proto3" json:"index,omitempty"`                                            // absent: there is none
 	Fallback           *Fallback              `protobuf:"bytes,22,opt,name=fallback,proto3" json:"fallback,omitempty"`                                      // absent: there is none
+	ManifestTold       bool                   `protobuf:"varint,23,opt,name=manifest_told,json=manifestTold,proto3" json:"manifest_told,omitempty"`         // the coordinator has the account that manifest sums up
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -6444,6 +6445,13 @@ func (x *AgentStatus) GetFallback() *Fallback {
 		return x.Fallback
 	}
 	return nil
+}
+
+func (x *AgentStatus) GetManifestTold() bool {
+	if x != nil {
+		return x.ManifestTold
+	}
+	return false
 }
 
 // Fallback is where blocks go that no peer takes, as it was found when it was last tried.
@@ -7723,7 +7731,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\xf9\a\n" +
+	"\x15GetAgentStatusRequest\"\x9e\b\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -7748,7 +7756,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\twaits_for\x18\x12 \x03(\tR\bwaitsFor\x124\n" +
 	"\tunpacking\x18\x14 \x01(\v2\x16.lifeboat.v1.UnpackingR\tunpacking\x12(\n" +
 	"\x05index\x18\x15 \x01(\v2\x12.lifeboat.v1.IndexR\x05index\x121\n" +
-	"\bfallback\x18\x16 \x01(\v2\x15.lifeboat.v1.FallbackR\bfallback\"\x9a\x01\n" +
+	"\bfallback\x18\x16 \x01(\v2\x15.lifeboat.v1.FallbackR\bfallback\x12#\n" +
+	"\rmanifest_told\x18\x17 \x01(\bR\fmanifestTold\"\x9a\x01\n" +
 	"\bFallback\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
 	"\x05tried\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05tried\x12\x18\n" +

@@ -262,13 +262,17 @@ const waitWidth = 80
 // with its machine still up will not speak again.
 const selfPatience = 30 * time.Second
 
+// tellPatience is how long the end of a drain waits for a coordinator that answers to have its account: 0.9 million blocks took 2.9 s.
+const tellPatience = 5 * time.Second
+
 // leavingSelf looks through the eyes of the agent of this machine.
 type leavingSelf struct {
 	agent    api.LocalClient
 	link     *link
 	incident string
 
-	last *api.AgentStatus
+	last  *api.AgentStatus
+	ended time.Time // when the drain was first seen to have
 }
 
 func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
@@ -280,7 +284,17 @@ func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
 	if s.GetSidecar() {
 		return []leaving{leavingSidecar(s, l.incident)}, nil
 	}
-	return []leaving{leavingAgent(s, l.incident)}, nil
+	e := leavingAgent(s, l.incident)
+	if l.ended.IsZero() && e.ended {
+		l.ended = time.Now()
+	}
+	// Whoever waited may ask the coordinator for the account next.
+	if e.ended && e.verdict != exitFailed && !s.GetManifestTold() && s.GetCoordinatorTrouble() == "" && time.Since(l.ended) < tellPatience {
+		e.ended = false
+		e.line += "  waits for the coordinator to have the account"
+		e.gist += "account"
+	}
+	return []leaving{e}, nil
 }
 
 // leavingSidecar ends when everybody whom the sidecar tells has been told, or cannot be.

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -203,6 +205,50 @@ func TestLeavingAgent(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whoever waited for a drain may ask the coordinator for its account next, unless there is no coordinator to have it.
+func TestTheEndIsWhatTheCoordinatorKnows(t *testing.T) {
+	const ours = "inc-2"
+	for name, c := range map[string]struct {
+		trouble string
+		told    time.Duration // after the drain's end
+		want    time.Duration
+	}{
+		"told at once":                    {told: 0, want: 0},
+		"told soon":                       {told: time.Second, want: time.Second},
+		"told too late":                   {told: time.Hour, want: tellPatience},
+		"nobody to tell":                  {trouble: "connection refused", told: time.Hour, want: 0},
+		"told by a coordinator that went": {trouble: "connection refused", told: 0, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				drained := time.Now()
+				agent := &drainedAgent{status: func() *api.AgentStatus {
+					return &api.AgentStatus{Node: "host-a", CoordinatorTrouble: c.trouble, Manifest: &api.ManifestSummary{Incident: ours, Lost: &api.Count{Blocks: 1}},
+						ManifestTold: time.Since(drained) >= c.told, Status: &api.Status{Drain: &api.DrainProgress{Phase: "drained", BlocksLost: 1}, Notice: &api.Notice{Incident: ours}}}
+				}}
+				self := &leavingSelf{agent: agent, incident: ours}
+				ended, err := newWaiter(io.Discard, "this machine", "lifeboat cancel").run(t.Context(), self.look)
+				if err != nil || ended[0].verdict != exitIncomplete {
+					t.Errorf("got %+v, %v, want one that lost something", ended, err)
+				}
+				if took := time.Since(drained); took < c.want || took > c.want+watchPace {
+					t.Errorf("waited %s, want %s", took, c.want)
+				}
+			})
+		})
+	}
+}
+
+// drainedAgent is asked for nothing but its status.
+type drainedAgent struct {
+	api.LocalClient
+	status func() *api.AgentStatus
+}
+
+func (a *drainedAgent) GetStatus(context.Context, *api.GetAgentStatusRequest, ...grpc.CallOption) (*api.AgentStatus, error) {
+	return a.status(), nil
 }
 
 func TestTimeoutIsRemembered(t *testing.T) {
