@@ -33,6 +33,7 @@ type lane struct {
 	fetched fetched   // since the last flush
 	batch   []entry   // what next is a part of
 	bulk    int       // how many blocks it may be
+	cold    bool      // memory did not have all of the batch before it
 	work    work      // on this node's disks
 
 	pace  pace      // of the goroutine that sends

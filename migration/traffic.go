@@ -170,9 +170,13 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time
 	if known {
 		most = int64(min(max(left, -1), math.MaxInt64/2))
 	}
-	batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, laneBuffer, l.peer.Node, room, min(most, affordable))
+	bytes := int64(laneBuffer)
+	if l.cold { // a disk is asked for all of it at once
+		bytes = fetchWindow
+	}
+	batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable))
 	if err == errNoTime && known && !l.slack && most > affordable {
-		batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, laneBuffer, l.peer.Node, room, most)
+		batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, most)
 	}
 	for _, e := range batch {
 		ahead += e.Bytes()
