@@ -60,7 +60,7 @@ func (l *lifeboat) move(ctx context.Context, from source, into string) (out outc
 	if err := f.start(ctx, from); err != nil {
 		return out, err
 	}
-	if err := ready(from.dir); err != nil { // again: it waited for so long that a host takes back what is free
+	if err := from.ready(); err != nil { // again: it waited for so long that a host takes back what is free
 		return out, err
 	}
 	g := follow(ctx, f.source.cmd.Process.Pid, f.sink.cmd.Process.Pid)

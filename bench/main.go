@@ -44,6 +44,7 @@ type options struct {
 	// contenders that run beside lifeboat; empty: all.
 	contenders []string
 	scale      float64
+	cold       bool
 	args       string
 }
 
@@ -58,6 +59,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.Float64Var(&o.scale, "scale", 1, "make corpora, samples and minutes this `PART` of what they are, for a quick try; records nothing")
 	chosen := f.String("suite", strings.Join(defaultSuites(), ","), "`NAMES` of what is measured; links are for root")
 	beside := f.String("beside", "", "`NAMES` of the contenders that run beside lifeboat (default: all)")
+	f.BoolVar(&o.cold, "cold", false, "have nothing of a corpus in memory when a contender begins; for root, and records nothing")
 	names := f.String("corpus", "a,b,c,d", "`NAMES` of the corpora: a has many small blocks, b a mixture, c few large ones, d very many tiny ones")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -79,7 +81,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		if !ok {
 			return o, fmt.Errorf("-corpus %s: there are a, b, c and d", name)
 		}
-		s.name = name
+		if s.name, s.cold = name, o.cold; o.cold {
+			s.name += "-cold" // other figures, and nobody said what they shall be
+		}
 		o.corpora = append(o.corpora, s.scaled(o.scale))
 	}
 	return o, nil
@@ -162,8 +166,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		if err != nil {
 			return err
 		}
-		if o.scale != 1 {
-			fmt.Fprintf(stderr, "%s: nothing recorded: -scale %g is not the real thing\n", s.name, o.scale)
+		if o.scale != 1 || o.cold {
+			fmt.Fprintf(stderr, "%s: nothing recorded: with -scale or -cold it is not what is compared from time to time\n", s.name)
 			continue
 		}
 		if err := record(latest, s.name, figures); err != nil {

@@ -22,6 +22,7 @@ type size struct {
 	each int64 // a block's bytes, or the median where most is set
 	most int64 // of a block whose size is log-normal
 	all  int64 // bytes of all blocks, once it was made
+	cold bool  // memory has none of it when a contender begins
 }
 
 // The corpora that the project has measured since its first prototypes, by the letters they had then.
@@ -75,6 +76,7 @@ type contender interface {
 type source struct {
 	dir   string
 	files corpus.Corpus
+	cold  bool
 }
 
 // outcome is one run. Sent is the time until the contender said that it was done, Durable until all of it was on the
@@ -96,18 +98,21 @@ type trial struct {
 	outcomes map[string][]outcome // by the contender's name, in the order of the rounds
 }
 
-// ready is what goes before each run: the corpus is in the page cache, and memory is there that nobody has to ask the host for.
-func ready(dir string) error {
-	if err := errors.Join(warm(dir), claimMemory()); err != nil {
-		return err
+// ready is what goes before each run: the corpus is in the page cache, or is not, and memory is there that nobody has to ask the host for.
+func (s source) ready() error {
+	if s.cold {
+		err := claimMemory()
+		unix.Sync() // what others wrote is not this one's to wait for, and would stay in memory
+		return errors.Join(err, os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0))
 	}
-	unix.Sync() // what others wrote is not this one's to wait for
-	return nil
+	err := errors.Join(warm(s.dir), claimMemory())
+	unix.Sync()
+	return err
 }
 
 // measure runs the contenders in turn, another one first in each round.
 func measure(ctx context.Context, g *ground, s size, contenders []contender, rounds int, progress io.Writer) (trial, error) {
-	from := source{dir: filepath.Join(g.dir, "corpus-"+s.name)}
+	from := source{dir: filepath.Join(g.dir, "corpus-"+s.name), cold: s.cold}
 	began := time.Now()
 	var err error
 	if from.files, err = s.make(from.dir); err != nil {
@@ -127,7 +132,7 @@ func measure(ctx context.Context, g *ground, s size, contenders []contender, rou
 			if err != nil {
 				return t, err
 			}
-			if err := ready(from.dir); err != nil {
+			if err := from.ready(); err != nil {
 				return t, err
 			}
 			out, err := c.move(ctx, from, into)
