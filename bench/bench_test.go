@@ -27,6 +27,9 @@ func TestParse(t *testing.T) {
 	if !slices.Equal(o.corpora, want) {
 		t.Errorf("got corpora %v, want %v", o.corpora, want)
 	}
+	if o, err = parse([]string{"-corpus", "d", "-cold"}, io.Discard); err != nil || !o.corpora[0].cold || o.corpora[0].name == "d" {
+		t.Errorf("got corpora %v, %v, want one that is not in memory and is told apart", o.corpora, err)
+	}
 	for _, args := range [][]string{{"-corpus", "e"}, {"-rounds", "0"}, {"-scale", "0"}, {"-scale", "2"}, {"now"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v: taken, want an error", args)

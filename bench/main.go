@@ -104,11 +104,19 @@ type suite struct {
 	measure func(context.Context, bench) ([]figure, error)
 }
 
+// needCold says what makes memory forget, and who may.
+func needCold(cold bool) error {
+	if cold && os.Geteuid() != 0 {
+		return errors.New("-cold: only root may have the kernel drop its caches")
+	}
+	return nil
+}
+
 func suites() []suite {
 	nothing := func(options) error { return nil }
 	return []suite{
 		{"transfer", func(o options) error {
-			return errors.Join(needs("rsync", "rsync"), needs("nc", "netcat-openbsd"), needs("tar", "tar"), needSSH(o.skipSSH))
+			return errors.Join(needCold(o.cold), needs("rsync", "rsync"), needs("nc", "netcat-openbsd"), needs("tar", "tar"), needSSH(o.skipSSH))
 		}, measureTransfer},
 		{"notices", nothing, measureNotices},
 		{"idle", nothing, measureIdle},
