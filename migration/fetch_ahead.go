@@ -92,7 +92,10 @@ func (n *near) fetch(s *Store, m Member) {
 
 // fetchAhead does that for the rest of the batch, as far as it lies on the disk that the lane is about to wait for.
 func (l *lane) fetchAhead() {
-	l.near.missed, l.cold = nil, true // once a batch is enough
+	if l.cold {
+		return // once a batch is enough
+	}
+	l.cold = true
 	l.mu.Lock()
 	rest := l.next
 	l.mu.Unlock()

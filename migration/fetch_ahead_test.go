@@ -15,24 +15,24 @@ import (
 // evict has the kernel forget what it has of files in memory, from one of their bytes on.
 func evict(t *testing.T, from int64, files ...string) {
 	t.Helper()
-	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		before := inMemory(t, name)
+	each(t, files, func(f *os.File) {
 		if err := f.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		if unix.Fadvise(int(f.Fd()), from, 0, unix.FADV_DONTNEED); inMemory(t, name) > from {
-			t.Skipf("%s: %d bytes of it stay in memory, of %d", name, inMemory(t, name), before)
+		if dropCached(f, from, 1<<40); cachedBytes(t, f, 0) > from {
+			t.Skipf("%s lies in memory only", f.Name())
 		}
-	}
+	})
 }
 
 // inMemory is how many bytes of files the kernel has in memory, or has asked a disk for.
 func inMemory(t *testing.T, files ...string) (bytes int64) {
+	t.Helper()
+	each(t, files, func(f *os.File) { bytes += cachedBytes(t, f, 0) })
+	return bytes
+}
+
+func each(t *testing.T, files []string, do func(*os.File)) {
 	t.Helper()
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -40,13 +40,18 @@ func inMemory(t *testing.T, files ...string) (bytes int64) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		var has unix.Cachestat_t
-		if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &has, 0); err != nil {
-			t.Skipf("cachestat: %v", err) // Linux 6.5
-		}
-		bytes += int64(has.Cache) * int64(os.Getpagesize())
+		do(f)
 	}
-	return bytes
+}
+
+// cachedBytes is that of so many bytes of a file from its beginning; 0: of all.
+func cachedBytes(t *testing.T, f *os.File, most int) int64 {
+	t.Helper()
+	var has unix.Cachestat_t
+	if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{Len: uint64(most)}, &has, 0); err != nil {
+		t.Skipf("cachestat: %v", err) // Linux 6.5
+	}
+	return int64(has.Cache) * int64(os.Getpagesize())
 }
 
 // What a lane reads soon is asked for before it waits for the disk.

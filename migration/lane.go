@@ -33,7 +33,7 @@ type lane struct {
 	fetched fetched   // since the last flush
 	batch   []entry   // what next is a part of
 	bulk    int       // how many blocks it may be
-	cold    bool      // memory did not have all of the batch before it
+	cold    bool      // memory did not have all of the batch
 	work    work      // on this node's disks
 
 	pace  pace      // of the goroutine that sends
@@ -107,6 +107,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	defer undo()
 
 	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: newSummer(), now: time.Now(), bulk: 1, changed: make(chan struct{}, 1), stuck: make(chan struct{})}
+	l.near.missed = l.fetchAhead
 	frames := newFrameReader(conn, maxPayload[frameReceipts])
 	if err := l.handshake(frames); err != nil {
 		return err

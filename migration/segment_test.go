@@ -6,9 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // What the disk has of a large block leaves the page cache while the rest comes. Small blocks stay: those that become files
@@ -45,21 +42,7 @@ func inPageCache(t *testing.T, file string, bytes int) float64 {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	mapped, err := unix.Mmap(int(f.Fd()), 0, bytes, unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(mapped)
-	look := func() float64 {
-		there, pages := make([]byte, bytes/os.Getpagesize()), 0
-		if _, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&mapped[0])), uintptr(bytes), uintptr(unsafe.Pointer(&there[0]))); errno != 0 {
-			t.Skipf("mincore %s: %v", file, errno)
-		}
-		for _, p := range there {
-			pages += int(p & 1)
-		}
-		return float64(pages) / float64(len(there))
-	}
+	look := func() float64 { return float64(cachedBytes(t, f, bytes)) / float64(bytes) }
 	was := look()
 	if dropCached(f, 0, int64(bytes)); look() > 0.2 {
 		t.Skipf("%s lies in memory only", file)

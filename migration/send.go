@@ -73,8 +73,7 @@ func (l *lane) take(ctx context.Context) error {
 // be something else by now, or nothing.
 func (l *lane) sendBatch(ctx context.Context) error {
 	defer l.near.leave()
-	l.near.missed, l.cold = l.fetchAhead, false
-	l.now = time.Now()
+	l.now, l.cold = time.Now(), false
 	sent := 0
 	for stale := l.now.Add(paceStep); ctx.Err() == nil && l.now.Before(stale); sent++ {
 		e, ok := l.begin()
