@@ -7,6 +7,21 @@
 // peers that it last heard of.
 //
 // New starts nothing. Run serves until its context ends and leaves nothing behind but data_dir.
+//
+// The files by subject, in an order to read them:
+//
+//	what is decided:      fsm, steps, waits, excluded; door, tokens, hosts_steps, events_mark; restore
+//	  agreed on:          raft, raftstore, raftlog, streams; peers, colleagues, addresses, members, share
+//	  by who leads:       leader, govern, agree, aside, gate, redirect
+//	what is believed:     fleet, leases, suspects, pace, brake, clocks, roster
+//	  where blocks are:   blocks, shelves, lapsed, doors
+//	  what runs where:    apps, executors
+//	  ended by the clock: watcher, reap
+//	agents call:          auth, lobby, membership, join, reports, broken, goodbye, manifests, wire
+//	people call:          operator, asking, audit; http
+//	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
+//	who follows:          events, events_hub, events_audience, events_call, events_page, events_moved; webhooks
+//	the daemon:           config, coordinator, pulse, metrics, liveness_metrics
 package coordinator
 
 import (

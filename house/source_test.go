@@ -29,6 +29,42 @@ func TestEveryPackageHasOneComment(t *testing.T) {
 	}
 }
 
+// A package of many files says in its comment in which order to read them: lines of "subject: file, file; file".
+func TestLargePackagesHaveAMap(t *testing.T) {
+	const most = 60 // files that a reader finds his way through without one
+	files, docs := map[string][]string{}, map[string]string{}
+	for _, s := range parsed(t) {
+		if name, ok := strings.CutSuffix(path.Base(s.path), ".go"); ok && name != "doc" && !s.generated && !strings.HasSuffix(name, "_test") {
+			files[path.Dir(s.path)] = append(files[path.Dir(s.path)], name)
+		}
+		if s.ast.Doc != nil {
+			docs[path.Dir(s.path)] = s.ast.Doc.Text()
+		}
+	}
+	for dir, here := range files {
+		_, table, found := strings.Cut(docs[dir], "The files by subject")
+		if !found && len(here) <= most {
+			continue
+		}
+		var named []string
+		for line := range strings.Lines(table) {
+			if subject, words, ok := strings.Cut(line, ":"); ok && strings.HasPrefix(subject, "\t") {
+				named = append(named, strings.FieldsFunc(words, func(r rune) bool { return strings.ContainsRune(",; \n", r) })...)
+			}
+		}
+		for _, name := range here {
+			if !slices.Contains(named, name) {
+				t.Errorf("%s/%s.go is not among the files by subject of the package's comment: where would a reader look for it?", dir, name)
+			}
+		}
+		for _, name := range named {
+			if !slices.Contains(here, name) {
+				t.Errorf("the comment of package %s names %s.go among its files, and there is none", dir, name)
+			}
+		}
+	}
+}
+
 func TestFilesStayShort(t *testing.T) {
 	const most = 600
 	for _, s := range parsed(t) {

@@ -11,4 +11,24 @@
 //
 // Who may call what when: a Store and a Vault may be used from any goroutine. One Drain runs at a time. A Receiver's Run
 // runs once, and its vault outlives it.
+//
+// The files by subject, in an order to read them:
+//
+//	what a block is:      id, store, files, spark, index, managers; version, conflict
+//	what a node has:      byname, walk, spread, scan, source; index_keep, index_look, index_file, index_scan, index_ahead
+//	what leaves first:    values, values_said, worth, wave, plan, rack, spool
+//	the wire:             frame, payload, conn, chunk
+//	a drain:              drain, oversee, peers, fan, lane, send, write, window; watch
+//	  reads its blocks:   beneath, near, fetch_ahead
+//	  in time:            pace, traffic, hush
+//	  its account:        ledger, line, ledger_lost, ledger_again
+//	a receiver:           receive, inbound, berth, budget, allotment, known, glance, nowhere, outbox
+//	  to its receipts:    landing, publish, commit
+//	what landed:          vault, vaultdir, segment, pieces, catalog, resident
+//	  becomes files:      unpack, unpack_group, unpack_read
+//	  is read back:       leisure, scrub, scrub_read, again; remake, salvage
+//	  goes again:         removal, weights, reclaim, ghosts; forget, forgotten, look_back
+//	readers:              read, read_through, read_again, fetch, ask_many
+//	the last resort:      fallback, fallback_record, fallback_content, fallback_send, fallback_read
+//	sick disks:           disks, drain_disks, unmounted
 package migration
