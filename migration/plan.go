@@ -27,6 +27,7 @@ type plan struct {
 	barred      map[string]string // directories that do not answer, and what to say of them
 	alone       time.Time         // since when nothing is left but what lies there
 	returned    []entry           // came back from a lane, or fits no lane's room now
+	gaps        int               // in returned, where some were handed out of it a moment ago
 	outstanding int               // handed out, not yet done or returned
 	sealed      bool              // nothing will be added any more
 	closed      bool
@@ -157,7 +158,8 @@ func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Durati
 func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.one(time.Now(), peer, room, affordable)
+	defer p.closeGaps()
+	return p.one(time.Now(), new(int), peer, room, affordable)
 }
 
 // takeSome appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out
@@ -165,9 +167,10 @@ func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool
 func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, room, affordable int64) (_ []entry, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
+	defer p.closeGaps()
+	now, passed := time.Now(), 0
 	for range blocks {
-		e, ok, wait, err := p.one(now, peer, room, affordable)
+		e, ok, wait, err := p.one(now, &passed, peer, room, affordable)
 		switch {
 		case !ok && len(batch) == 0:
 			return nil, wait, err
@@ -184,7 +187,9 @@ func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, roo
 	return batch, 0, nil
 }
 
-func (p *plan) one(now time.Time, peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
+// one hands out a block. Of those that returned it looks at none before passed, which were not to be had a moment before for
+// the same peer with no less room: thousands return at once from a peer that failed, and are not looked at for each block.
+func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	most := min(room, affordable)
 	tooBig, tooLate := false, false
 	leave := func(bytes int64) (why string) {
@@ -195,29 +200,34 @@ func (p *plan) one(now time.Time, peer string, room, affordable int64) (e entry,
 		tooLate = true
 		return errNoTime.Error()
 	}
-	for i, e := range p.returned {
-		if p.barsBlock(e.Block) != "" {
+	for ; *passed < len(p.returned); *passed++ {
+		e := &p.returned[*passed]
+		if e.ID == "" || len(p.barred) > 0 && p.barsBlock(e.Block) != "" {
 			continue
 		}
-		past := e.met()
-		due := past.due
-		if past.shun == peer && past.shunned.After(due) {
-			due = past.shunned
-		}
-		if d := due.Sub(now); d > 0 {
-			if wait == 0 || d < wait {
-				wait = d
+		there := false
+		if past := e.past; past != nil {
+			due := past.due
+			if past.shun == peer && past.shunned.After(due) {
+				due = past.shunned
 			}
+			if d := due.Sub(now); d > 0 {
+				if wait == 0 || d < wait {
+					wait = d
+				}
+				continue
+			}
+			there = past.unanswered && past.shun == peer
+		}
+		if n := e.Bytes(); n > most && (!there || n > affordable) {
+			leave(n)
 			continue
 		}
-		there := past.unanswered && past.shun == peer
-		if e.Bytes() > most && (!there || e.Bytes() > affordable) {
-			leave(e.Bytes())
-			continue
-		}
-		p.returned = append(p.returned[:i], p.returned[i+1:]...)
+		taken := *e
+		*e = entry{}
+		p.gaps++
 		p.outstanding++
-		return e, true, 0, nil
+		return taken, true, 0, nil
 	}
 	for _, s := range p.order {
 		if s.left.Blocks == 0 || p.bars(s.dirs) != "" {
@@ -256,6 +266,18 @@ func (p *plan) one(now time.Time, peer string, room, affordable int64) (e entry,
 		return entry{}, false, 0, errSettled
 	}
 	return entry{}, false, wait, nil
+}
+
+// closeGaps takes out of what returned what was handed out of it.
+func (p *plan) closeGaps() {
+	for p.gaps > 0 && p.returned[0].ID == "" {
+		p.returned = p.returned[1:]
+		p.gaps--
+	}
+	if p.gaps > 0 {
+		p.returned = slices.DeleteFunc(p.returned, func(e entry) bool { return e.ID == "" })
+		p.gaps = 0
+	}
 }
 
 // pops takes blocks off a spool. One that cannot be read is given up, and its blocks are counted.

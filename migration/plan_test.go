@@ -267,3 +267,47 @@ func TestPlanHandsOutWhatFits(t *testing.T) {
 		t.Errorf("got %s, %v, %v, want the large block where it fits", e.ID, ok, err)
 	}
 }
+
+// What was on its way to a peer that failed comes back by the thousand. As long as that peer is not to have it again, it is not
+// looked at for each other block that the peer is sent, and others take it at once and in its order.
+func TestPlanWithThousandsThatReturned(t *testing.T) {
+	const count = 15_000
+	p := newPlan(t.TempDir())
+	defer p.close()
+	for i := range 2 * count {
+		p.add(t.Context(), block(i, 1000))
+	}
+	shunned := time.Now().Add(time.Hour)
+	var sent []entry
+	for range count {
+		e, _, _, _ := p.take("b", unlimited)
+		sent = append(sent, e)
+	}
+	for _, e := range sent {
+		p.giveBack(e.after(setbacks{shun: "b", shunned: shunned}), 0, "no receipt")
+	}
+	takes := func(peer string, first int) {
+		t.Helper()
+		var batch []entry
+		began := time.Now()
+		for n := first; n < first+count; n += len(batch) {
+			var err error
+			if batch, _, err = p.takeSome(batch[:0], maxBatch, unlimited, peer, unlimited, unlimited); err != nil || len(batch) == 0 {
+				t.Fatalf("%d blocks after %d: %v", len(batch), n, err)
+			}
+			for i, e := range batch {
+				if e.ID != block(n+i, 0).ID {
+					t.Fatalf("%s comes in place of block %d", e.ID, n+i)
+				}
+			}
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s was handed out %d blocks in %v", peer, count, took)
+		}
+	}
+	takes("b", count)
+	takes("c", 0)
+	if len(p.returned) != 0 || p.outstanding != 2*count {
+		t.Errorf("%d are left, %d handed out", len(p.returned), p.outstanding)
+	}
+}
