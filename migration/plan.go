@@ -99,12 +99,12 @@ func (p *plan) watch() <-chan struct{} {
 	return p.changed
 }
 
-// add appends a block. It waits, while ctx lasts, when the spool cannot be written and memory is used up.
+// add appends a block. It waits, while ctx lasts, when the spools cannot be written and memory is used up.
 func (p *plan) add(ctx context.Context, b Block) error {
 	b.value = p.worths.said(b)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.unspooled() >= maxUnspooled && !p.closed {
+	for p.unspooled() >= maxUnspooled && !p.closed && !p.relieve() {
 		changed := p.watch()
 		p.mu.Unlock()
 		select {
@@ -119,25 +119,9 @@ func (p *plan) add(ctx context.Context, b Block) error {
 	if p.closed {
 		return errSettled
 	}
-	if err := p.spool(b).push(b); err != nil && p.spoolErr == nil {
-		p.spoolErr = err
-	}
+	p.noteSpool(p.spool(b).push(b))
 	p.wake()
 	return nil
-}
-
-func (p *plan) unspooled() (n int) {
-	for _, s := range p.order {
-		n += len(s.tail)
-	}
-	return n
-}
-
-// trouble says why the plan had to be kept in memory, if it had to.
-func (p *plan) trouble() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.spoolErr
 }
 
 // seal says that no more blocks come.

@@ -311,3 +311,29 @@ func TestPlanWithThousandsThatReturned(t *testing.T) {
 		t.Errorf("%d are left, %d handed out", len(p.returned), p.outstanding)
 	}
 }
+
+// A node with many disks and blocks of all sizes has hundreds of spools, none of which fills its buffer for long. While their disk
+// takes what they hold, the scan does not wait for lanes.
+func TestPlanOfManySpoolsDoesNotMakeTheScanWait(t *testing.T) {
+	const count = 80_000
+	p := newPlan(t.TempDir())
+	defer p.close()
+	disks := [][]string{{"/mnt/d0"}, {"/mnt/d1"}, {"/mnt/d2"}, {"/mnt/d3"}, {"/mnt/d4"}, {"/mnt/d5"}, {"/mnt/d6"}, {"/mnt/d7"}}
+	p.where = func(b Block) []string { return disks[b.Members[0].root] }
+	ctx := within(t, 20*time.Second)
+	for i := range count {
+		b := block(i, 1<<(i/len(disks)%30))
+		b.Members[0].root = i % len(disks)
+		if err := p.add(ctx, b); err != nil {
+			t.Fatalf("after %d blocks, in %d spools: %v", i, len(p.order), err)
+		}
+	}
+	if n := p.unspooled(); n > maxUnspooled+1<<10 || p.trouble() != nil {
+		t.Errorf("%d bytes are in memory, trouble %v", n, p.trouble())
+	}
+	for range count {
+		if _, ok, _, err := p.take("b", unlimited); !ok {
+			t.Fatalf("not all came back: %v", err)
+		}
+	}
+}

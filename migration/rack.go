@@ -73,6 +73,35 @@ func (p *plan) spool(b Block) *spool {
 	return *s
 }
 
+// relieve makes room in memory by writing what a spool has there, though it fills no buffer: a node with many disks and blocks of
+// all sizes has hundreds of spools.
+func (p *plan) relieve() bool {
+	fullest := slices.MaxFunc(p.order, func(a, b queue) int { return cmp.Compare(len(a.tail), len(b.tail)) })
+	err := fullest.write()
+	p.noteSpool(err)
+	return err == nil
+}
+
+func (p *plan) noteSpool(err error) {
+	if p.spoolErr == nil {
+		p.spoolErr = err
+	}
+}
+
+func (p *plan) unspooled() (n int) {
+	for _, s := range p.order {
+		n += len(s.tail)
+	}
+	return n
+}
+
+// trouble says why the plan had to be kept in memory, if it had to.
+func (p *plan) trouble() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spoolErr
+}
+
 func (p *plan) dirs(b Block) []string {
 	if p.where == nil {
 		return nil

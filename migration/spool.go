@@ -35,6 +35,11 @@ func (s *spool) push(b Block) error {
 	if len(s.tail) < spoolBuffer {
 		return nil
 	}
+	return s.write()
+}
+
+// write puts what is in memory of the newest on disk. What fails leaves it there.
+func (s *spool) write() error {
 	if s.f == nil {
 		f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
