@@ -103,6 +103,7 @@ type Drain struct {
 	recalled int                  // how many versions were moved by earlier runs
 	met      int                  // how many of them were met again
 	stirred  stirred              // where something came or went since
+	places   *places              // that scans went through
 	unmoved  map[BlockID]bool     // broke at their peers before an earlier run of this drain ended
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
 	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
@@ -143,7 +144,7 @@ type PeerProgress struct {
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
-	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, phase: PhaseScanning}
+	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 		s.watch(cfg.Disks)

@@ -92,9 +92,9 @@ func (d *Drain) dirs() []string {
 func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) {
 	dirs := s.partDirs(part)
 	began := time.Now()
-	since := d.looked(dirs)
-	look := func(yield func(Item, error) bool) bool { return s.layout.scan(ctx, s, part, since, yield) }
-	if index := d.index(ctx, s, part, since); index != nil {
+	before := past{d.looked(dirs), d.places}
+	look := func(yield func(Item, error) bool) bool { return s.layout.scan(ctx, s, part, before, yield) }
+	if index := d.index(ctx, s, part, before.since); index != nil {
 		defer index.close()
 		began = index.began
 		look = func(yield func(Item, error) bool) bool { return index.scan(ctx, yield) }
@@ -131,6 +131,7 @@ func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) 
 	}
 	index := d.cfg.Index.open(ctx, s, part)
 	if index != nil {
+		index.places = d.places
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for _, dir := range s.partDirs(part) {

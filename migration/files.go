@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,17 +32,20 @@ func temporaryName(base string) bool {
 
 func (filesLayout) parts(s *Store) int { return len(s.roots) }
 
-func (l filesLayout) scan(ctx context.Context, s *Store, i int, since time.Time, yield func(Item, error) bool) bool {
+func (l filesLayout) scan(ctx context.Context, s *Store, i int, before past, yield func(Item, error) bool) bool {
 	if err := s.readable(s.Paths[i]); err != nil {
 		return yield(Item{}, err)
 	}
-	if since.IsZero() {
-		return l.walk(s, i, yield).below(ctx, ".")
+	if before.since.IsZero() {
+		w := l.walk(s, i, yield)
+		w.places = before.places
+		return w.below(ctx, ".")
 	}
 	yield = oneByOne(yield)
 	return spread(ctx, func() *walk {
 		w := l.walk(s, i, yield)
-		w.since, w.passed = since.UnixNano(), func() bool { return yield(Item{}, nil) }
+		w.since, w.places = before.since.UnixNano(), before.places
+		w.passed = func() bool { return yield(Item{}, nil) }
 		w.stirred = func(dir string) bool { return yield(Item{Stirred: dir}, nil) }
 		return w
 	})
@@ -53,7 +55,9 @@ func (filesLayout) walk(s *Store, i int, yield func(Item, error) bool) *walk {
 	enter := func(dir string) bool { return path.Base(dir) != stagingDir }
 	var said values
 	var members roster
-	visit := func(f *seen) bool {
+	w := &walk{root: s.roots[i], prefix: s.Name + "/" + noScope + "/", enter: enter}
+	w.fault = func(err error) bool { return yield(Item{}, err) }
+	w.visit = func(f *seen) bool {
 		if err := said.in(s.roots[i], f.dir); err != nil && !yield(Item{}, err) {
 			return false
 		}
@@ -79,13 +83,12 @@ func (filesLayout) walk(s *Store, i int, yield func(Item, error) bool) *walk {
 		b := s.block(id, members.of(1)...)
 		b.Members[0] = m
 		if unnamed != nil {
-			return yield(Item{Block: b, Stays: remedyFor(unnamed)}, nil)
+			return yield(Item{Block: b, Stays: remedyFor(unnamed), Anew: w.anew}, nil)
 		}
 		b.value = said.of[f.name]
-		return yield(Item{Block: b}, nil)
+		return yield(Item{Block: b, Anew: w.anew}, nil)
 	}
-	fault := func(err error) bool { return yield(Item{}, err) }
-	return &walk{root: s.roots[i], prefix: s.Name + "/" + noScope + "/", enter: enter, visit: visit, fault: fault}
+	return w
 }
 
 // earlier returns the directory before that one that has a file of that name. What lies on a disk that does not answer

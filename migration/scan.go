@@ -82,12 +82,12 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 				d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
 			}
 		case it.Stays != "":
-			if !d.cfg.Once && d.fresh(it.Block) {
+			if !d.cfg.Once && d.fresh(it.Block, it.Anew) {
 				found.Add(1)
 				d.meet(it.Block)
 				d.lose(entry{Block: it.Block}, it.Stays)
 			}
-		case d.fresh(it.Block):
+		case d.fresh(it.Block, it.Anew):
 			found.Add(1)
 			d.meet(it.Block)
 			if ctx.Err() != nil || d.plan.add(ctx, it.Block) != nil {
@@ -149,21 +149,22 @@ func (d *Drain) meet(b Block) {
 }
 
 // fresh reports whether a block needs planning. Only what changed after the drain began, or the index that it has, is
-// remembered, so memory stays flat on a node whose engines have stopped.
-func (d *Drain) fresh(b Block) bool {
+// remembered, so memory stays flat on a node whose engines have stopped. What is in a directory that was not looked through before
+// where it is, counts as changed (anew).
+func (d *Drain) fresh(b Block, anew bool) bool {
 	changed := time.Unix(0, b.changed())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	began := d.ledger.summary.Started
 	for _, dir := range d.where(b) {
-		if since, ok := d.since[dir]; ok && changed.Before(since.Add(-clockGrain)) {
+		if since, ok := d.since[dir]; ok && !anew && changed.Before(since.Add(-clockGrain)) {
 			return false
 		}
 		if asOf, ok := d.asOf[dir]; ok && asOf.Before(began) {
 			began = asOf
 		}
 	}
-	recent := changed.After(began.Add(-clockGrain))
+	recent := anew || changed.After(began.Add(-clockGrain))
 	if !recent && len(d.handled)+len(d.givenUp) == 0 {
 		return true
 	}

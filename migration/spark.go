@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
-	"time"
 	"unicode/utf16"
 )
 
@@ -127,7 +126,7 @@ func (s *Store) checkIndex(mgr blockManager, index Member) (int64, error) {
 
 func (sparkLayout) parts(*Store) int { return 1 }
 
-func (sparkLayout) scan(ctx context.Context, s *Store, _ int, _ time.Time, yield func(Item, error) bool) bool {
+func (sparkLayout) scan(ctx context.Context, s *Store, _ int, _ past, yield func(Item, error) bool) bool {
 	fault := func(err error) bool { return yield(Item{}, err) }
 	all, ok := s.managers(ctx, fault)
 	if !ok {

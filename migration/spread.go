@@ -19,9 +19,10 @@ func spread(ctx context.Context, newWalk func() *walk) (more bool) {
 	others.SetLimit(walkers - 1)
 	var over atomic.Bool
 	walks := sync.Pool{New: func() any { return newWalk() }}
-	var below func(w *walk, dir string)
-	below = func(w *walk, dir string) {
-		dirs, ok := w.one(ctx, dir)
+	var below func(w *walk, dir string, moved bool)
+	below = func(w *walk, dir string, moved bool) {
+		dirs, ok := w.one(ctx, dir, moved)
+		moved = w.anew
 		if !ok {
 			over.Store(true)
 		}
@@ -31,16 +32,16 @@ func spread(ctx context.Context, newWalk func() *walk) (more bool) {
 			}
 			another := func() error {
 				w := walks.Get().(*walk)
-				below(w, d)
+				below(w, d, moved)
 				walks.Put(w)
 				return nil
 			}
 			if !others.TryGo(another) {
-				below(w, d)
+				below(w, d, moved)
 			}
 		}
 	}
-	below(newWalk(), ".")
+	below(newWalk(), ".", false)
 	_ = others.Wait() // none of them returns an error
 	return !over.Load()
 }

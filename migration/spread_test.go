@@ -26,7 +26,7 @@ func TestASecondLookFindsWhatChanged(t *testing.T) {
 	}
 	look := func(since time.Time, most int) (found map[BlockID]time.Duration, goesOn int) {
 		found = map[BlockID]time.Duration{}
-		whole := s.layout.scan(t.Context(), s, 0, since, func(it Item, err error) bool {
+		whole := s.layout.scan(t.Context(), s, 0, past{since: since}, func(it Item, err error) bool {
 			switch {
 			case err != nil:
 				t.Error(err)

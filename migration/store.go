@@ -60,9 +60,9 @@ type Store struct {
 // layout is how a store's files form blocks.
 type layout interface {
 	// scan yields every block below the store's directories, and every file that is left alone with the reason.
-	// A part of them is read by itself: one disk's if its blocks do not depend on others. What did not change since then
-	// may be left out, unless that is the zero time; an Item without an id then says no more than that the scan goes on.
-	scan(ctx context.Context, s *Store, part int, since time.Time, yield func(Item, error) bool) (more bool)
+	// A part of them is read by itself: one disk's if its blocks do not depend on others. What did not change since a look
+	// before may be left out; an Item without an id then says no more than that the scan goes on.
+	scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) (more bool)
 	parts(s *Store) int
 	// find returns the block that an id names, or the block that the named file is a member of. fs.ErrNotExist if there
 	// is none.
@@ -145,6 +145,7 @@ type Item struct {
 	Skip    string
 	Stays   string
 	Stirred string // without a block: STORE/SCOPE/DIRECTORY, where something came or went since the look before
+	Anew    bool   // its directory was not looked through before where it is: it may be news, whatever its times say
 }
 
 // Carried reports whether it is a block to carry.
@@ -195,7 +196,7 @@ func (s *Store) Close() error {
 func (s *Store) Scan(ctx context.Context) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
 		for part := range s.layout.parts(s) {
-			if !s.layout.scan(ctx, s, part, time.Time{}, yield) {
+			if !s.layout.scan(ctx, s, part, past{}, yield) {
 				return
 			}
 		}

@@ -51,13 +51,16 @@ type walk struct {
 
 	prefix string             // of what seen calls the id
 	since  int64              // regular files that did not change since are passed by; Unix nanoseconds, 0: none is
+	places *places            // that the looks before went through: in no others is any passed by
 	passed func() (more bool) // now and then, if since is set: nothing may be visited for long
 	// stirred is told of directories, by the walk's prefix and their path, where something came or went since. Nil: nobody is.
 	stirred func(dir string) (more bool)
 
-	buf  []byte
-	word []byte
-	seen seen
+	buf    []byte
+	word   []byte
+	seen   seen
+	anew   bool // none is passed by in this directory, for it was not looked through where it is
+	failed bool // not all of it was read
 }
 
 // walkBuffer holds a few hundred entries; os.File reads a quarter of that at once.
@@ -66,34 +69,40 @@ const walkBuffer = 32 << 10
 // below looks through a directory. Entries that vanish while it looks are passed by. It returns false when it was told to
 // stop or ctx has ended.
 func (w *walk) below(ctx context.Context, dir string) bool {
-	dirs, ok := w.one(ctx, dir)
+	dirs, ok := w.one(ctx, dir, false)
 	for _, d := range dirs {
 		ok = ok && w.below(ctx, d)
 	}
 	return ok
 }
 
-// one looks through a directory but not through those in it, which it returns.
-func (w *walk) one(ctx context.Context, dir string) (dirs []string, more bool) {
-	f, err := w.root.Open(dir)
+// one looks through a directory but not through those in it, which it returns. moved says that the one above may have been moved
+// to where it is.
+func (w *walk) one(ctx context.Context, dir string, moved bool) (dirs []string, more bool) {
+	f, err := w.root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return nil, errors.Is(err, fs.ErrNotExist) || w.failed(dir, err)
+		return nil, errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || w.fail(dir, err)
 	}
 	defer f.Close()
 	fd := int(f.Fd())
-	if w.stirred != nil && changedSince(fd, w.since) && !w.stirred(path.Join(w.prefix, dir)) {
+	id, err := dirIDOf(fd)
+	if err != nil {
+		return nil, w.fail(dir, err)
+	}
+	changed, at := id.ctim >= w.since, site{w.root.Name(), dir, id.dev, id.ino}
+	w.anew = w.since != 0 && w.places.lacks(at, moved || changed)
+	if w.stirred != nil && changed && !w.stirred(path.Join(w.prefix, dir)) {
 		return nil, false
 	}
-	return w.list(ctx, fd, dir)
+	dirs, more = w.list(ctx, fd, dir)
+	if more && !w.failed {
+		w.places.add(at, w.since == 0)
+	}
+	return dirs, more
 }
 
-func changedSince(fd int, since int64) bool {
-	var st unix.Stat_t
-	_, err := again(func() (int, error) { return 0, unix.Fstat(fd, &st) })
-	return err == nil && st.Ctim.Nano() >= since
-}
-
-func (w *walk) failed(dir string, err error) (more bool) {
+func (w *walk) fail(dir string, err error) (more bool) {
+	w.failed = true
 	return w.fault(fmt.Errorf("scan %s: %w", path.Join(w.root.Name(), dir), err))
 }
 
@@ -102,10 +111,11 @@ func (w *walk) list(ctx context.Context, fd int, dir string) (dirs []string, mor
 	if w.buf == nil {
 		w.buf = make([]byte, walkBuffer)
 	}
+	w.failed = false
 	for ctx.Err() == nil {
 		n, err := again(func() (int, error) { return unix.ReadDirent(fd, w.buf) })
 		if err != nil {
-			return dirs, w.failed(dir, err)
+			return dirs, w.fail(dir, err)
 		}
 		if n == 0 {
 			return dirs, true
@@ -165,7 +175,7 @@ func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
 		}
 		kind = st.Mode & unix.S_IFMT
 		w.seen.regular = kind == unix.S_IFREG
-		if w.seen.regular && st.Ctim.Nano() < w.since {
+		if w.seen.regular && st.Ctim.Nano() < w.since && !w.anew {
 			return 0
 		}
 	}

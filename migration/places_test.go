@@ -1,0 +1,67 @@
+package migration
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Engines commit by renaming directories whose files they wrote before. A drain finds those that get another place while it runs:
+// renamed, moved into the store, in the place of another of that name.
+func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
+	for _, indexes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("index=%v", indexes), func(t *testing.T) {
+			a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+			for _, name := range []string{"cache/d1/x", "cache/d1/e/x", "cache/old/x", "cache/top", "outside/deep/y"} {
+				write(t, filepath.Join(a.dir, name), contentOf(name, 1000))
+			}
+			outlast(t)
+			tr := newTrip(t, a, b)
+			if indexes {
+				tr.cfg.Index = indexed(t, a)
+			}
+			var once sync.Once
+			tr.wrap = func(c net.Conn) net.Conn {
+				once.Do(func() {
+					for _, r := range [][2]string{{"cache/d1", "cache/d2"}, {"outside", "cache/d3"}, {"cache/old", "gone"}, {"cache/d2/e", "cache/old"}} {
+						if err := os.Rename(filepath.Join(a.dir, r[0]), filepath.Join(a.dir, r[1])); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				return c
+			}
+			sum, entries := tr.run(within(t, time.Minute))
+			wantThere(t, map[string][]byte{
+				"cache/-/top":       contentOf("cache/top", 1000),
+				"cache/-/d2/x":      contentOf("cache/d1/x", 1000),
+				"cache/-/d3/deep/y": contentOf("outside/deep/y", 1000),
+				"cache/-/old/x":     contentOf("cache/d1/e/x", 1000),
+			}, entries, b)
+			if sum.Lost.Blocks != 0 {
+				t.Errorf("got %+v", sum)
+			}
+		})
+	}
+}
+
+func TestPlacesBeyondThoseRemembered(t *testing.T) {
+	p, here, there := newPlaces(), site{"/store", "d", 1, 2}, site{"/store", "e", 1, 2}
+	p.add(here, true)
+	if p.lacks(here, true) || !p.lacks(there, false) {
+		t.Error("a directory is known where it is, and nowhere else")
+	}
+	for i := range uint64(mostPlaces) {
+		p.add(site{"/store", "more", 1, i}, true)
+	}
+	if len(p.of) != mostPlaces || p.lacks(there, false) || !p.lacks(there, true) {
+		t.Errorf("of %d, one that was perhaps forgotten counts as new only where it may have been moved", len(p.of))
+	}
+	if p.add(there, false); p.lacks(there, true) {
+		t.Error("one that was looked at twice is new")
+	}
+}
