@@ -108,6 +108,7 @@ type Drain struct {
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
 	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
 	unread   map[string]string    // directories that no scan could read, and why
+	unlisted map[string]unlisted  // directories in those, not all of whose names the last look could read
 	rateAt   time.Time
 	rateSent int64
 	rate     int64
@@ -144,7 +145,7 @@ type PeerProgress struct {
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
-	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
+	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 		s.watch(cfg.Disks)
@@ -256,6 +257,9 @@ func (d *Drain) account(ctx context.Context) {
 		why = "the drain was stopped"
 	}
 	unread := d.plan.rest(func(e entry, barred string) { d.lose(e, cmp.Or(barred, cmpReason(d.lastWords(e), why))) })
+	if len(d.cfg.Again) == 0 && !d.cfg.Once {
+		d.accountForTime(why)
+	}
 	d.accountForDisks()
 	if unread.Blocks > 0 {
 		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -193,6 +194,7 @@ func (d *Drain) read(dirs []string, began time.Time) {
 			delete(d.unread, dir)
 		}
 		d.since[dir] = began
+		maps.DeleteFunc(d.unlisted, func(listed string, u unlisted) bool { return below(listed, dir) && u.at.Before(began) })
 	}
 }
 
@@ -207,10 +209,49 @@ func (d *Drain) missed(dir, why string) {
 	d.cfg.Log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", why)
 }
 
+// unlisted is why not all names in a directory could be told, and when.
+type unlisted struct {
+	why string
+	at  time.Time
+}
+
+// mostUnlisted bounds those that are named: of more, the store's directory is.
+const mostUnlisted = 1024
+
+// unlist notes a directory in which there may be what nobody can name, until a look can read it.
+func (d *Drain) unlist(e *unlistedError) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dir := e.path()
+	_, known := d.unlisted[dir]
+	if !known && len(d.unlisted) >= mostUnlisted {
+		dir = e.root
+		_, known = d.unlisted[dir]
+	}
+	d.unlisted[dir] = unlisted{e.err.Error(), time.Now()}
+	if !known {
+		d.cfg.Log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", e.err)
+	}
+}
+
+// accountForTime notes the directories that no scan came to the end of.
+func (d *Drain) accountForTime(why string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, dir := range d.dirs() {
+		if _, known := d.since[dir]; !known && d.unread[dir] == "" {
+			d.unread[dir] = "not all of it was read: " + why
+		}
+	}
+}
+
 // accountForDisks books what no scan could read: nobody knows its name.
 func (d *Drain) accountForDisks() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for dir, u := range d.unlisted {
+		d.unread[dir] = cmp.Or(d.unread[dir], u.why)
+	}
 	for _, dir := range slices.Sorted(maps.Keys(d.unread)) {
 		if d.concernsAny([]string{dir}) {
 			d.ledger.add(Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: Lost, Reason: d.unread[dir]})

@@ -1,7 +1,9 @@
 package migration
 
 import (
+	"fmt"
 	"hash/maphash"
+	"path"
 	"sync"
 	"time"
 )
@@ -64,3 +66,14 @@ func (p *places) lacks(at site, perhaps bool) bool {
 	_, has := p.of[sum]
 	return !has && (p.all || perhaps)
 }
+
+// unlistedError is why not all names in a directory can be told.
+type unlistedError struct {
+	root, dir string
+	err       error
+}
+
+func (e *unlistedError) Error() string { return fmt.Sprintf("scan %s: %v", e.path(), e.err) }
+func (e *unlistedError) Unwrap() error { return e.err }
+
+func (e *unlistedError) path() string { return path.Join(e.root, e.dir) }

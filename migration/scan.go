@@ -70,7 +70,11 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		case err == nil && it.ID == "": // it goes on
 			d.stirred.stir(it.Stirred)
 		case err != nil:
-			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
+			if dir, is := errors.AsType[*unlistedError](err); is {
+				d.unlist(dir)
+			} else {
+				d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
+			}
 			if it.ID != "" && pass == 0 {
 				found.Add(1)
 				d.meet(it.Block)

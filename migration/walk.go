@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -103,7 +102,7 @@ func (w *walk) one(ctx context.Context, dir string, moved bool) (dirs []string, 
 
 func (w *walk) fail(dir string, err error) (more bool) {
 	w.failed = true
-	return w.fault(fmt.Errorf("scan %s: %w", path.Join(w.root.Name(), dir), err))
+	return w.fault(&unlistedError{w.root.Name(), dir, err})
 }
 
 // list is one for a directory that is open.
@@ -114,10 +113,10 @@ func (w *walk) list(ctx context.Context, fd int, dir string) (dirs []string, mor
 	w.failed = false
 	for ctx.Err() == nil {
 		n, err := again(func() (int, error) { return unix.ReadDirent(fd, w.buf) })
-		if err != nil {
+		if err != nil && err != unix.ENOENT { // which is how one ends that was removed
 			return dirs, w.fail(dir, err)
 		}
-		if n == 0 {
+		if n <= 0 {
 			return dirs, true
 		}
 		if w.since != 0 && !w.passed() {

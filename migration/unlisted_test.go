@@ -1,0 +1,100 @@
+package migration
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// heavy is a layout whose directories take long to read, or cannot be read for a while.
+type heavy struct {
+	filesLayout
+	takes  time.Duration // for each file
+	closed string        // this directory cannot be read
+	until  time.Time
+}
+
+func (h heavy) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+	if time.Now().Before(h.until) {
+		return yield(Item{}, &unlistedError{s.Paths[part], h.closed, unix.EIO})
+	}
+	return h.filesLayout.scan(ctx, s, part, before, func(it Item, err error) bool {
+		select {
+		case <-time.After(h.takes):
+			return yield(it, err)
+		case <-ctx.Done():
+			return false
+		}
+	})
+}
+
+// What lies in a directory that cannot be read has no names. The account says so, or nothing would seem to be lost; it does not
+// when a later look could read it.
+func TestDirectoryThatCannotBeReadIsNamed(t *testing.T) {
+	for _, opens := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			other := with(filesStore, "other")
+			other.Name = "other"
+			a, b := newNode(t, "a", with(filesStore, "cache", "more"), other), newNode(t, "b")
+			write(t, filepath.Join(a.dir, "more/x"), contentOf("x", 1000))
+			write(t, filepath.Join(a.dir, "other/y"), contentOf("y", 1000))
+			closed := heavy{closed: "d/e", until: time.Now().Add(time.Hour)}
+			if opens {
+				closed.until = time.Now().Add(100 * time.Millisecond)
+			}
+			a.stores[0].layout = closed
+			tr := newTrip(t, a, b)
+			tr.cfg.Peers = after(time.Second, tr.cfg.Peers)
+			sum, entries := tr.run(within(t, time.Minute))
+			lost := outcome(t, entries, Lost)
+			if opens {
+				if sum.Lost.Blocks != 0 || sum.Moved.Blocks != 2 {
+					t.Errorf("got %+v, lost %v", sum, lost)
+				}
+				return
+			}
+			for _, dir := range a.stores[0].Paths {
+				if e := lost["(what lies in "+dir+"/d/e)"]; e.Reason != unix.EIO.Error() || sum.Lost.Blocks != 2 {
+					t.Errorf("%s: got %v", dir, lost)
+				}
+			}
+		})
+	}
+}
+
+// A deadline that comes before all is found has the account say where there is more.
+func TestWhatWasNotReadByTheDeadlineIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 50, 100)
+		b := newNode(t, "b")
+		a.stores[0].layout = heavy{takes: time.Second}
+		sum, entries := a.drain(t, within(t, 10*time.Second), b)
+		dir := a.stores[0].Paths[0]
+		e, named := outcome(t, entries, Lost)["(what lies in "+dir+")"]
+		if want := "not all of it was read: the deadline came first"; !named || e.Reason != want || sum.Moved.Blocks == 0 {
+			t.Errorf("got %+v of %+v, want it named: %s", e, sum, want)
+		}
+	})
+}
+
+func TestWalkTellsOfDirectoriesThatItCannotRead(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root reads all directories")
+	}
+	n := newNode(t, "a", with(filesStore, "cache"))
+	closed := filepath.Join(n.dir, "cache/d")
+	write(t, filepath.Join(closed, "x"), nil)
+	if err := os.Chmod(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
+	sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "b"))
+	if e := outcome(t, entries, Lost)["(what lies in "+closed+")"]; e.Reason == "" || sum.Lost.Blocks != 1 {
+		t.Errorf("got %+v, %v", sum, entries)
+	}
+}
