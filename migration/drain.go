@@ -145,6 +145,7 @@ type PeerProgress struct {
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
+	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks, nil), cfg.Log)
 	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s

@@ -1,0 +1,70 @@
+package migration
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// An agent opens the directories of its stores as it starts. By the time of a drain another one may have a directory's name: who
+// cleans up removes it and makes it again, and a disk may have been mounted there. What is to be carried lies in that.
+
+// renewed are the stores as their paths name them now. A disk that does not say so at once has its store left as it was.
+func renewed(stores []*Store, disks Disks, log *slog.Logger) []*Store {
+	type answer struct {
+		i   int
+		now *Store
+	}
+	answers := make(chan answer, len(stores))
+	for i, s := range stores {
+		go func() { answers <- answer{i, s.renewed(disks, log)} }()
+	}
+	late := time.NewTimer(suspect)
+	defer late.Stop()
+	all := slices.Clone(stores)
+	for range stores {
+		select {
+		case a := <-answers:
+			all[a.i] = a.now
+		case <-late.C:
+			return all
+		}
+	}
+	return all
+}
+
+// renewed is the store itself, if its directories are those that it has open. One that has no name any more stays open.
+func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
+	now := s
+	for i, path := range s.Paths {
+		if !disks.Readable(path) {
+			continue
+		}
+		named, err := os.Stat(path)
+		if err != nil || !named.IsDir() {
+			continue
+		}
+		if open, err := s.roots[i].Stat("."); err == nil && os.SameFile(named, open) {
+			continue
+		}
+		root, err := os.OpenRoot(path)
+		if err != nil {
+			log.Error("a store's directory is another than when the agent started, and cannot be opened", "dir", path, "err", err)
+			continue
+		}
+		log.Warn("a store's directory is another than when the agent started: what is in it now is carried, and a restart has it served", "dir", path)
+		if now == s {
+			now = &Store{StoreConfig: s.StoreConfig, layout: s.layout, system: s.system, roots: slices.Clone(s.roots), dirs: slices.Clone(s.dirs), away: slices.Clone(s.away)}
+		}
+		now.roots[i] = root // closed with the last that refers to it, which may be a lane that hangs
+		if f, err := root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0); err == nil {
+			now.dirs[i] = f
+		}
+		if i < len(now.away) {
+			now.away[i] = nil
+		}
+	}
+	return now
+}
