@@ -142,16 +142,17 @@ func (d *Drain) judge(e entry, err error) ruling {
 	past.misreads++
 	e = e.after(past)
 	most, stale := maxReadFailures, false
-	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) {
+	now, found := d.find(e.Block)
+	gone := errors.Is(found, fs.ErrNotExist) || errors.Is(found, fs.ErrInvalid) // a link or a directory has its name
+	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) || gone && !errors.Is(err, errCorrupt) {
 		most = maxChanges
-		now, found := d.find(e.Block)
 		asPlanned := past.misreads == 1 && past.why == ""
 		stale = found == nil && errors.Is(err, errChanged) && d.before(now)
 		if errors.Is(found, errNoData) {
 			err = found
 		}
 		switch {
-		case errors.Is(found, fs.ErrNotExist):
+		case gone:
 			return ruling{entry: e, outcome: Skipped, why: "deleted while the node was draining"}
 		case errors.Is(found, errNoData) && past.misreads > 1: // nobody is naming it
 			return ruling{entry: e, outcome: Skipped, why: "its data file was deleted while the node was draining: only the index is left"}
