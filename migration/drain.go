@@ -107,6 +107,7 @@ type Drain struct {
 	unmoved  map[BlockID]bool     // broke at their peers before an earlier run of this drain ended
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
 	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
+	back     time.Duration        // how far the machine's clock was set back since the drain began
 	unread   map[string]string    // directories that no scan could read, and why
 	unlisted map[string]unlisted  // directories in those, not all of whose names the last look could read
 	rateAt   time.Time

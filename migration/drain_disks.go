@@ -151,7 +151,7 @@ func (d *Drain) looked(dirs []string) (since time.Time) {
 		if !ok {
 			return time.Time{}
 		}
-		if at = at.Add(-clockGrain); i == 0 || at.Before(since) {
+		if at = at.Add(-clockGrain - d.back); i == 0 || at.Before(since) {
 			since = at
 		}
 	}

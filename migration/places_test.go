@@ -65,3 +65,32 @@ func TestPlacesBeyondThoseRemembered(t *testing.T) {
 		t.Error("one that was looked at twice is new")
 	}
 }
+
+// When the machine's clock is set back during a drain, what is written from then on seems older than the looks before. It is found
+// all the same, and once.
+func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	d, err := NewDrain(newTrip(t, a).cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back := setBack(d.ledger.summary.Started); back.Abs() > clockGrain/2 {
+		t.Skipf("the clock was set by %v", back)
+	}
+	if n := d.scan(t.Context(), 0); n != 0 {
+		t.Fatalf("found %d", n)
+	}
+	dir := a.stores[0].Paths[0]
+	d.since[dir] = d.since[dir].Add(time.Hour) // as the clock said then
+	d.ledger.summary.Started = d.ledger.summary.Started.Add(time.Hour)
+	write(t, filepath.Join(dir, "x"), nil)
+	d.heedClock(time.Hour)
+	since := d.since[dir]
+	if n := d.scan(t.Context(), 1); n != 1 {
+		t.Errorf("found %d, want what was written since", n)
+	}
+	d.since[dir] = since
+	if n := d.scan(t.Context(), 1); n != 0 {
+		t.Errorf("found %d again", n)
+	}
+}

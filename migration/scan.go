@@ -58,6 +58,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 // a disk may hold up is read by itself: one that hangs does not keep the others' blocks here. When the deadline comes
 // first, what was not met by then is named as lost, as far as a moment more allows.
 func (d *Drain) scan(ctx context.Context, pass int) int {
+	d.heedClock(setBack(d.ledger.summary.Started))
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
 	var found atomic.Int64
@@ -161,14 +162,14 @@ func (d *Drain) fresh(b Block, anew bool) bool {
 	defer d.mu.Unlock()
 	began := d.ledger.summary.Started
 	for _, dir := range d.where(b) {
-		if since, ok := d.since[dir]; ok && !anew && changed.Before(since.Add(-clockGrain)) {
+		if since, ok := d.since[dir]; ok && !anew && changed.Before(since.Add(-clockGrain-d.back)) {
 			return false
 		}
 		if asOf, ok := d.asOf[dir]; ok && asOf.Before(began) {
 			began = asOf
 		}
 	}
-	recent := anew || changed.After(began.Add(-clockGrain))
+	recent := anew || changed.After(began.Add(-clockGrain-d.back))
 	if !recent && len(d.handled)+len(d.givenUp) == 0 {
 		return true
 	}
@@ -183,6 +184,22 @@ func (d *Drain) fresh(b Block, anew bool) bool {
 		d.handled[v] = true
 	}
 	return true
+}
+
+// heedClock has scans look for what changed since the machine's clock was set back, which bears times of before that.
+func (d *Drain) heedClock(back time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if back > d.back+clockGrain/2 {
+		d.cfg.Log.Warn("the clock was set back: what changed in that time is carried again", "took", back)
+		d.back = back
+	}
+}
+
+// setBack is how much less the machine's clock has gone since then than time has, if it has.
+func setBack(then time.Time) time.Duration {
+	now := time.Now()
+	return now.Sub(then) - now.Round(0).Sub(then.Round(0)) // Round(0) takes the monotonic reading off
 }
 
 // remember notes a version that came into the plan otherwise than by a scan.
