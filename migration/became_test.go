@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -44,5 +45,29 @@ func TestFilesThatBecomeSomethingElse(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Of a store's directories the first that has a file of a name hides those of the others. A directory or a link hides none.
+func TestOnlyFilesHideFiles(t *testing.T) {
+	a, b := newNode(t, "a", with(filesStore, "c0", "c1")), newNode(t, "b")
+	write(t, filepath.Join(a.dir, "c0/dir/y"), contentOf("y", 1000))
+	write(t, filepath.Join(a.dir, "c1/dir"), contentOf("dir", 1000))
+	write(t, filepath.Join(a.dir, "c1/link"), contentOf("link", 1000))
+	if err := os.Symlink("dir/y", filepath.Join(a.dir, "c0/link")); err != nil {
+		t.Fatal(err)
+	}
+	_, entries := a.drain(t, within(t, time.Minute), b)
+	want := map[string][]byte{"cache/-/dir/y": contentOf("y", 1000), "cache/-/dir": contentOf("dir", 1000), "cache/-/link": contentOf("link", 1000)}
+	moved := map[string]string{}
+	for _, e := range entries {
+		if e.Outcome == Moved {
+			moved[e.ID] = e.Peer
+		}
+	}
+	for id, content := range want {
+		if moved[id] != "b" || !bytes.Equal(b.content(t, id), content) || !bytes.Equal(a.content(t, id), content) {
+			t.Errorf("%s: the account has %v", id, entries)
+		}
 	}
 }

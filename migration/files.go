@@ -98,7 +98,7 @@ func (s *Store) earlier(root int, p string) (dir string, ok bool) {
 		if s.readable(s.Paths[i]) != nil {
 			continue
 		}
-		if _, err := s.roots[i].Lstat(p); err == nil {
+		if info, err := s.roots[i].Lstat(p); err == nil && info.Mode().IsRegular() {
 			return s.Paths[i], true
 		}
 	}
@@ -107,6 +107,7 @@ func (s *Store) earlier(root int, p string) (dir string, ok bool) {
 
 func (filesLayout) find(s *Store, id BlockID) (Block, error) {
 	if id.Scope() == noScope && path.Base(id.Name()) != ValuesFile {
+		var other error // a directory or a link has the name
 		for i := range s.roots {
 			if s.readable(s.Paths[i]) != nil {
 				continue
@@ -115,12 +116,16 @@ func (filesLayout) find(s *Store, id BlockID) (Block, error) {
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // where another has a directory, this one has a file
 				continue
 			}
+			if errors.Is(err, fs.ErrInvalid) {
+				other = err
+				continue
+			}
 			if err != nil {
 				return Block{}, err
 			}
 			return s.block(id, m), nil
 		}
-		return Block{}, cmp.Or(s.whole(), fs.ErrNotExist)
+		return Block{}, cmp.Or(s.whole(), other, fs.ErrNotExist)
 	}
 	return Block{}, fs.ErrNotExist
 }
