@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -127,14 +128,20 @@ func (s *Store) lookUp(all *managers, near blockManager, name string, accept fun
 		return f, err
 	}
 	f, err := s.lookIn(all, near, dir, path.Join(sub, name), try)
-	if err != nil && len(s.roots) > 1 && !errors.Is(err, errAmbiguous) {
+	if err != nil && len(s.roots) > 1 && !errors.Is(err, errAmbiguous) && !unseen(err) {
 		_, sub = SparkPlace(name, 1)
 		f, err = try(near, path.Join(sub, name))
 	}
-	if err != nil && !errors.Is(err, errAmbiguous) {
+	if err != nil && !errors.Is(err, errAmbiguous) && !unseen(err) {
 		err = cmp.Or(s.readable(s.Paths[dir]), fs.ErrNotExist)
 	}
 	return f, err
+}
+
+// unseen reports whether a file could not be looked at, which does not mean that it is not there.
+func unseen(err error) bool {
+	_, is := errors.AsType[*fs.PathError](err)
+	return is && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, fs.ErrInvalid)
 }
 
 // lookIn tries near's executor's manager in a local directory, or where it is not known which that is, all.
@@ -147,7 +154,7 @@ func (s *Store) lookIn(all *managers, near blockManager, dir int, p string, try 
 			return f, nil
 		}
 	}
-	matches := 0
+	matches, missing := 0, error(fs.ErrNotExist)
 	for _, m := range all.all {
 		if m.root != dir || !m.mayShare(near) {
 			continue
@@ -159,11 +166,13 @@ func (s *Store) lookIn(all *managers, near blockManager, dir int, p string, try 
 		if err == nil {
 			found = f
 			matches++
+		} else if unseen(err) {
+			missing = err
 		}
 	}
 	switch matches {
 	case 0:
-		return Member{}, fs.ErrNotExist
+		return Member{}, missing
 	case 1:
 		return found, nil
 	default:

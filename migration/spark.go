@@ -88,7 +88,7 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 	case err == nil:
 		members = []Member{data, index}
 		all.marry(mgr, data)
-	case silent(err) && end == 0:
+	case end == 0 && (silent(err) || unseen(err)):
 	case !errors.Is(err, fs.ErrNotExist):
 		return Block{}, err
 	case end != 0:
