@@ -93,7 +93,7 @@ func (d *Drain) dirs() []string {
 func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) {
 	dirs := s.partDirs(part)
 	began := time.Now()
-	before := past{d.looked(dirs), d.places}
+	before := past{d.looked(dirs), d.places, d.last(dirs), began}
 	look := func(yield func(Item, error) bool) bool { return s.layout.scan(ctx, s, part, before, yield) }
 	if index := d.index(ctx, s, part, before.since); index != nil {
 		defer index.close()
@@ -132,7 +132,7 @@ func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) 
 	}
 	index := d.cfg.Index.open(ctx, s, part)
 	if index != nil {
-		index.places = d.places
+		index.past = past{places: d.places, began: index.began}
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for _, dir := range s.partDirs(part) {
@@ -156,6 +156,13 @@ func (d *Drain) looked(dirs []string) (since time.Time) {
 		}
 	}
 	return since
+}
+
+// last is when the look before began, which is what since is of a part that lies in one directory.
+func (d *Drain) last(dirs []string) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since[dirs[0]]
 }
 
 // scanned notes which directories a scan has read since it began, and which it could not.

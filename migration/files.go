@@ -38,13 +38,13 @@ func (l filesLayout) scan(ctx context.Context, s *Store, i int, before past, yie
 	}
 	if before.since.IsZero() {
 		w := l.walk(s, i, yield)
-		w.places = before.places
+		w.past = before
 		return w.below(ctx, ".")
 	}
 	yield = oneByOne(yield)
 	return spread(ctx, func() *walk {
 		w := l.walk(s, i, yield)
-		w.since, w.places = before.since.UnixNano(), before.places
+		w.since, w.past = before.since.UnixNano(), before
 		w.passed = func() bool { return yield(Item{}, nil) }
 		w.stirred = func(dir string) bool { return yield(Item{Stirred: dir}, nil) }
 		return w

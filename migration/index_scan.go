@@ -16,7 +16,7 @@ type indexScan struct {
 	store  *Store
 	part   int
 	began  time.Time // the look that made the index
-	places *places   // gone through; nil: nobody asks
+	past   past      // that the drain has: this is its first look
 	dirs   *recordsReader
 	blocks *recordsReader
 	log    *slog.Logger
@@ -39,7 +39,7 @@ func (x *indexScan) scan(ctx context.Context, yield func(Item, error) bool) (mor
 		return yield(Item{}, err)
 	}
 	x.walk = filesLayout{}.walk(x.store, x.part, yield)
-	x.walk.places = x.places
+	x.walk.past = x.past
 	for ctx.Err() == nil {
 		record, err := x.dirs.next()
 		if err == io.EOF {
@@ -54,7 +54,7 @@ func (x *indexScan) scan(ctx context.Context, yield func(Item, error) bool) (mor
 		}
 		if err != nil { // of what had been read through a moment before; what was yielded comes once more
 			x.log.Warn("an index cannot be read any more: the store is looked through", "dir", x.store.Paths[x.part], "err", err)
-			return x.store.layout.scan(ctx, x.store, x.part, past{places: x.places}, yield)
+			return x.store.layout.scan(ctx, x.store, x.part, x.past, yield)
 		}
 		if !more {
 			return false
@@ -78,12 +78,12 @@ func (x *indexScan) dir(ctx context.Context, was wasDir, yield func(Item, error)
 		id, unknown := dirIDOf(fd)
 		at := site{x.walk.root.Name(), was.path, id.dev, id.ino}
 		if unknown == nil && id == was.id && id.settled(x.began) {
-			x.places.add(at, true)
+			x.past.places.add(at, x.began, false)
 			return x.asItWas(fd, was, yield)
 		}
 		dirs, more, err = x.asItIs(ctx, fd, was, yield)
 		if unknown == nil && more && err == nil && !x.walk.failed {
-			x.places.add(at, true)
+			x.past.places.add(at, x.began, false)
 		}
 	}
 	slices.Sort(was.dirs)

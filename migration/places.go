@@ -9,12 +9,14 @@ import (
 )
 
 // A directory that is renamed, or moved into a store, brings files whose times are those of before. So a look that is for what
-// changed since the one before goes by their times only in directories that were looked through in the same place.
+// changed since the one before goes by their times only in directories that were looked through by that one in the same place.
 
 // past is what a look through a part of a store knows of those before it.
 type past struct {
 	since  time.Time // regular files that did not change since may be left out; the zero time: none may, it is the first look
 	places *places   // that were looked through; nil: it does not matter
+	last   time.Time // when the look before began, and this one: they are known by that
+	began  time.Time
 }
 
 // site is a directory of a store, where it was.
@@ -23,48 +25,58 @@ type site struct {
 	dev, ino   uint64
 }
 
-// places are those that a drain has looked through: 8 bytes each.
+// places are where a drain last looked through directories, and when: 16 bytes each.
 type places struct {
 	seed maphash.Seed
 
 	mu  sync.Mutex
-	of  map[uint64]struct{}
-	all bool // that there were at the first look
+	of  map[uint64]uint64 // by inode: path and look
+	all bool              // that there were at the first look
 }
 
 // mostPlaces bounds what is remembered of a first look: some MiB. Of directories beyond it, all in those that changed is looked at.
 const mostPlaces = 1 << 18
 
 func newPlaces() *places {
-	return &places{seed: maphash.MakeSeed(), of: map[uint64]struct{}{}, all: true}
+	return &places{seed: maphash.MakeSeed(), of: map[uint64]uint64{}, all: true}
 }
 
-// add remembers a place.
-func (p *places) add(at site, first bool) {
+func (p *places) sums(at site, look time.Time) (inode, path uint64) {
+	type visit struct {
+		root, path string
+		began      int64
+	}
+	inode = maphash.Comparable(p.seed, site{dev: at.dev, ino: at.ino})
+	return inode, maphash.Comparable(p.seed, visit{at.root, at.path, look.UnixNano()})
+}
+
+// add remembers that a look went through a directory. anew says that the one before did not.
+func (p *places) add(at site, look time.Time, anew bool) {
 	if p == nil {
 		return
 	}
-	sum := maphash.Comparable(p.seed, at)
+	inode, path := p.sums(at, look)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if first && len(p.of) >= mostPlaces {
-		p.all = false
-		return
+	if _, has := p.of[inode]; !has && !anew {
+		if p.all = p.all && len(p.of) < mostPlaces; !p.all {
+			return
+		}
 	}
-	p.of[sum] = struct{}{}
+	p.of[inode] = path
 }
 
-// lacks reports whether a directory was not looked through where it is now. perhaps says that it may have been moved there, by its
+// lacks reports whether a look did not go through a directory where it is now. perhaps says that it may have been moved there, by its
 // own change time or that of one above.
-func (p *places) lacks(at site, perhaps bool) bool {
+func (p *places) lacks(at site, look time.Time, perhaps bool) bool {
 	if p == nil {
 		return false
 	}
-	sum := maphash.Comparable(p.seed, at)
+	inode, path := p.sums(at, look)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, has := p.of[sum]
-	return !has && (p.all || perhaps)
+	was, has := p.of[inode]
+	return has && was != path || !has && (p.all || perhaps)
 }
 
 // unlistedError is why not all names in a directory can be told.

@@ -51,17 +51,19 @@ func TestDirectoriesThatAreMovedDuringADrain(t *testing.T) {
 
 func TestPlacesBeyondThoseRemembered(t *testing.T) {
 	p, here, there := newPlaces(), site{"/store", "d", 1, 2}, site{"/store", "e", 1, 2}
-	p.add(here, true)
-	if p.lacks(here, true) || !p.lacks(there, false) {
-		t.Error("a directory is known where it is, and nowhere else")
+	first, second := time.Now(), time.Now().Add(1)
+	p.add(here, first, false)
+	if p.lacks(here, first, true) || !p.lacks(there, first, false) || !p.lacks(here, second, false) {
+		t.Error("a directory is known where it was, to the look that went through it")
 	}
 	for i := range uint64(mostPlaces) {
-		p.add(site{"/store", "more", 1, i}, true)
+		p.add(site{"/store", "more", 1, 10 + i}, first, false)
 	}
-	if len(p.of) != mostPlaces || p.lacks(there, false) || !p.lacks(there, true) {
+	beyond := site{"/store", "beyond", 1, 3}
+	if p.add(beyond, first, false); len(p.of) != mostPlaces || p.lacks(beyond, first, false) || !p.lacks(beyond, first, true) {
 		t.Errorf("of %d, one that was perhaps forgotten counts as new only where it may have been moved", len(p.of))
 	}
-	if p.add(there, false); p.lacks(there, true) {
+	if p.add(beyond, second, true); p.lacks(beyond, second, true) {
 		t.Error("one that was looked at twice is new")
 	}
 }

@@ -50,7 +50,7 @@ type walk struct {
 
 	prefix string             // of what seen calls the id
 	since  int64              // regular files that did not change since are passed by; Unix nanoseconds, 0: none is
-	places *places            // that the looks before went through: in no others is any passed by
+	past   past               // what is known of looks before: none is passed by in directories that they did not go through
 	passed func() (more bool) // now and then, if since is set: nothing may be visited for long
 	// stirred is told of directories, by the walk's prefix and their path, where something came or went since. Nil: nobody is.
 	stirred func(dir string) (more bool)
@@ -89,13 +89,13 @@ func (w *walk) one(ctx context.Context, dir string, moved bool) (dirs []string, 
 		return nil, w.fail(dir, err)
 	}
 	changed, at := id.ctim >= w.since, site{w.root.Name(), dir, id.dev, id.ino}
-	w.anew = w.since != 0 && w.places.lacks(at, moved || changed)
+	w.anew = w.since != 0 && w.past.places.lacks(at, w.past.last, moved || changed)
 	if w.stirred != nil && changed && !w.stirred(path.Join(w.prefix, dir)) {
 		return nil, false
 	}
 	dirs, more = w.list(ctx, fd, dir)
 	if more && !w.failed {
-		w.places.add(at, w.since == 0)
+		w.past.places.add(at, w.past.began, w.anew)
 	}
 	return dirs, more
 }
