@@ -116,7 +116,7 @@ func (p *plan) isSealed() bool {
 // takeBack notes what a line says of which the account before was void, when the account of an earlier run is read.
 func (d *Drain) takeBack(e Entry, moved Count) Count {
 	if v, known := e.version(); known {
-		delete(d.handled, v)
+		d.handled.drop(BlockID(e.ID), v)
 	}
 	if d.unmoved == nil {
 		d.unmoved = map[BlockID]bool{}

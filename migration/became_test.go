@@ -71,3 +71,31 @@ func TestOnlyFilesHideFiles(t *testing.T) {
 		}
 	}
 }
+
+// A block that changes and then becomes what it was before, as when a change is rolled back, is carried once more: the peer has what
+// came between.
+func TestBlockThatBecomesWhatItWasIsNews(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	d, err := NewDrain(newTrip(t, a).cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := filepath.Join(a.stores[0].Paths[0], "x")
+	for pass, change := range []func() error{
+		func() error { return os.WriteFile(x, []byte("one"), 0o644) },
+		func() error { return errors.Join(os.Rename(x, x+".tmp"), os.WriteFile(x, []byte("two, longer"), 0o644)) },
+		func() error { return os.Rename(x+".tmp", x) },
+		func() error { return nil },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		want := 1
+		if pass == 3 {
+			want = 0
+		}
+		if n := d.scan(t.Context(), pass); n != want {
+			t.Errorf("look %d found %d, want %d", pass, n, want)
+		}
+	}
+}

@@ -98,9 +98,9 @@ type Drain struct {
 	fan      *fan
 	vacant   chan struct{} // has one when a lane has ended
 	lanes    map[carrier]bool
-	handled  map[version]bool     // moved by an earlier run of this drain, or changed since the scan began
+	handled  latest               // moved by an earlier run of this drain, or changed since the scan began
 	givenUp  map[BlockID]bool     // lost because of its own files
-	recalled int                  // how many versions were moved by earlier runs
+	recalled int                  // how many blocks were moved by earlier runs
 	met      int                  // how many of them were met again
 	stirred  stirred              // where something came or went since
 	places   *places              // that scans went through
@@ -147,7 +147,7 @@ type PeerProgress struct {
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
 	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks, nil), cfg.Log)
-	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: map[version]bool{}, givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
+	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: newLatest(), givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 		s.watch(cfg.Disks)
@@ -156,7 +156,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	d.limit = rate.NewLimiter(rate.Inf, capStep)
 	d.Limit(cfg.MaxBytesPerSecond)
 	earlier := d.recall()
-	d.recalled = len(d.handled)
+	d.recalled = len(d.handled.of)
 	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
@@ -183,7 +183,7 @@ func (d *Drain) Limit(bytesPerSecond int64) {
 	d.limit.SetLimit(limit)
 }
 
-// recall reads what an earlier run moved: 16 bytes of memory a block, only after a crash.
+// recall reads what an earlier run moved: 24 bytes of memory a block, only where there was one.
 func (d *Drain) recall() (moved Count) {
 	for e, err := range readLedger(ledgerPath(d.cfg.Dir, Moved)) {
 		if err != nil {
@@ -199,7 +199,7 @@ func (d *Drain) recall() (moved Count) {
 		if !known {
 			continue
 		}
-		d.handled[v] = true
+		d.handled.set(BlockID(e.ID), v)
 		moved.Blocks++
 		moved.Bytes += e.Bytes
 	}

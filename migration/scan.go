@@ -170,18 +170,19 @@ func (d *Drain) fresh(b Block, anew bool) bool {
 		}
 	}
 	recent := anew || changed.After(began.Add(-clockGrain-d.back))
-	if !recent && len(d.handled)+len(d.givenUp) == 0 {
+	if !recent && len(d.handled.of)+len(d.givenUp) == 0 {
 		return true
 	}
 	v := b.version()
-	if d.handled[v] {
+	known := d.handled.is(b.ID, v)
+	if known {
 		d.met++
 	}
-	if d.handled[v] || d.givenUp[b.ID] {
+	if known || d.givenUp[b.ID] {
 		return false
 	}
 	if recent {
-		d.handled[v] = true
+		d.handled.set(b.ID, v)
 	}
 	return true
 }
@@ -206,7 +207,7 @@ func setBack(then time.Time) time.Duration {
 func (d *Drain) remember(b Block) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.handled[b.version()] = true
+	d.handled.set(b.ID, b.version())
 }
 
 // became notes what a planned block has become.
@@ -214,7 +215,7 @@ func (d *Drain) became(planned, now Block) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.found.Bytes += now.Bytes() - planned.Bytes()
-	d.handled[now.version()] = true
+	d.handled.set(now.ID, now.version())
 }
 
 // before reports whether a block last changed before the drain began.
@@ -228,7 +229,7 @@ func (d *Drain) elsewhere(planned, now Block) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := now.version()
-	if !d.handled[v] || v == planned.version() {
+	if !d.handled.is(now.ID, v) || v == planned.version() {
 		return false
 	}
 	d.found = d.found.plus(Count{-1, -planned.Bytes()})

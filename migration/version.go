@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash/maphash"
 	"strconv"
 	"strings"
 )
@@ -28,6 +29,27 @@ func versionOf(said []byte) (v version) {
 	sum := sha256.Sum256(said)
 	copy(v[:], sum[:])
 	return v
+}
+
+// latest are the newest versions of blocks that are known of, 24 bytes each. A block that becomes again what it was before is news.
+type latest struct {
+	seed maphash.Seed
+	of   map[uint64]version // by a hash of the id: of two that share one, each is news after the other
+}
+
+func newLatest() latest { return latest{maphash.MakeSeed(), map[uint64]version{}} }
+
+func (l latest) is(id BlockID, v version) bool {
+	return l.of[maphash.String(l.seed, string(id))] == v
+}
+
+func (l latest) set(id BlockID, v version) { l.of[maphash.String(l.seed, string(id))] = v }
+
+// drop forgets a version if it is the newest.
+func (l latest) drop(id BlockID, v version) {
+	if l.is(id, v) {
+		delete(l.of, maphash.String(l.seed, string(id)))
+	}
 }
 
 // modifiedAt is before the time in Unix nanoseconds when a block was modified last. It is all of an Entry's Version where the
