@@ -83,7 +83,9 @@ func TestBlockThatBecomesWhatItWasIsNews(t *testing.T) {
 	x := filepath.Join(a.stores[0].Paths[0], "x")
 	for pass, change := range []func() error{
 		func() error { return os.WriteFile(x, []byte("one"), 0o644) },
-		func() error { return errors.Join(os.Rename(x, x+".tmp"), os.WriteFile(x, []byte("two, longer"), 0o644)) },
+		func() error {
+			return errors.Join(os.Rename(x, x+".tmp"), os.WriteFile(x, []byte("two, longer"), 0o644))
+		},
 		func() error { return os.Rename(x+".tmp", x) },
 		func() error { return nil },
 	} {
