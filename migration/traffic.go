@@ -53,6 +53,17 @@ func (t *traffic) work(lanes int) {
 	}
 }
 
+// forget has what was measured count for nothing, if no lane has begun anything.
+func (t *traffic) forget() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pledged > 0 {
+		return false
+	}
+	t.rate, t.lanes, t.present, t.known, t.since = 0, 0, 0, 0, time.Time{}
+	return true
+}
+
 // hold counts lanes that leave the link to others (1), or no longer (-1).
 func (t *traffic) hold(lanes int) {
 	t.mu.Lock()

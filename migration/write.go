@@ -27,7 +27,7 @@ func (l *lane) begin() (e entry, ok bool) {
 // sendBlock returns an error only when the lane is of no more use.
 func (l *lane) sendBlock(ctx context.Context, e entry) error {
 	l.pace.start(l.now)
-	l.partly = true
+	l.partly, l.size = true, e.Bytes()
 	err := l.writeBlock(ctx, e)
 	local, isLocal := errors.AsType[*localError](err)
 	switch {

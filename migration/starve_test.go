@@ -1,0 +1,38 @@
+package migration
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// seeking is a disk that takes a moment to find each file, and none to read on.
+type seeking struct{ Disks }
+
+func (d seeking) Readable(dir string) bool {
+	time.Sleep(10 * time.Millisecond)
+	return d.Disks.Readable(dir)
+}
+
+// How fast small files are found on a disk says nothing of how fast a large one is carried: with nearly all of the time left, none is
+// given up for it.
+func TestLargeBlocksAfterSmallOnesOfASlowDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+		for i := range 300 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint("d", i), "x"), contentOf(fmt.Sprint(i), 1000))
+		}
+		for i := range 4 {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprint("large", i)), contentOf(fmt.Sprint(i), 20<<20))
+		}
+		tr := newTrip(t, a, b)
+		tr.cfg.Disks = seeking{newWellDisks(nil)}
+		began := time.Now()
+		sum, _ := tr.run(within(t, 2*time.Minute))
+		if took := time.Since(began); sum.Moved.Blocks != 304 || took > 10*time.Second {
+			t.Errorf("moved %d blocks of 304 in %v", sum.Moved.Blocks, took)
+		}
+	})
+}
