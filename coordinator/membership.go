@@ -166,8 +166,8 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	if err := first(checkIncarnation(r.Incarnation), checkWord("incident", r.Incident, maxWord)); err != nil {
 		return nil, err
 	}
-	if s.leases.overtaken(name, r.Sequence) {
-		return &api.WithdrawDecommissionReply{}, nil
+	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which says nothing of it, or by another notice
+		return nil, status.Errorf(codes.Aborted, "a newer word of node %s was heard: say it again if it is so still", name)
 	}
 	if _, err := s.do(command{Do: doWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
 		return nil, asStatus(err)

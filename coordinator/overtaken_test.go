@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/lifeboat/lifeboat/api"
 )
 
@@ -40,12 +43,12 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 		if got := v.seen("a").State; got != string(Active) {
 			t.Errorf("after beats from after the notice, without it: got %s, want %s", got, Active)
 		}
-		// A withdrawal that was held back is no news either.
+		// A withdrawal that was held back is no news either, and whoever says it must not take it for heard.
 		if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: a.status.Notice, Sequence: 200}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.WithdrawDecommission(a.Context(), &api.WithdrawDecommissionRequest{Node: "a", Incarnation: a.incarnation, Incident: "inc-1", Sequence: 150}); err != nil {
-			t.Fatal(err)
+		if _, err := a.WithdrawDecommission(a.Context(), &api.WithdrawDecommissionRequest{Node: "a", Incarnation: a.incarnation, Incident: "inc-1", Sequence: 150}); status.Code(err) != codes.Aborted {
+			t.Errorf("a withdrawal from before: got %v, want it refused", err)
 		}
 		if got := v.seen("a").State; got != string(Decommissioning) {
 			t.Errorf("after a withdrawal from before: got %s, want %s", got, Decommissioning)
