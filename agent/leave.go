@@ -42,7 +42,7 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 	return true
 }
 
-// untilUndrained waits until the drain that is over counts for nothing, for it was a rehearsal's (see join).
+// untilUndrained waits until the drain that is over counts for nothing, for it was a rehearsal's (see undoRehearsed).
 func (a *Agent) untilUndrained(ctx context.Context) {
 	for {
 		changed := a.incidents.Changes()
@@ -60,25 +60,39 @@ func (a *Agent) untilUndrained(ctx context.Context) {
 // tell keeps the coordinator told: that the node leaves, and, once it is empty, what became of its blocks; and again, should
 // some of them have been carried again. The drain does not wait for it.
 func (a *Agent) tell(ctx context.Context) {
-	a.announce(ctx)
+	announced := false
 	var told time.Time // when the drain ended that the coordinator knows of
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
 		switch p, _ := a.incidents.Open(); {
+		case p.Work.Undone:
+			announced, told = false, time.Time{}
+			a.takeBack(ctx, p.Incident.ID)
+			continue
+		case !announced:
+			announced = true
+			a.announce(ctx)
+			continue
 		case p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(told):
 			told = p.Work.Drained.Finished
 			a.goodbye(ctx)
-			continue
-		case p.Work.Drained == nil && !told.IsZero(): // that was a rehearsal's (see join)
-			told = time.Time{}
-			a.insist(ctx, callTimeout, func(ctx context.Context) error { return a.beat.Withdraw(ctx, p.Incident.ID) })
-			a.announce(ctx)
 			continue
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
 		}
+	}
+}
+
+// takeBack says of an incident that the coordinator may have seen the end of that the node is still there.
+func (a *Agent) takeBack(ctx context.Context, incident string) {
+	a.insist(ctx, callTimeout, func(ctx context.Context) error { return a.beat.Withdraw(ctx, incident) })
+	if ctx.Err() != nil {
+		return
+	}
+	if err := a.incidents.Amend(func(w *work) { w.Undone = false }); err != nil {
+		a.log.Warn("the coordinator will be told again after a restart that the node has not gone yet", "err", err)
 	}
 }
 

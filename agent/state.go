@@ -19,6 +19,16 @@ type work struct {
 	Told bool `json:"told,omitempty"`
 	// Kept says that a peer has it.
 	Kept bool `json:"kept,omitempty"`
+	// Undone says that a drain was over and counts for nothing, and that the coordinator may hold the node for gone by it.
+	Undone bool `json:"undone,omitempty"`
+}
+
+// undoRehearsed forgets the drain of a rehearsal that has become earnest: what the pretended time was too short for has all
+// of the true one.
+func undoRehearsed(was preemption.Incident, p *page) {
+	if p.Work.Drained != nil && rehearsed(was) && !rehearsed(p.Incident) {
+		p.Work = work{Undone: true}
+	}
 }
 
 type page = preemption.Page[work]
@@ -50,16 +60,12 @@ func (a *Agent) noticed() string {
 // join makes a notice part of the incident. It is on disk before anything acts on it.
 func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
-	before, was := a.incidents.Open()
-	p, changed, err := a.incidents.Join(n)
+	was := a.incidents.IsOpen()
+	p, changed, err := a.incidents.Join(n, undoRehearsed)
 	if !changed {
 		return
 	}
 	i := p.Incident
-	if p.Work.Drained != nil && rehearsed(before.Incident) && !rehearsed(i) {
-		// What the pretended time was too short for has all of the true one.
-		err = errors.Join(err, a.incidents.Amend(func(w *work) { *w = work{} }))
-	}
 	if err != nil {
 		// A full disk must not stop the drain that would empty it. The price: a restart now would not resume it.
 		a.log.Error("the incident is not on disk: a restart would forget it", "incident", i.ID, "err", err)

@@ -33,3 +33,29 @@ func TestNoticeAmidARehearsal(t *testing.T) {
 		})
 	}
 }
+
+// The agent crashes before it could tell the coordinator that the drain which that knows of was a rehearsal's: the next one
+// tells it.
+func TestCrashAfterANoticeAmidARehearsal(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Simulate(0, preemption.KindTerminate, 2*time.Minute, false)
+		c.WaitDrained(0)
+		c.Partition(0, clustertest.Coordinator)
+		c.Write(0, "cache", "written-since", 20*fillSize)
+		c.Notice(0, 2*time.Minute)
+		c.Sleep(5 * time.Second)
+		c.Kill(0)
+		c.Heal()
+		c.Restart(0)
+		c.Sleep(5 * time.Second)
+		if n := c.Show(0); n.State != "DECOMMISSIONING" || n.Deadline == nil {
+			t.Errorf("amid the drain in earnest the coordinator says %s until %v", n.State, n.Deadline)
+		}
+		c.WaitDrained(0)
+		if m, _ := c.Manifest(0); m.GetSource() != preemption.SourceEC2 || m.GetMoved().GetBlocks() != int64(len(blocks))+1 {
+			t.Errorf("got the account of %v, want the cloud's notice, and what was written since", m)
+		}
+		history(t, c, 0, registered, announced, decommissioned, recommissioned, announced, decommissioned)
+	})
+}

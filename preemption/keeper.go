@@ -117,7 +117,10 @@ func anchored(t time.Time) time.Time {
 // Join makes a notice part of the open incident, or opens one, and tells whether that changed anything. What the policy
 // ignores changes nothing, unless it is news of what is not ignored. The error is why the change, which stands, is not on
 // disk: a restart would forget it.
-func (k *Keeper[W]) Join(n Notice) (p Page[W], changed bool, err error) {
+//
+// What has been done so far may count for less from then on: so changes says what of it, and that is one write with the
+// notice. It is told what the incident was.
+func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page[W], changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	n.Stance = k.cfg.Policy().Stance(n.Kind)
@@ -142,6 +145,9 @@ func (k *Keeper[W]) Join(n Notice) (p Page[W], changed bool, err error) {
 	}
 	if s, _ := p.Incident.Stance(time.Now(), k.cfg.Estimate()); s.AtLeast(StanceDrain) {
 		p.Begun = true
+	}
+	for _, change := range so {
+		change(k.page.Incident, &p)
 	}
 	err = k.write(p)
 	k.set(true, p)
