@@ -261,10 +261,10 @@ func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(co
 }
 
 // release tells those who gave the notices that the node is empty, so that the machine may go sooner than it must. A node
-// that could not save everything stays readable for as long as it is let.
+// that could not save everything stays readable for as long as it is let, and a rehearsal takes no machine.
 func (a *Agent) release(ctx context.Context) {
 	p, open := a.incidents.Open()
-	if !open || p.Work.Drained == nil || p.Work.Drained.Lost.Blocks > 0 {
+	if !open || p.Work.Drained == nil || p.Work.Drained.Lost.Blocks > 0 || p.Incident.Rehearsed() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
@@ -275,7 +275,7 @@ func (a *Agent) release(ctx context.Context) {
 }
 
 // recommission ends the incident: the node stays. Notices that stand but ask for less than a drain stay in force, as an
-// incident of their own.
+// incident of their own, but for those that the machine has outlived.
 func (a *Agent) recommission(ctx context.Context, why error) {
 	p, open := a.incidents.Open()
 	if !open {
@@ -287,10 +287,10 @@ func (a *Agent) recommission(ctx context.Context, why error) {
 	a.drains.set(nil, false, false)
 	a.counts.ended(why)
 	a.log.Info("recommissioned", "incident", p.Incident.ID, "why", why)
-	if errors.Is(why, errOutlived) {
-		a.manual.Forget(p.Incident.Notices...)
-	} else {
-		for _, n := range p.Incident.InForce() {
+	for _, n := range p.Incident.InForce() {
+		if until := n.Outlived(); errors.Is(why, errOutlived) && !until.IsZero() && !time.Now().Before(until) {
+			a.manual.Forget(n)
+		} else {
 			a.join(ctx, n)
 		}
 	}

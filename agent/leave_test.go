@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -42,6 +45,50 @@ func TestSendUntil(t *testing.T) {
 				t.Errorf("got %s after the notice, want %s", got, row.want)
 			}
 		})
+	}
+}
+
+// door is a source that says nothing and is told when the machine may go.
+type door struct{ let []string }
+
+func (d *door) Next(ctx context.Context) (preemption.Notice, error) {
+	<-ctx.Done()
+	return preemption.Notice{}, ctx.Err()
+}
+
+func (d *door) Release(_ context.Context, n preemption.Notice) error {
+	d.let = append(d.let, n.Source)
+	return nil
+}
+
+// Azure would begin the reboot that it has announced: what is empty for a rehearsal's sake goes on working.
+func TestRehearsalReleasesNoMachine(t *testing.T) {
+	d := &door{}
+	log := slog.New(slog.DiscardHandler)
+	a := &Agent{log: log, notices: preemption.NewWatcher(log, d)}
+	var err error
+	if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindTerminate, SeenAt: time.Now()}
+	reboot := preemption.Notice{Source: preemption.SourceAzure, ID: "event", Kind: preemption.KindReboot, SeenAt: time.Now()}
+	for _, n := range []preemption.Notice{said, reboot} {
+		if _, _, err := a.incidents.Join(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.incidents.Amend(func(w *work) { w.Drained = &migration.Summary{} }); err != nil {
+		t.Fatal(err)
+	}
+	if a.release(t.Context()); len(d.let) > 0 {
+		t.Errorf("released for %q", d.let)
+	}
+	said.Source, said.ID = preemption.SourceManual, "manual"
+	if _, _, err := a.incidents.Join(said); err != nil {
+		t.Fatal(err)
+	}
+	if a.release(t.Context()); !slices.Contains(d.let, preemption.SourceAzure) {
+		t.Errorf("in earnest: released for %q, want all notices in force", d.let)
 	}
 }
 

@@ -26,7 +26,7 @@ type work struct {
 // undoRehearsed forgets the drain of a rehearsal that has become earnest: what the pretended time was too short for has all
 // of the true one.
 func undoRehearsed(was preemption.Incident, p *page) {
-	if p.Work.Drained != nil && rehearsed(was) && !rehearsed(p.Incident) {
+	if p.Work.Drained != nil && was.Rehearsed() && !p.Incident.Rehearsed() {
 		p.Work = work{Undone: true}
 	}
 }

@@ -33,7 +33,7 @@ func (a *Agent) stopWorkloads(ctx context.Context) {
 // end. Zero: never, as no deadline is known.
 func (a *Agent) stopAt(i preemption.Incident, w *watched) time.Time {
 	last := a.lastPassAt(i)
-	if last.IsZero() || rehearsed(i) {
+	if last.IsZero() || i.Rehearsed() {
 		return time.Time{}
 	}
 	return last.Add(-killLead - w.Grace)
@@ -175,7 +175,7 @@ func (a *Agent) stopPlan(i preemption.Incident, w *watched) string {
 		at = i.NoticedAt()
 	}
 	line := "SIGTERM " + spanBefore(i, at) + " before the deadline, SIGKILL " + spanBefore(i, last) + " before it"
-	if rehearsed(i) {
+	if i.Rehearsed() {
 		line += " (not at a rehearsal)"
 	}
 	return line

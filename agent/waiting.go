@@ -49,11 +49,11 @@ func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
 	return all
 }
 
-// ordered tells whether nothing but an operator's order makes the node leave.
+// ordered tells whether nothing but an operator's order makes the node leave. A rehearsal beside it counts for nothing.
 func ordered(i preemption.Incident) bool {
 	leaves := false
 	for _, n := range i.InForce() {
-		if n.Stance.AtLeast(preemption.StanceDrain) {
+		if n.Stance.AtLeast(preemption.StanceDrain) && n.Source != preemption.SourceRehearsal {
 			leaves = true
 			if n.Source != preemption.SourceOperator {
 				return false

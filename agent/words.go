@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -87,13 +86,13 @@ func lead(i preemption.Incident) *time.Duration {
 func outdated(d attended, i preemption.Incident) bool {
 	now := lead(i)
 	moved := (d.Lead == nil) != (now == nil) || now != nil && (*d.Lead-*now).Abs() > sameLead
-	return moved || d.Word.Kind != string(i.Kind()) || d.Word.Rehearsal != rehearsed(i)
+	return moved || d.Word.Kind != string(i.Kind()) || d.Word.Rehearsal != i.Rehearsed()
 }
 
 func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Word {
 	w := workloads.Word{
 		Phase: phase, Node: a.cfg.Node.Name, Incident: i.ID, Kind: string(i.Kind()), Source: i.Source(), Stance: string(preemption.StanceDrain),
-		Reason: i.Reason(), Rehearsal: rehearsed(i),
+		Reason: i.Reason(), Rehearsal: i.Rehearsed(),
 	}
 	if d := i.Deadline(); !d.IsZero() {
 		w.RemainingSeconds = new(time.Until(d).Seconds())
@@ -101,11 +100,6 @@ func (a *Agent) word(i preemption.Incident, phase workloads.Phase) workloads.Wor
 		w.Deadline = d.Round(time.Second).UTC()
 	}
 	return w
-}
-
-// rehearsed tells whether an incident is nothing but a rehearsal.
-func rehearsed(i preemption.Incident) bool {
-	return !slices.ContainsFunc(i.InForce(), func(n preemption.Notice) bool { return n.Source != preemption.SourceRehearsal })
 }
 
 var (

@@ -6,6 +6,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/preemption/ec2fake"
 )
 
 // A notice in earnest amid a rehearsal has all of its own time, also when the pretended one is up already.
@@ -58,4 +59,55 @@ func TestCrashAfterANoticeAmidARehearsal(t *testing.T) {
 		}
 		history(t, c, 0, registered, announced, decommissioned, recommissioned, announced, decommissioned)
 	})
+}
+
+// Advice of the cloud that comes amid a rehearsal makes it no earnest: nobody is stopped for it, nothing is begun again.
+func TestAdviceAmidARehearsal(t *testing.T) {
+	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
+		unit := c.Unit(0, engine)
+		fill(c, 0)
+		c.Simulate(0, preemption.KindTerminate, 2*time.Minute, false)
+		c.Sleep(10 * time.Second)
+		c.Rebalance(0)
+		c.Sleep(105 * time.Second)
+		if _, stops, _ := unit.Ended(); stops > 0 {
+			t.Error("a rehearsal stopped the engine")
+		}
+		if m, _ := c.Manifest(0); m.GetSource() != preemption.SourceRehearsal {
+			t.Errorf("got the account of %v, want the rehearsal's", m)
+		}
+		history(t, c, 0, registered, announced, "ExecutorDecommissioned", decommissioned)
+	})
+}
+
+// A rehearsal ends at its deadline, whatever less grave the cloud has said meanwhile; and that stands.
+func TestAdviceOutlivesARehearsal(t *testing.T) {
+	for name, s := range map[string]struct {
+		kind preemption.Kind
+		said func(c *clustertest.Cluster)
+	}{
+		"advice": {preemption.KindRebalance, func(c *clustertest.Cluster) { c.Rebalance(0) }},
+		"appointment": {preemption.KindMaintenance, func(c *clustertest.Cluster) {
+			at := ec2fake.EventTime(time.Now().Add(48 * time.Hour))
+			c.Cloud(0).Schedule(ec2fake.Event{Code: "system-maintenance", EventID: "instance-event-1", State: "active", NotBefore: at})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+				fill(c, 0)
+				c.Simulate(0, preemption.KindTerminate, 2*time.Minute, false)
+				c.Sleep(10 * time.Second)
+				s.said(c)
+				c.Sleep(2 * time.Minute)
+				if n := c.Show(0); n.State != "ACTIVE" || n.Schedulable || n.Status.Notice.GetKind() != string(s.kind) {
+					t.Errorf("after the rehearsal: got %v, want it in service, and under notice of %s", n, s.kind)
+				}
+				c.Withdraw(0)
+				c.Sleep(3 * time.Minute)
+				if n := c.Show(0); !n.Schedulable {
+					t.Errorf("after the withdrawal: got %v, want it without a notice", n)
+				}
+			})
+		})
+	}
 }

@@ -152,9 +152,9 @@ func (n Notice) goes() Stance {
 // policy goes further for is graver.
 func (i *Incident) gravest() Notice {
 	var gravest Notice // of no known kind: any other is graver
-	all, earnest := i.Withdrawn(), i.inEarnest()
+	all, rehearsed := i.Withdrawn(), i.Rehearsed()
 	for _, n := range i.Notices {
-		if n.Withdrawn && !all || earnest && n.Source == SourceRehearsal {
+		if n.Withdrawn && !all || !rehearsed && n.Source == SourceRehearsal {
 			continue
 		}
 		further := n.goes() != gravest.goes() && n.goes().AtLeast(gravest.goes())
@@ -165,20 +165,29 @@ func (i *Incident) gravest() Notice {
 	return gravest
 }
 
-// inEarnest tells whether something in force makes the node leave that is no rehearsal: what was pretended counts for nothing
-// beside it.
-func (i *Incident) inEarnest() bool {
-	return slices.ContainsFunc(i.Notices, func(n Notice) bool {
-		return !n.Withdrawn && n.Source != SourceRehearsal && n.goes().AtLeast(StanceDrain)
-	})
+// Rehearsed tells whether the node goes further for a rehearsal than for anything in earnest. What is pretended counts for
+// nothing beside what goes as far, and advice that goes less far makes no rehearsal earnest. Once all are withdrawn, it is
+// what was.
+func (i *Incident) Rehearsed() bool {
+	all, earnest, pretended := i.Withdrawn(), StanceIgnore, StanceIgnore
+	for _, n := range i.Notices {
+		goes := &earnest
+		if n.Source == SourceRehearsal {
+			goes = &pretended
+		}
+		if (all || !n.Withdrawn) && n.goes().AtLeast(*goes) {
+			*goes = n.goes()
+		}
+	}
+	return !earnest.AtLeast(pretended)
 }
 
 // binding is the notice in force whose deadline comes first among those that make a node leave.
 func (i *Incident) binding() Notice {
 	var binding Notice
-	earnest := i.inEarnest()
+	rehearsed := i.Rehearsed()
 	for _, n := range i.Notices {
-		if n.Withdrawn || n.Deadline.IsZero() || !n.goes().AtLeast(StanceDrain) || earnest && n.Source == SourceRehearsal {
+		if n.Withdrawn || n.Deadline.IsZero() || !n.goes().AtLeast(StanceDrain) || !rehearsed && n.Source == SourceRehearsal {
 			continue
 		}
 		if binding.Deadline.IsZero() || n.Deadline.Before(binding.Deadline) {
@@ -188,25 +197,40 @@ func (i *Incident) binding() Notice {
 	return binding
 }
 
-// Outlived is the instant from which a machine that still lives has outlived this incident: a cloud that has not taken it
-// ten minutes after it said it would has changed its mind without a word (an EC2 notice is known to stay, in the past,
-// when a reclaim fails), and a rehearsal is over at its deadline. Zero: it can last for ever, as an operator's word does.
+// Outlived is the instant from which a machine that still lives has outlived this incident: all in it that go furthest. What
+// stands beside them and goes less far ends with none of them. Zero: it can last for ever, as an operator's word does.
 func (i *Incident) Outlived() time.Time {
 	var last time.Time
-	for _, n := range i.Notices {
-		switch {
-		case n.Withdrawn || !n.goes().AtLeast(StanceWatch):
-		case n.Source == SourceRehearsal && !n.Deadline.IsZero():
-			last = latest(last, n.Deadline)
-		case fromCloud(n.Source) && !n.Deadline.IsZero():
-			last = latest(last, n.Deadline.Add(outliveAfter))
-		case n.Source == SourceLogind && !n.Deadline.IsZero():
-			last = latest(last, n.Deadline.Add(outliveAfter))
-		case n.goes().AtLeast(StanceDrain):
+	furthest := StanceWatch
+	for _, n := range i.InForce() {
+		if n.goes() != furthest && n.goes().AtLeast(furthest) {
+			furthest = n.goes()
+		}
+	}
+	for _, n := range i.InForce() {
+		switch at := n.Outlived(); {
+		case n.goes() != furthest:
+		case !at.IsZero():
+			last = latest(last, at)
+		case furthest == StanceDrain:
 			return time.Time{}
 		}
 	}
 	return last
+}
+
+// Outlived is the instant from which a machine that still lives has outlived this notice: a cloud that has not taken it ten
+// minutes after it said it would has changed its mind without a word (an EC2 notice is known to stay, in the past, when a
+// reclaim fails), and a rehearsal is over at its deadline. Zero: it can last for ever.
+func (n Notice) Outlived() time.Time {
+	switch {
+	case n.Deadline.IsZero():
+	case n.Source == SourceRehearsal:
+		return n.Deadline
+	case fromCloud(n.Source) || n.Source == SourceLogind:
+		return n.Deadline.Add(outliveAfter)
+	}
+	return time.Time{}
 }
 
 const outliveAfter = 10 * time.Minute

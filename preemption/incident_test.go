@@ -160,6 +160,32 @@ func TestCopyOfAnIncidentStaysAsItWas(t *testing.T) {
 	}
 }
 
+// A rehearsal gives way to what goes as far as it in earnest, and to nothing less.
+func TestRehearsedUntilSomethingGoesAsFar(t *testing.T) {
+	pretended := after(SourceRehearsal, "simulate", KindTerminate, time.Minute)
+	i := Open(pretended)
+	for _, step := range []struct {
+		join     Notice
+		want     bool
+		deadline time.Duration
+	}{
+		{after(SourceEC2, "r", KindRebalance, 0), true, time.Minute},
+		{after(SourceManual, "m", KindManual, time.Hour), false, time.Hour},
+		{withdrawn(after(SourceManual, "m", KindManual, 0)), true, time.Minute},
+		{withdrawn(pretended), false, 0}, // the advice is left
+		{withdrawn(after(SourceEC2, "r", KindRebalance, 0)), false, 0},
+	} {
+		i.Join(step.join)
+		var want time.Time
+		if step.deadline != 0 {
+			want = noon.Add(step.deadline)
+		}
+		if i.Rehearsed() != step.want || !i.Deadline().Equal(want) {
+			t.Errorf("after %+v: rehearsed %t until %v, want %t until %v", step.join, i.Rehearsed(), i.Deadline(), step.want, want)
+		}
+	}
+}
+
 func TestIncidentIDsAreRandom(t *testing.T) {
 	a, b := Open(Notice{}), Open(Notice{})
 	if form := regexp.MustCompile(`^inc-[0-9a-f]{12}$`); a.ID == b.ID || !form.MatchString(a.ID) {

@@ -73,4 +73,9 @@ func TestOutlived(t *testing.T) {
 	if got := both.Outlived(); !got.IsZero() {
 		t.Errorf("an operator's word ended with the rehearsal, at %v", got)
 	}
+	advised := Open(after(SourceRehearsal, "x", KindTerminate, time.Minute))
+	advised.Join(after(SourceEC2, "m", KindMaintenance, time.Hour))
+	if got := advised.Outlived(); got.Sub(noon) != time.Minute {
+		t.Errorf("a rehearsal lasted as long as the appointment beside it, until %v", got)
+	}
 }

@@ -24,6 +24,11 @@ type page = preemption.Page[work]
 func (s *Sidecar) join(n preemption.Notice) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	s.joinInTurn(n)
+}
+
+// joinInTurn is for callers that hold turn.
+func (s *Sidecar) joinInTurn(n preemption.Notice) {
 	began := time.Now()
 	_, was := s.incidents.Open()
 	p, changed, err := s.incidents.Join(n)

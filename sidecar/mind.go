@@ -74,27 +74,35 @@ func (s *Sidecar) review() (finished *page, again time.Time) {
 	return nil, changes
 }
 
-// end closes the incident: the machine stays. The caller holds turn.
+// end closes the incident: the machine stays. Notices that it has not outlived stay in force, as an incident of their own.
+// The caller holds turn.
 func (s *Sidecar) end(p page, gone bool) {
 	why, word := "the notice was withdrawn", "withdrawn"
 	if gone {
 		why, word = "the machine outlived its deadline", "outlived"
-		if rehearsed(p.Incident) {
+		if p.Incident.Rehearsed() {
 			why, word = "the rehearsal is over", "rehearsed"
 		}
-		s.manual.Withdraw(why) // or the next rehearsal would be taken for more of this one
 	}
 	if err := s.incidents.Close(why); err != nil {
 		s.log.Error("the end of the incident is not on disk: a restart would begin it again", "incident", p.Incident.ID, "err", err)
 	}
 	s.counts.ends.WithLabelValues(word).Inc()
 	s.log.Info("the machine stays", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "why", why)
+	for _, n := range p.Incident.InForce() {
+		if until := n.Outlived(); !until.IsZero() && !time.Now().Before(until) {
+			s.manual.Forget(n) // or the next rehearsal would be taken for more of this one
+		} else {
+			s.joinInTurn(n)
+		}
+	}
 }
 
-// unreleased lists the notices whose sources are to know that all is done.
+// unreleased lists the notices whose sources are to know that all is done. A rehearsal has a cloud take no machine sooner.
 func (s *Sidecar) unreleased(p page) []preemption.Notice {
+	rehearsed := p.Incident.Rehearsed()
 	return slices.DeleteFunc(p.Incident.InForce(), func(n preemption.Notice) bool {
-		return slices.Contains(p.Work.Released, nameOf(n))
+		return slices.Contains(p.Work.Released, nameOf(n)) || rehearsed && n.Source != preemption.SourceRehearsal
 	})
 }
 

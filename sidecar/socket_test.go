@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,36 @@ func TestNoticeAmidARehearsal(t *testing.T) {
 		}
 		m.pass(time.Minute) // beyond the rehearsal's end
 		m.told("quick", quick, noticed, noticed)
+	})
+}
+
+// Advice of the cloud that comes amid a rehearsal makes it no earnest, lets no machine go, and stands when that is over.
+func TestAdviceAmidARehearsal(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		d := &door{}
+		m.source = d
+		m.action(Action{Name: "early", When: "pre-copy"})
+		m.action(Action{Name: "late"})
+		early, late := &fake{}, &fake{}
+		m.start(early, late)
+		calls := &local{sidecar: m.Sidecar}
+		if _, err := calls.Simulate(t.Context(), &api.SimulateRequest{Kind: "terminate", In: durationpb.New(time.Minute)}); err != nil {
+			t.Fatal(err)
+		}
+		m.pass(10 * time.Second)
+		m.cloud.Rebalance()
+		m.pass(10 * time.Second)
+		m.told("early", early, noticed)
+		m.told("late", late, noticed)
+		if got := d.opened(); slices.Contains(got, "ec2") {
+			t.Errorf("a rehearsal released the machine for %q", got)
+		}
+		m.pass(time.Minute)
+		m.told("late", late, noticed, withdrawn)
+		h := m.told("early", early, noticed, withdrawn, noticed)
+		if h[2].Rehearsal || h[2].Kind != "rebalance" || h[2].Incident == h[0].Incident {
+			t.Errorf("told %+v, want the advice in earnest", h[2].Word)
+		}
 	})
 }
 

@@ -3,7 +3,6 @@ package sidecar
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,7 +55,7 @@ func (s *Sidecar) begin(a *action) (w workloads.Word, again time.Time, due bool)
 		return w, changes, false
 	}
 	was, known := p.Work.Told[a.name]
-	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: lead(p.Incident), Round: was.Round, Rehearsal: rehearsed(p.Incident)}
+	t := told{Phase: phase, State: stateRunning, Kind: p.Incident.Kind(), Stance: stance, Lead: lead(p.Incident), Round: was.Round, Rehearsal: p.Incident.Rehearsed()}
 	switch {
 	case was.State == stateRunning && was.Phase == phase && !a.pretended(was.Rehearsal, p.Incident):
 		t = was // what is news since is told after it
@@ -79,7 +78,7 @@ func (s *Sidecar) word(i preemption.Incident, round int, phase workloads.Phase, 
 	}
 	w := workloads.Word{
 		Phase: phase, Node: s.cfg.Node.Name, Incident: name, Kind: string(i.Kind()), Source: i.Source(), Stance: string(stance),
-		Reason: i.Reason(), Rehearsal: rehearsed(i),
+		Reason: i.Reason(), Rehearsal: i.Rehearsed(),
 	}
 	if d := i.Deadline(); !d.IsZero() {
 		w.RemainingSeconds = new(time.Until(d).Seconds())
@@ -93,14 +92,6 @@ func (s *Sidecar) word(i preemption.Incident, round int, phase workloads.Phase, 
 func about(w workloads.Word, i preemption.Incident) bool {
 	name, _, _ := strings.Cut(w.Incident, ".")
 	return name == i.ID
-}
-
-// rehearsed tells whether an incident is nothing but a rehearsal.
-func rehearsed(i preemption.Incident) bool {
-	all := i.Withdrawn()
-	return !slices.ContainsFunc(i.Notices, func(n preemption.Notice) bool {
-		return n.Source != preemption.SourceRehearsal && (all || !n.Withdrawn)
-	})
 }
 
 var (

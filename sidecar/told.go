@@ -88,7 +88,7 @@ func (a *action) pretended(rehearsal bool, i preemption.Incident) bool {
 	case workloads.Signal, workloads.Unit:
 		return false
 	}
-	return rehearsal && !rehearsed(i)
+	return rehearsal && !i.Rehearsed()
 }
 
 func (a *action) wants(phase workloads.Phase) bool { return slices.Contains(a.phases, phase) }
