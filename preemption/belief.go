@@ -40,6 +40,7 @@ type told struct {
 	notice Notice
 	gone   int  // answers in a row that left it out
 	stale  bool // it was past when first seen, and nobody was told
+	past   bool // the time that was shown last had passed
 }
 
 // newBelief returns the belief of a source at a path that has said nothing yet.
@@ -98,9 +99,11 @@ func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 		}
 		known := &b.known[at]
 		known.gone = 0
+		another := known.past && !stale && !n.Deadline.IsZero() // what was shown came to nothing
+		known.past = stale
 		switch {
 		case known.stale && stale:
-		case known.stale:
+		case known.stale, another:
 			*known = told{notice: n}
 			news = append(news, n)
 		default:
@@ -114,7 +117,8 @@ func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 }
 
 // update is a notice after the source's newer word about it. Only an earlier deadline is news: AWS's own mock shows "two
-// minutes from now" at each poll, for ever. An appointment is moved either way, also when its time has come and it is none
+// minutes from now" at each poll, for ever; but where a time that had passed is followed by one to come, that is another
+// notice (see present). An appointment is moved either way, also when its time has come and it is none
 // any more.
 func update(known, said Notice, stale bool) Notice {
 	next := known

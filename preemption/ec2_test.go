@@ -215,6 +215,21 @@ func TestStaleTimeIsIgnored(t *testing.T) {
 	}
 }
 
+// A reclaim falls through, and EC2 goes on showing its time until the next one takes that place.
+func TestInterruptionAfterOneThatCameToNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		c.listen(t)
+		c.Interrupt("terminate", time.Now().Add(2*time.Minute))
+		c.within(t, 2*time.Second)
+		c.silent(t, time.Hour)
+		deadline := time.Now().Add(2 * time.Minute)
+		c.Interrupt("terminate", deadline)
+		if got := c.within(t, 2*time.Second); got.Withdrawn || !got.Deadline.Equal(deadline) || !got.SeenAt.Equal(got.at) {
+			t.Errorf("heard %+v, want another notice, by %v", got, deadline)
+		}
+	})
+}
+
 func TestBelievedNoticeIsNotGivenAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		deadline := time.Now().Add(-10 * time.Minute) // stale by now, had it not been believed
