@@ -158,3 +158,34 @@ func TestOperatorChangesTheLimit(t *testing.T) {
 		}
 	})
 }
+
+// An order that has lost its limit waits for the node's workload, also where the agent was away when that was said.
+func TestOperatorLiftsTheLimit(t *testing.T) {
+	for name, away := range map[string]bool{"heard": false, "while the agent is away": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
+				unit := c.Unit(0, engine)
+				fill(c, 0)
+				c.Decommission(0, 2*time.Minute, "")
+				c.Sleep(20 * time.Second)
+				if away {
+					c.Kill(0)
+				}
+				c.Decommission(0, -time.Second, "")
+				if away {
+					c.Sleep(3 * time.Second)
+					c.Restart(0)
+				}
+				c.Sleep(5 * time.Minute)
+				if n := c.Show(0); n.State != "DECOMMISSIONING" || n.SubState != "WAIT_WORKLOAD" || n.Deadline != nil {
+					t.Errorf("got %v, want it to wait without a limit", n)
+				}
+				if ended, stops, _ := unit.Ended(); ended || stops > 0 {
+					t.Error("the engine was stopped by the limit that was lifted")
+				}
+				unit.End()
+				c.WaitDrained(0)
+			})
+		})
+	}
+}

@@ -101,10 +101,11 @@ func same(a, b *wish) bool {
 	return a.deadline.Sub(b.deadline).Abs() <= sameDeadline
 }
 
-// believe takes over what an earlier process was given, so that its end is news and its repetition is not.
+// believe takes over what an earlier process was given, so that its end is news. Its limit is not known here: the first
+// reply is news as well, also of none.
 func (w *wishes) believe(d *api.Directive) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.given = &wish{directive: d}
+	w.given = &wish{directive: d, deadline: time.Unix(0, 0)} // as no order has it
 	w.wished = w.given
 }

@@ -25,7 +25,8 @@ func Open(n Notice) Incident {
 
 // Join adds what a source said, and tells whether that changed anything. A notice that is repeated changes nothing. A
 // source's newer word about the same notice moves its deadline either way (an operator may give more time), but never
-// forgets one, and makes it graver, but never lighter: only a withdrawal does. Withdrawing what never joined is nothing.
+// forgets one, unless it is the operator's, and makes it graver, but never lighter: only a withdrawal does. Withdrawing what
+// never joined is nothing.
 func (i *Incident) Join(n Notice) bool {
 	at := slices.IndexFunc(i.Notices, n.same)
 	if at < 0 {
@@ -47,7 +48,8 @@ func (i *Incident) Join(n Notice) bool {
 		if n.Kind.severity() > known.Kind.severity() {
 			next.Kind, next.Reason, next.Stance, next.Appointed = n.Kind, n.Reason, n.Stance, n.Appointed
 		}
-		if !n.Deadline.IsZero() && !sameInstant(n.Deadline, known.Deadline) {
+		told := !n.Deadline.IsZero() || n.Source == SourceOperator // whose order is whole each time, and may have lost its limit
+		if told && !sameInstant(n.Deadline, known.Deadline) {
 			next.Deadline, next.Appointed = n.Deadline, n.Appointed
 		}
 	}

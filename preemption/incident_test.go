@@ -84,8 +84,12 @@ func TestDeadlineIsTheEarliestThatBinds(t *testing.T) {
 		{withdrawn(after(SourceManual, "m", KindManual, time.Minute)), 2 * time.Minute, 10 * time.Second}, // the next one binds
 		{after(SourceOperator, "d", KindDecommission, 90*time.Second), 90 * time.Second, 5 * time.Second}, // earlier
 		{after(SourceOperator, "d", KindDecommission, 3*time.Hour), 2 * time.Minute, 10 * time.Second},    // more time was given
-		{withdrawn(after(SourceEC2, "a", KindTerminate, 2*time.Minute)), 3 * time.Hour, 5 * time.Second},  // the far one is left
-		{withdrawn(after(SourceOperator, "d", KindDecommission, time.Hour)), 0, 10 * time.Second},         // rebalance is left
+		{after(SourceOperator, "d", KindDecommission, 0), 2 * time.Minute, 10 * time.Second},              // and no limit is left
+		{withdrawn(after(SourceEC2, "a", KindTerminate, 2*time.Minute)), 0, 5 * time.Second},
+		{after(SourceEC2, "a", KindTerminate, 2*time.Minute), 2 * time.Minute, 10 * time.Second},
+		{after(SourceOperator, "d", KindDecommission, 3*time.Hour), 2 * time.Minute, 10 * time.Second},
+		{withdrawn(after(SourceEC2, "a", KindTerminate, 2*time.Minute)), 3 * time.Hour, 5 * time.Second}, // the far one is left
+		{withdrawn(after(SourceOperator, "d", KindDecommission, time.Hour)), 0, 10 * time.Second},        // rebalance is left
 	} {
 		i.Join(step.join)
 		var want time.Time
