@@ -160,9 +160,9 @@ func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incide
 		return preemption.Incident{}, fmt.Errorf("%w: policy.%s is ignore", errIgnored, n.Kind)
 	}
 	changed := a.incidents.Changes()
-	a.manual.Say(n)
+	n = a.manual.Say(n)
 	for {
-		if i := a.incident(); a.hasNotice(i, n.Source) {
+		if i := a.incident(); i.Knows(n) {
 			return i, nil
 		}
 		select {

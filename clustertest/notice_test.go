@@ -94,6 +94,10 @@ func TestDecommissionSelf(t *testing.T) {
 		if first.ID != again.ID {
 			t.Errorf("got incidents %s and %s, want one", first.ID, again.ID)
 		}
+		sooner := c.DecommissionSelf(0, preemption.SourceManual, 80*time.Second, "a third is in a hurry")
+		if left := time.Until(sooner.Deadline()); left > 80*time.Second {
+			t.Errorf("the answer to the earlier deadline has %s left: it was not waited for", left)
+		}
 		half(t, c, 0)
 		if n := c.Show(0); n.State != "DECOMMISSIONING" || n.Reason != "a script says so" || n.Status.Notice.Kind != "manual" {
 			t.Errorf("got %v", n)

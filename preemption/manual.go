@@ -37,8 +37,8 @@ func (m *Manual) Believe(notices ...Notice) {
 
 // Say passes a notice on. What is left empty is filled in: source and kind manual, the source's name as the id, seen
 // now. Several scripts may say the same; a deadline that was given only ever gets earlier, since whoever named it may
-// know why. To give the node more time, Withdraw and say it again.
-func (m *Manual) Say(n Notice) {
+// know why. To give the node more time, Withdraw and say it again. It returns the notice as it stands with all that was said.
+func (m *Manual) Say(n Notice) Notice {
 	n.Source = cmp.Or(n.Source, SourceManual)
 	n.ID = cmp.Or(n.ID, n.Source)
 	n.Kind = cmp.Or(n.Kind, KindManual)
@@ -53,7 +53,7 @@ func (m *Manual) Say(n Notice) {
 	if at < 0 {
 		m.said = append(m.said, n)
 		m.news.push(n)
-		return
+		return n
 	}
 	known := m.said[at]
 	n.SeenAt = known.SeenAt
@@ -62,10 +62,11 @@ func (m *Manual) Say(n Notice) {
 		n.Kind, n.Reason = known.Kind, known.Reason
 	}
 	if n.Kind == known.Kind && sameInstant(n.Deadline, known.Deadline) {
-		return
+		return known
 	}
 	m.said[at] = n
 	m.news.push(n)
+	return n
 }
 
 // Withdraw takes back all that was said here, and tells whether there was anything.

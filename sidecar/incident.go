@@ -78,8 +78,8 @@ func (s *Sidecar) say(ctx context.Context, n preemption.Notice) (preemption.Inci
 		return preemption.Incident{}, fmt.Errorf("notice of kind %s: %w", n.Kind, errIgnored)
 	}
 	for changed := s.incidents.Changes(); ; changed = s.incidents.Changes() {
-		s.manual.Say(n) // again after each change: an incident that was just ending takes no more notices
-		if p, open := s.incidents.Open(); open && has(p.Incident, n.Source) {
+		n = s.manual.Say(n) // again after each change: an incident that was just ending takes no more notices
+		if p, open := s.incidents.Open(); open && p.Incident.Knows(n) {
 			return p.Incident, nil
 		}
 		select {

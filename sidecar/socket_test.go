@@ -168,6 +168,28 @@ func real(t *testing.T, f *fake) (*Sidecar, api.LocalClient) {
 	return s, api.NewLocalClient(conn)
 }
 
+// Who names an earlier deadline is answered when that is on disk, with it.
+func TestEarlierDeadlineIsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		m.action(Action{Name: "one"})
+		m.start(&fake{})
+		calls := &local{sidecar: m.Sidecar}
+		for _, r := range []*api.DecommissionSelfRequest{{}, {Timeout: durationpb.New(time.Minute)}, {Timeout: durationpb.New(time.Hour)}} {
+			said, err := calls.DecommissionSelf(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := r.Timeout
+			if want.AsDuration() > time.Minute {
+				want = durationpb.New(time.Minute) // the earlier one stands
+			}
+			if got := said.Remaining; (got == nil) != (want == nil) || (got.AsDuration()-want.AsDuration()).Abs() > time.Second {
+				t.Errorf("said with %v: answered with %v, want %v", r.Timeout.AsDuration(), got.AsDuration(), want.AsDuration())
+			}
+		}
+	})
+}
+
 // What the command line says, on a real socket: the kernel says who it is.
 func TestSocketDecommissionsAndCancels(t *testing.T) {
 	arrived := make(chan struct{}, 2)
