@@ -166,26 +166,24 @@ func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
 	return cfg
 }
 
-// untilTimeIsUp ends sending when the time for it is over. A notice that changes the deadline meanwhile moves that.
+// untilTimeIsUp ends sending when the time for it is over. It looks again and again when that is: a notice moves it, and so
+// do the settings, and what the node waits for.
 func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc) {
-	for {
+	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
-		limit := a.sendLimit(a.incident())
-		timer := time.NewTimer(time.Until(limit))
-		if limit.IsZero() {
-			timer.Reset(lookAround)
+		pause := lookAround
+		if limit := a.sendLimit(a.incident()); !limit.IsZero() {
+			pause = min(pause, time.Until(limit))
 		}
-		select {
-		case <-timer.C:
-			if limit.IsZero() {
-				continue
-			}
+		if pause <= 0 {
 			stop(context.DeadlineExceeded)
 			return
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
 		case <-changed:
 		case <-ctx.Done():
-			timer.Stop()
-			return
 		}
 		timer.Stop()
 	}

@@ -44,6 +44,7 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	a.disks.SetReserve(reserve(cfg.Receive))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // was taken over; the rest of its section is not
 	a.drains.limit(now.Drain)
+	a.attention.stir() // when workloads are stopped follows from it
 
 	old, wanted := reflect.ValueOf(a.file), reflect.ValueOf(cfg)
 	for i := range old.NumField() {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -17,6 +18,10 @@ func TestReload(t *testing.T) {
 	a.cfg.Node.Zone = "us-east-1a" // filled in by the cloud: no change of the file's
 	a.disks = disks.New(disks.Config{})
 	a.limits.Store(limitsOf(old))
+	var err error
+	if a.attention, err = openAttention(filepath.Join(t.TempDir(), "workloads.json"), ""); err != nil {
+		t.Fatal(err)
+	}
 
 	now := old
 	now.Drain.Timeout, now.Receive.ReserveBytes = 2*time.Hour, 7

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -198,4 +199,42 @@ func TestDrainWithoutJournal(t *testing.T) {
 		c.Withdraw(0)
 		c.WaitState(0, "ACTIVE")
 	})
+}
+
+// SIGHUP with another drain.timeout counts for the drain that runs.
+func TestReloadMovesTheEndOfADrain(t *testing.T) {
+	for _, s := range []struct {
+		name     string
+		was, is  time.Duration
+		from, to time.Duration // of the whole drain
+	}{
+		{"more time", 20 * time.Second, 10 * time.Minute, 40 * time.Second, time.Minute},
+		{"less time", 10 * time.Minute, 20 * time.Second, 20 * time.Second, 22 * time.Second},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			var cfg agent.Config
+			keep := func(i int, c *agent.Config) {
+				c.Drain.Timeout = s.was
+				if i == 0 {
+					cfg = *c
+				}
+			}
+			bubble(t, clustertest.Config{BytesPerSecond: slow, Agent: keep}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := fill(c, 0)
+				began := time.Now()
+				c.DecommissionSelf(0, preemption.SourceManual, 0, "")
+				c.Sleep(10 * time.Second)
+				cfg.Drain.Timeout = s.is
+				if left := c.Agent(0).Reload(cfg); len(left) > 0 {
+					t.Errorf("%q need a restart", left)
+				}
+				c.WaitDrained(0)
+				if took := time.Since(began); took < s.from || took > s.to {
+					t.Errorf("drained after %s, want %s to %s", took, s.from, s.to)
+				}
+				summary, _ := c.Manifest(0)
+				accounted(t, c, 0, blocks, summary.GetLost().GetBlocks())
+			})
+		})
+	}
 }

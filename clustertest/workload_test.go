@@ -140,6 +140,32 @@ func TestStubbornWorkloadIsStoppedInTime(t *testing.T) {
 	}
 }
 
+// A longer tail, by SIGHUP amid the drain, has a workload stopped so much earlier.
+func TestReloadMovesTheEndOfAWorkload(t *testing.T) {
+	cfg, engines := agent.Config{}, withEngine(stops)
+	with := engines.Agent
+	engines.Agent = func(i int, c *agent.Config) {
+		if with(i, c); i == 0 {
+			cfg = *c
+		}
+	}
+	bubble(t, engines, func(t *testing.T, c *clustertest.Cluster) {
+		unit := c.Unit(0, engine)
+		fill(c, 0)
+		began := time.Now()
+		c.Notice(0, 2*time.Minute)
+		c.Sleep(20 * time.Second)
+		cfg.Drain.Tail = time.Minute
+		c.Agent(0).Reload(cfg)
+		c.Until("the engine is asked to end", 2*time.Minute, func() bool { _, stops, _ := unit.Ended(); return stops > 0 })
+		// Its grace before the last pass, which has a tenth of the two minutes.
+		if got, want := time.Since(began), time.Minute-12*time.Second-10*time.Second; (got - want).Abs() > 2*time.Second {
+			t.Errorf("asked %s after the notice, want %s", got, want)
+		}
+		c.WaitDrained(0)
+	})
+}
+
 // A crash of the agent between SIGTERM and SIGKILL asks nobody twice, and stops nobody less.
 func TestStoppingSurvivesACrash(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
