@@ -80,6 +80,12 @@ func (a *Agent) tell(ctx context.Context) {
 		}
 		select {
 		case <-changed:
+		case <-a.beat.Unaccounted():
+			told = time.Time{}
+			a.log.Warn("the coordinator has lost the account of the drain: it is told again")
+			if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
+				a.log.Warn("a restart would wait to be asked for it again", "err", err)
+			}
 		case <-ctx.Done():
 		}
 	}

@@ -24,6 +24,9 @@ func (a *Agent) status() *api.Status {
 	} else if p, open := a.incidents.Open(); open && p.Work.Drained != nil { // drained before a restart
 		s.Drain = apiSummary(p.Work.Drained)
 	}
+	if p, _ := a.incidents.Open(); p.Work.Told {
+		s.Accounted = p.Incident.ID
+	}
 	for _, st := range a.cfg.Stores {
 		s.Stores = append(s.Stores, &api.StoreInfo{Name: st.Name, Kind: st.Kind, Layout: st.Layout, Land: st.Land})
 	}

@@ -372,6 +372,7 @@ type Status struct {
 	ClockAhead    *durationpb.Duration   `protobuf:"bytes,9,opt,name=clock_ahead,json=clockAhead,proto3" json:"clock_ahead,omitempty"`         // how far the node's clock is ahead of the coordinator's; absent: not measured
 	Fallback      string                 `protobuf:"bytes,10,opt,name=fallback,proto3" json:"fallback,omitempty"`                              // the name of the fallback that it has; empty: none
 	BrokenBlocks  int64                  `protobuf:"varint,11,opt,name=broken_blocks,json=brokenBlocks,proto3" json:"broken_blocks,omitempty"` // blocks from others that were found broken here, and removed, since the agent started
+	Accounted     string                 `protobuf:"bytes,12,opt,name=accounted,proto3" json:"accounted,omitempty"`                            // the incident whose account a coordinator was given; empty: none that is open
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -481,6 +482,13 @@ func (x *Status) GetBrokenBlocks() int64 {
 		return x.BrokenBlocks
 	}
 	return 0
+}
+
+func (x *Status) GetAccounted() string {
+	if x != nil {
+		return x.Accounted
+	}
+	return ""
 }
 
 // Workload is a local process or engine that a node which leaves tells, waits for and stops.
@@ -1270,7 +1278,8 @@ type HeartbeatReply struct {
 	// Blocks that this node carried to a peer where they have been found broken, and that nobody else has. While it leaves it
 	// carries them again. They are repeated in every reply until they are held again or named as lost; at most 64 are named.
 	Again         []*BrokenBlock `protobuf:"bytes,8,rep,name=again,proto3" json:"again,omitempty"`
-	Runs          bool           `protobuf:"varint,9,opt,name=runs,proto3" json:"runs,omitempty"` // this coordinator reads runs; an older one is told of each block by itself
+	Runs          bool           `protobuf:"varint,9,opt,name=runs,proto3" json:"runs,omitempty"`                // this coordinator reads runs; an older one is told of each block by itself
+	Unaccounted   bool           `protobuf:"varint,10,opt,name=unaccounted,proto3" json:"unaccounted,omitempty"` // this coordinator has not, or has lost, the account that the status calls given: say goodbye again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1364,6 +1373,13 @@ func (x *HeartbeatReply) GetAgain() []*BrokenBlock {
 func (x *HeartbeatReply) GetRuns() bool {
 	if x != nil {
 		return x.Runs
+	}
+	return false
+}
+
+func (x *HeartbeatReply) GetUnaccounted() bool {
+	if x != nil {
+		return x.Unaccounted
 	}
 	return false
 }
@@ -7262,7 +7278,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
 	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
-	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xd1\x03\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xef\x03\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -7279,7 +7295,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"clockAhead\x12\x1a\n" +
 	"\bfallback\x18\n" +
 	" \x01(\tR\bfallback\x12#\n" +
-	"\rbroken_blocks\x18\v \x01(\x03R\fbrokenBlocks\"\x94\x02\n" +
+	"\rbroken_blocks\x18\v \x01(\x03R\fbrokenBlocks\x12\x1c\n" +
+	"\taccounted\x18\f \x01(\tR\taccounted\"\x94\x02\n" +
 	"\bWorkload\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -7363,7 +7380,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xdd\x02\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xff\x02\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -7373,7 +7390,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x12,\n" +
 	"\x03now\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12.\n" +
 	"\x05again\x18\b \x03(\v2\x18.lifeboat.v1.BrokenBlockR\x05again\x12\x12\n" +
-	"\x04runs\x18\t \x01(\bR\x04runs\"1\n" +
+	"\x04runs\x18\t \x01(\bR\x04runs\x12 \n" +
+	"\vunaccounted\x18\n" +
+	" \x01(\bR\vunaccounted\"1\n" +
 	"\vBrokenBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\"\x94\x01\n" +

@@ -1,10 +1,13 @@
 package clustertest_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // The coordinator is away from before the notice until after the deadline, and the agent starts meanwhile: it knows its
@@ -126,4 +129,44 @@ func TestPeerFallsSilentMidDrain(t *testing.T) {
 		c.Sleep(10 * time.Second)
 		c.VerifyEverywhere(1, 2)
 	})
+}
+
+// The coordinator begins anew, or from a state of before the goodbye, when a node is drained and has said it: it is told again.
+func TestCoordinatorLosesTheAccount(t *testing.T) {
+	for name, restored := range map[string]bool{"begun anew": false, "restored": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+				dir := filepath.Join(filepath.Dir(c.Dir(0)), clustertest.Coordinator)
+				blocks := fill(c, 0)
+				c.DecommissionSelf(0, preemption.SourceManual, 0, "")
+				half(t, c, 0)
+				c.KillCoordinator()
+				if restored {
+					if err := os.CopyFS(dir+".before", os.DirFS(dir)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.RestartCoordinator()
+				c.WaitDrained(0)
+				c.Sleep(3 * time.Second)
+				c.KillCoordinator()
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(dir+".before", dir); err != nil && restored {
+					t.Fatal(err)
+				}
+				c.RestartCoordinator()
+				c.Until("all nodes are back", 20*time.Second, func() bool { return len(c.Nodes()) == 3 })
+				if took := c.WaitDrained(0); took > 5*time.Second {
+					t.Errorf("told after %s, want a few beats", took)
+				}
+				accounted(t, c, 0, blocks, 0)
+				c.Sleep(time.Minute)
+				if events := c.Events(0); events[len(events)-1].Type != decommissioned {
+					t.Errorf("got the events %v, want the account told once", events)
+				}
+			})
+		})
+	}
 }

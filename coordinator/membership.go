@@ -94,6 +94,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	}
 	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.again(n)})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
+	reply.Unaccounted = unaccounted(n, r.Status)
 	return reply, nil
 }
 
@@ -119,6 +120,12 @@ func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
 	}
 	n, _ = s.node(n.Name)
 	return n, nil
+}
+
+// unaccounted says whether the account is missing that the node gave to who was here before, or to us before we were restored.
+func unaccounted(n node, st *api.Status) bool {
+	given := st.GetAccounted()
+	return given != "" && (n.leaving() || n.State == Decommissioned) && (n.Manifest == nil || n.Manifest.Incident != given)
 }
 
 // directive is the standing wish. It stands also when the node is done, until somebody takes it back.

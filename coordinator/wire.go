@@ -183,6 +183,7 @@ func checkStatus(s *api.Status) error {
 		checkNotice(s.Notice),
 		checkSpan("clock_ahead", s.ClockAhead),
 		checkWord("fallback", s.Fallback, maxWord),
+		checkWord("accounted", s.Accounted, maxWord),
 		checkCount("disks", len(s.Disks), maxDisks),
 		checkCount("stores", len(s.Stores), maxStores),
 		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),

@@ -83,6 +83,7 @@ type Client struct {
 	broken brokenWords
 	again  *agains
 	nudge  chan struct{}
+	unsaid chan struct{} // see Unaccounted
 
 	sequence sequence
 
@@ -113,6 +114,7 @@ func New(cfg Config) (*Client, error) {
 		outbox: newOutbox(),
 		again:  newAgains(),
 		nudge:  make(chan struct{}, 1),
+		unsaid: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -183,6 +185,10 @@ func (c *Client) NextDirective(ctx context.Context) (*api.Directive, error) {
 // Apps returns the apps that ran here and still run elsewhere, as the newest reply had them; false: there was none since
 // the start. They change without NextDirective returning: the wish is the same.
 func (c *Client) Apps() (apps []string, heard bool) { return c.wishes.elsewhere() }
+
+// Unaccounted has something whenever the coordinator says that it has not the account that the status calls given: it began
+// anew, or from an older snapshot.
+func (c *Client) Unaccounted() <-chan struct{} { return c.unsaid }
 
 func (c *Client) paceReports(within time.Duration) {
 	c.mu.Lock()

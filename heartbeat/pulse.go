@@ -180,6 +180,12 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 	}
 	p.wishes.hear(reply.GetDirective())
 	p.again.hear(reply.GetAgain())
+	if reply.GetUnaccounted() {
+		select {
+		case p.unsaid <- struct{}{}:
+		default: // that is known already
+		}
+	}
 	return nil
 }
 
