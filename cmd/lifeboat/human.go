@@ -63,9 +63,10 @@ func left(remaining *durationpb.Duration) string {
 	}
 }
 
+// age is how long ago something was. Absent is not known: a coordinator that was restarted has heard nobody yet.
 func age(d *durationpb.Duration) string {
 	if d == nil {
-		return "never"
+		return "-"
 	}
 	return span(max(0, d.AsDuration()))
 }

@@ -218,9 +218,12 @@ func printNode(w io.Writer, n *api.Node) error {
 	t.row("zone", dash(n.GetZone()))
 	t.row("pool", dash(n.GetPool()))
 	t.row("version", dash(n.GetVersion()))
-	beat := age(n.GetLastHeartbeat())
+	beat := age(n.GetLastHeartbeat()) + " ago"
+	if n.GetLastHeartbeat() == nil {
+		beat = "none since the coordinator began to lead"
+	}
 	if n.GetSuspect() != nil {
-		beat += " ago: suspect for " + span(n.GetSuspect().AsDuration())
+		beat += ": suspect for " + span(n.GetSuspect().AsDuration())
 	}
 	t.row("last beat", beat)
 	if ahead := st.GetClockAhead(); ahead != nil && ahead.AsDuration().Abs() >= time.Second {
