@@ -48,6 +48,15 @@ func TestSendUntil(t *testing.T) {
 	}
 }
 
+// A host that goes down waits for a large account to be taken, and not for a coordinator that is away.
+func TestGoodbyePatience(t *testing.T) {
+	for blocks, want := range map[int64]time.Duration{0: 5 * time.Second, 1000: 5010 * time.Millisecond, 2_000_000: 25 * time.Second} {
+		if got := goodbyePatience(blocks); got != want {
+			t.Errorf("of %d blocks: got %s, want %s", blocks, got, want)
+		}
+	}
+}
+
 // door is a source that says nothing and is told when the machine may go.
 type door struct{ let []string }
 
