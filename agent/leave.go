@@ -173,12 +173,14 @@ func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
 }
 
 // untilTimeIsUp ends sending when the time for it is over. It looks again and again when that is: a notice moves it, and so
-// do the settings, and what the node waits for.
+// do the settings, and what the node waits for. Where no deadline is known, none of that time passes while it waits.
 func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc) {
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
 		pause := lookAround
-		if limit := a.sendLimit(a.incident()); !limit.IsZero() {
+		if limit := a.sendLimit(a.incident()); limit.IsZero() {
+			a.drains.free(time.Now())
+		} else {
 			pause = min(pause, time.Until(limit))
 		}
 		if pause <= 0 {

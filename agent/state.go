@@ -216,7 +216,7 @@ type drains struct {
 	last  *migration.Drain // nil: none since the start
 	ahead bool             // it only copies ahead
 	more  bool             // another pass follows
-	freed time.Time        // when a drain that waited stopped waiting
+	freed time.Time        // until when a drain may have waited
 }
 
 func (s *drains) set(d *migration.Drain, ahead, more bool) {

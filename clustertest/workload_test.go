@@ -91,6 +91,33 @@ func TestOrderWithoutALimitWaits(t *testing.T) {
 	})
 }
 
+// A node without a deadline has all of drain.timeout for what is left when its engine ends, however long it has waited: also
+// amid a pass, and where the agent was restarted since.
+func TestTimeBeginsWhenTheWorkloadEnds(t *testing.T) {
+	for name, killed := range map[string]bool{"amid a pass": false, "and a crash": true} {
+		t.Run(name, func(t *testing.T) {
+			cfg := withEngine(stops)
+			change := cfg.Agent
+			cfg.BytesPerSecond, cfg.Agent = slow, func(i int, a *agent.Config) { change(i, a); a.Drain.Timeout = time.Minute }
+			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
+				unit := c.Unit(0, engine)
+				c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
+				c.Sleep(5 * time.Minute)
+				blocks := fill(c, 0)
+				c.Until("a pass has begun", 2*time.Minute, func() bool { n, _ := c.Moved(0); return n > 5 })
+				unit.End()
+				if killed {
+					c.Sleep(5 * time.Second)
+					c.Kill(0)
+					c.Restart(0)
+				}
+				c.WaitDrained(0)
+				accounted(t, c, 0, blocks, 0)
+			})
+		})
+	}
+}
+
 // An engine that heeds nothing is asked to end, killed after its grace, and what it wrote until then is carried before the
 // deadline.
 func TestStubbornWorkloadIsStoppedInTime(t *testing.T) {
