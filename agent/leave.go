@@ -31,7 +31,10 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 	if !open || p.Work.Drained != nil {
 		return open
 	}
-	sum, ended := a.empty(ctx, p.Incident.ID)
+	sum, cut, ended := a.empty(ctx, p.Incident.ID)
+	for ended && cut && a.timeLeft() { // given while what is lost was being named
+		sum, cut, ended = a.empty(ctx, p.Incident.ID)
+	}
 	if !ended {
 		return false // stopped or withdrawn; a restart or another notice goes on
 	}
@@ -102,10 +105,16 @@ func (a *Agent) takeBack(ctx context.Context, incident string) {
 	}
 }
 
-// empty runs the drain of an incident until it is done, its time is up (both: ended), or ctx ends. While the node waits for
+// timeLeft tells whether it is not yet time to stop sending.
+func (a *Agent) timeLeft() bool {
+	limit := a.sendLimit(a.incident())
+	return limit.IsZero() || time.Now().Before(limit)
+}
+
+// empty runs the drain of an incident until it is done, its time is up (cut; both: ended), or ctx ends. While the node waits for
 // its workloads, pass follows pass, each for what was written since; the last begins when nothing is waited for any more,
 // or when it is time to.
-func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, ended bool) {
+func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, cut, ended bool) {
 	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
 	var clock sync.WaitGroup
@@ -120,7 +129,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 		pass := time.Now()
 		var ok bool
 		if sum, ok = a.pass(sending, incident, last); !ok || ctx.Err() != nil {
-			return sum, false
+			return sum, false, false
 		}
 		if last {
 			break
@@ -128,7 +137,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 		// When the time was up first, one more pass names what it did not meet.
 		a.untilNextPass(sending, min(max(time.Since(pass), leastPassPause), mostPassPause))
 	}
-	sum.Started = began
+	sum.Started, cut = began, sending.Err() != nil
 	i := a.incident()
 	end := a.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
 		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), "left", left(i.Deadline()))
@@ -137,7 +146,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	} else {
 		end.Info("drained")
 	}
-	return sum, true
+	return sum, cut, true
 }
 
 // pass carries all that is here and not in the incident's ledger.

@@ -1,6 +1,7 @@
 package clustertest_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,6 +34,24 @@ func TestNoticeAmidARehearsal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A notice in earnest at the very end of a rehearsal, while what that was too short for is being named, has all of its time.
+func TestNoticeWhileARehearsalNamesWhatItLost(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		for n := range 2000 { // they take a while to name
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("small/%d", n), 1000))
+		}
+		c.Simulate(0, preemption.KindTerminate, 20*time.Second, false)
+		time.Sleep(15 * time.Second) // less the tail; and nobody is waited for
+		c.DecommissionSelf(0, preemption.SourceManual, 5*time.Minute, "in earnest")
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		if m, _ := c.Manifest(0); m.GetSource() != preemption.SourceManual {
+			t.Errorf("got the account of %v, want that of the notice", m)
+		}
+	})
 }
 
 // The agent crashes before it could tell the coordinator that the drain which that knows of was a rehearsal's: the next one
