@@ -244,9 +244,10 @@ func (a *Agent) goodbye(ctx context.Context) {
 	var said time.Time
 	a.insist(ctx, goodbyeTimeout, func(ctx context.Context) error {
 		p, _ := a.incidents.Open()
-		if p.Work.Drained != nil {
-			said = p.Work.Drained.Finished
+		if p.Work.Drained == nil {
+			return nil // it counts for nothing by now (see undoRehearsed)
 		}
+		said = p.Work.Drained.Finished
 		return a.beat.Goodbye(ctx, a.summary(p), a.legible(a.manifest(p.Incident.ID)))
 	})
 	if ctx.Err() != nil {

@@ -80,6 +80,26 @@ func TestCrashAfterANoticeAmidARehearsal(t *testing.T) {
 	})
 }
 
+// The coordinator is away when the rehearsal is drained: its account, yet to be told, is of no use any more.
+func TestNoticeBeforeARehearsalIsTold(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Simulate(0, preemption.KindTerminate, 2*time.Minute, false)
+		c.Sleep(20 * time.Second)
+		c.KillCoordinator()
+		c.Until("the rehearsal is drained", time.Minute, func() bool { return c.Status(0).Manifest != nil })
+		blocks = append(blocks, c.Write(0, "cache", "written-since", 20*fillSize))
+		c.Notice(0, 2*time.Minute)
+		c.Sleep(10 * time.Second)
+		c.RestartCoordinator()
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		if m, _ := c.Manifest(0); m.GetSource() != preemption.SourceEC2 {
+			t.Errorf("got the account of %v, want the notice's", m)
+		}
+	})
+}
+
 // Advice of the cloud that comes amid a rehearsal makes it no earnest: nobody is stopped for it, nothing is begun again.
 func TestAdviceAmidARehearsal(t *testing.T) {
 	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
