@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -77,6 +78,31 @@ func TestTriggers(t *testing.T) {
 	for _, n := range []*node{spot, self, script, power} {
 		peer.onSocket().serves(t, n.blocks)
 	}
+}
+
+// What is said to an agent that is only starting, here because its cloud is slow, is heard when it has.
+func TestSignalsAmidTheStart(t *testing.T) {
+	f := newFleet(t)
+	cloud := ec2fake.New(ec2fake.Instance{ID: "i-1"})
+	asked, answer := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		once.Do(func() { close(asked); <-answer })
+		cloud.ServeHTTP(w, r)
+	}))
+	defer metadata.Close()
+	n := f.agent("host-a", fmt.Sprintf("cloud: {provider: ec2, endpoint: %q, poll: 100ms}", metadata.URL), noRoom)
+	peer := f.agent("host-b")
+	n.fill(5, 200<<10)
+	f.coordinator.start()
+	peer.start()
+	f.until(peer.is("ACTIVE"))
+	n.start()
+	<-asked
+	n.signal(syscall.SIGHUP)
+	n.signal(syscall.SIGPWR)
+	close(answer)
+	n.gone("manual", "signal")
 }
 
 func TestOperatorDecommissions(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -31,6 +30,8 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 		Args: cobra.NoArgs,
 		RunE: paced(func(cmd *cobra.Command, _ []string) error {
 			thrifty()
+			signals, deaf := heed()
+			defer deaf()
 			log, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -56,7 +57,7 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
-			return runAgent(cmd.Context(), a, func() { reloadAgent(log, f.config, a) })
+			return runAgent(cmd.Context(), a, signals, func() { reloadAgent(log, f.config, a) })
 		}),
 	}
 	f.register(cmd, "/etc/lifeboat/agent.yaml")
@@ -76,10 +77,7 @@ func reloadAgent(log *slog.Logger, file string, a *agent.Agent) {
 
 // runAgent runs the agent and hands it its signals: SIGPWR, by which Spark's own scripts decommission a worker, and
 // SIGHUP.
-func runAgent(ctx context.Context, a *agent.Agent, reload func()) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGPWR, syscall.SIGHUP)
-	defer signal.Stop(signals)
+func runAgent(ctx context.Context, a *agent.Agent, signals <-chan os.Signal, reload func()) error {
 	listening, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,6 +53,14 @@ func (f *daemonFlags) logger(w io.Writer) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, o)), nil
 	}
 	return nil, usagef("--log-format %s: want text or json", f.format)
+}
+
+// heed takes the signals that a daemon acts on once it runs: until then they wait. Nobody repeats a SIGPWR, and a SIGHUP that
+// nobody takes ends the process; a start may last, where a cloud is slow to say what machine this is, or much landed here.
+func heed() (signals <-chan os.Signal, stop func()) {
+	heard := make(chan os.Signal, 8)
+	signal.Notify(heard, syscall.SIGPWR, syscall.SIGHUP)
+	return heard, func() { signal.Stop(heard) }
 }
 
 // badConfig makes a wrong configuration the caller's mistake: exit code 2, as `config check` has it.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -29,6 +28,8 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 		Args: cobra.NoArgs,
 		RunE: paced(func(cmd *cobra.Command, _ []string) error {
 			thrifty()
+			signals, deaf := heed()
+			defer deaf()
 			log, err := f.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -44,7 +45,7 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
-			return runSidecar(cmd.Context(), s, func() { reloadSidecar(log, f.config, s) })
+			return runSidecar(cmd.Context(), s, signals, func() { reloadSidecar(log, f.config, s) })
 		}),
 	}
 	f.register(cmd, "/etc/lifeboat/sidecar.yaml")
@@ -63,10 +64,7 @@ func reloadSidecar(log *slog.Logger, file string, s *sidecar.Sidecar) {
 }
 
 // runSidecar runs the sidecar and hands it its signals.
-func runSidecar(ctx context.Context, s *sidecar.Sidecar, reload func()) error {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGPWR, syscall.SIGHUP)
-	defer signal.Stop(signals)
+func runSidecar(ctx context.Context, s *sidecar.Sidecar, signals <-chan os.Signal, reload func()) error {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
