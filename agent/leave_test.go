@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -68,6 +69,36 @@ func (d *door) Next(ctx context.Context) (preemption.Notice, error) {
 func (d *door) Release(_ context.Context, n preemption.Notice) error {
 	d.let = append(d.let, n.Source)
 	return nil
+}
+
+// What is cancelled before it is part of an incident never will be: who said it hears so, and SIGPWR's teller goes on to
+// what is next.
+func TestWhatIsTakenBackIsAnswered(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		a := &Agent{log: log, manual: preemption.NewManual()} // and nobody joins what is said
+		a.limits.Store(&limits{})
+		var err error
+		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
+			t.Fatal(err)
+		}
+		said := make(chan error, 1)
+		go func() {
+			_, err := a.DecommissionSelf(t.Context(), preemption.SourceSignal, time.Time{}, "SIGPWR")
+			said <- err
+		}()
+		synctest.Wait()
+		a.manual.Withdraw("a mistake")
+		select {
+		case err := <-said:
+			if !errors.Is(err, errTakenBack) {
+				t.Errorf("got %v, want that it was taken back", err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("who said it was never answered")
+		}
+	})
 }
 
 // Azure would begin the reboot that it has announced: what is empty for a rehearsal's sake goes on working.

@@ -56,7 +56,7 @@ func (l *local) DecommissionSelf(ctx context.Context, r *api.DecommissionSelfReq
 		return nil, status.Errorf(codes.InvalidArgument, "reason of %d bytes, at most %d", len(r.Reason), longestReason)
 	}
 	i, err := l.agent.DecommissionSelf(ctx, preemption.SourceManual, deadline, r.Reason)
-	if errors.Is(err, errIgnored) {
+	if errors.Is(err, errIgnored) || errors.Is(err, errTakenBack) {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	}
 	if err != nil {

@@ -154,6 +154,9 @@ func (a *Agent) DecommissionSelf(ctx context.Context, source string, deadline ti
 // errIgnored is the answer to a notice about which the policy does nothing.
 var errIgnored = errors.New("the notice is ignored")
 
+// errTakenBack is the answer to one that was cancelled before it was part of an incident.
+var errTakenBack = errors.New("the notice was taken back at the same moment")
+
 // say passes a notice on and returns the incident that it became part of, once that is on disk.
 func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
 	if a.policy().Stance(n.Kind) == preemption.StanceIgnore {
@@ -165,9 +168,13 @@ func (a *Agent) say(ctx context.Context, n preemption.Notice) (preemption.Incide
 		if i := a.incident(); i.Knows(n) {
 			return i, nil
 		}
+		if !a.manual.Stands(n) {
+			return preemption.Incident{}, errTakenBack
+		}
 		select {
 		case <-changed:
 			changed = a.incidents.Changes()
+		case <-time.After(lookAround):
 		case <-ctx.Done():
 			return preemption.Incident{}, ctx.Err()
 		}

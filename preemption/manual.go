@@ -69,6 +69,13 @@ func (m *Manual) Say(n Notice) Notice {
 	return n
 }
 
+// Stands tells whether what was said is in force still, or about to be.
+func (m *Manual) Stands(n Notice) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.said, n.same)
+}
+
 // Withdraw takes back all that was said here, and tells whether there was anything.
 func (m *Manual) Withdraw(reason string) bool {
 	m.mu.Lock()
