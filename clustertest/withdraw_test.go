@@ -134,6 +134,32 @@ func TestNoticeIsWithdrawnUnheard(t *testing.T) {
 	}
 }
 
+// Nor does anybody hear it of a node that stays under a notice which makes no node leave.
+func TestNoticeIsWithdrawnUnheardAndAdviceStays(t *testing.T) {
+	for name, drained := range map[string]bool{"mid-drain": false, "drained": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+				fill(c, 0)
+				c.Rebalance(0)
+				c.Notice(0, 120*time.Second)
+				half(t, c, 0)
+				if drained {
+					c.WaitDrained(0)
+				}
+				c.KillCoordinator()
+				c.Withdraw(0)
+				c.Rebalance(0)
+				c.Sleep(15 * time.Second)
+				c.RestartCoordinator()
+				c.Sleep(20 * time.Second)
+				if n := c.Show(0); n.State != "ACTIVE" || n.Schedulable || n.Status.Notice.GetKind() != "rebalance" {
+					t.Errorf("got %v, want it in service, and under the advice", n)
+				}
+			})
+		})
+	}
+}
+
 // The machine outlives the cloud's deadline by ten minutes: it is taken back into service.
 func TestMachineOutlivesItsDeadline(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 2}, func(t *testing.T, c *clustertest.Cluster) {

@@ -109,7 +109,7 @@ func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
 	switch d := n.Decommission; {
 	case (n.State == Active || n.leaving()) && leaves(st) && checkAnnounced(st.Notice) == nil:
 		c.Do, c.Notice = doAnnounce, noticeFrom(st.Notice, time.Now())
-	case (n.leaving() || n.State == Decommissioned) && d != nil && d.Order == nil && d.Notice != nil && unsaid >= unsaidBeats:
+	case (n.leaving() || n.State == Decommissioned) && d != nil && d.Order == nil && d.Notice != nil && (unsaid >= unsaidBeats || staysSince(d.Notice, st)):
 		c.Do, c.Incident = doWithdraw, d.Notice.Incident
 	default:
 		return n, nil
@@ -120,6 +120,12 @@ func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
 	}
 	n, _ = s.node(n.Name)
 	return n, nil
+}
+
+// staysSince says whether a node has put behind it the notice that it left for, and is under another, for which it does not.
+func staysSince(left *notice, st *api.Status) bool {
+	n := st.GetNotice()
+	return n.GetIncident() != "" && n.Incident != left.Incident && !leaves(st)
 }
 
 // unaccounted says whether the account is missing that the node gave to who was here before, or to us before we were restored.
