@@ -37,6 +37,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	cfg.Node.Name = got.Name
 	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual()}
 	a.limits.Store(limitsOf(cfg))
+	a.drains.free(a.started) // until when an earlier process waited, or was there at all, is not known
 	a.disks = a.newMonitor()
 	a.landing = &landing{agent: a}
 	defer func() {

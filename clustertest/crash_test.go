@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // obstruct puts a directory where a file is written, which stops root too.
@@ -67,6 +69,21 @@ func TestKilledAgentResumesItsDrain(t *testing.T) {
 			t.Errorf("after another restart it is %s", state)
 		}
 		history(t, c, 0, registered, announced, decommissioned)
+	})
+}
+
+// Where no deadline is known, the time that the agent was away is none of its drain's.
+func TestKilledAgentHasTimeAgain(t *testing.T) {
+	brief := func(_ int, cfg *agent.Config) { cfg.Drain.Timeout = time.Minute }
+	bubble(t, clustertest.Config{BytesPerSecond: slow, Agent: brief}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.DecommissionSelf(0, preemption.SourceSignal, 0, "SIGPWR")
+		half(t, c, 0)
+		c.Kill(0)
+		c.Sleep(5 * time.Minute)
+		c.Restart(0)
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
 	})
 }
 
