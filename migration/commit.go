@@ -96,13 +96,11 @@ func (c *committer) submit(batch []*landed) {
 // work commits what a shelf has, and ends when that is nothing.
 func (c *committer) work(s *shelf) {
 	for {
-		timer := time.NewTimer(gather)
 		select {
-		case <-timer.C:
+		case <-time.After(gather):
 		case <-s.full:
 		case <-c.quit:
 		}
-		timer.Stop()
 		c.mu.Lock()
 		batch := s.queue
 		s.busy, s.queue, s.bytes, s.since = batch, nil, 0, time.Now()

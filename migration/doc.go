@@ -30,5 +30,5 @@
 //	  goes again:         removal, weights, reclaim, ghosts; forget, forgotten, look_back
 //	readers:              read, read_through, read_again, fetch, ask_many
 //	the last resort:      fallback, fallback_record, fallback_content, fallback_send, fallback_read
-//	sick disks:           disks, drain_disks, unmounted
+//	sick disks:           disks, drain_disks, unmounted; wait
 package migration

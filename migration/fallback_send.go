@@ -75,15 +75,9 @@ func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 				d.tooLate()
 			}
 		}
-		if pause == 0 {
-			continue
+		if pause > 0 {
+			sleep(ctx, pause)
 		}
-		wait := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-wait.C:
-		}
-		wait.Stop()
 	}
 	return false
 }

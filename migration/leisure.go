@@ -21,12 +21,7 @@ const (
 
 // atLeisure looks again and again until ctx ends. look returns for how long it worked.
 func atLeisure(ctx context.Context, look func(context.Context) time.Duration) {
-	for pause := firstLook; ; {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return
-		}
+	for pause := firstLook; sleep(ctx, pause); {
 		pause = max(leastLook, lookPause*look(ctx))
 	}
 }
@@ -47,10 +42,7 @@ func inStints(ctx context.Context, away, leaves func() bool, look func(ctx conte
 			if now.Sub(woke) < lookStint {
 				return ctx.Err() == nil
 			}
-			select {
-			case <-time.After(lookRest):
-			case <-ctx.Done():
-			}
+			sleep(ctx, lookRest)
 			woke = time.Now()
 			rested += woke.Sub(now)
 			return ctx.Err() == nil && !leaves()

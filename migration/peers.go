@@ -139,12 +139,7 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 		if d.turn(p) {
 			return false
 		}
-		pause := time.NewTimer(rest)
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		}
-		pause.Stop()
+		sleep(ctx, rest)
 	}
 	return false
 }

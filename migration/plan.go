@@ -303,23 +303,15 @@ func (p *plan) await(ctx context.Context, try func() (ok bool, wait time.Duratio
 		if ok || err != nil {
 			return err
 		}
-		var due *time.Timer
-		var isDue <-chan time.Time
+		var due <-chan time.Time
 		if wait > 0 {
-			due = time.NewTimer(wait)
-			isDue = due.C
+			due = time.After(wait)
 		}
 		select {
 		case <-changed:
-		case <-isDue:
+		case <-due:
 		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		if due != nil {
-			due.Stop()
-		}
-		if err != nil {
-			return err
+			return ctx.Err()
 		}
 	}
 }

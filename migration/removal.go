@@ -269,15 +269,13 @@ const tidyEvery = time.Hour
 
 // tidy ends what is here for longer than it is kept, and gives back space, until ctx ends.
 func (r *Receiver) tidy(ctx context.Context) {
+	wait := tidyEvery
+	if r.cfg.Keep > 0 {
+		wait = max(time.Second, min(wait, r.cfg.Keep/10))
+	}
 	for {
 		r.tidyOnce(ctx, time.Now())
-		wait := tidyEvery
-		if r.cfg.Keep > 0 {
-			wait = max(time.Second, min(wait, r.cfg.Keep/10))
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !sleep(ctx, wait) {
 			return
 		}
 	}

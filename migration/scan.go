@@ -44,9 +44,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 		if pass == 0 {
 			continue // on a node whose engines have stopped, the second look is the last
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !sleep(ctx, pause) {
 			return
 		}
 		pause = min(2*pause, mostPause)

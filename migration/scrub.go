@@ -218,13 +218,11 @@ func (r *Receiver) scrub(ctx context.Context) {
 				}
 			}
 		}
-		timer := time.NewTimer(next)
 		select {
 		case <-some:
-		case <-timer.C:
+		case <-time.After(next):
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 
@@ -237,12 +235,7 @@ func (r *Receiver) paces(ctx context.Context, bytes int64, urgent bool) {
 	if !urgent || r.takesIn() {
 		rate = max(1, rate/scrubGives)
 	}
-	timer := time.NewTimer(time.Duration(float64(bytes) / float64(rate) * float64(time.Second)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	sleep(ctx, time.Duration(float64(bytes)/float64(rate)*float64(time.Second)))
 }
 
 // takesIn says whether the disks are wanted for something else: blocks come in, or this node leaves itself.

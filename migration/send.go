@@ -237,10 +237,7 @@ func (l *lane) lookAgain(ctx context.Context) error {
 		l.pace, l.tries = pace{}, true
 		return ctx.Err()
 	}
-	select {
-	case <-time.After(paceStep):
-	case <-ctx.Done():
-	}
+	sleep(ctx, paceStep)
 	return ctx.Err()
 }
 
@@ -252,10 +249,7 @@ func (l *lane) hold(ctx context.Context) error {
 	l.pace = pace{} // what it had beside others is not what it will have
 	l.d.traffic.hold(1)
 	defer l.d.traffic.hold(-1)
-	select {
-	case <-time.After(paceStep / 4):
-	case <-ctx.Done():
-	}
+	sleep(ctx, paceStep/4)
 	l.now, l.until = time.Now(), l.d.until(ctx)
 	l.slack = l.d.traffic.carried(l, l.now, l.gone(0))
 	return ctx.Err()

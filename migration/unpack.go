@@ -209,10 +209,9 @@ func (u *unpacker) await(ctx context.Context) bool {
 		if something && wait <= 0 {
 			return true
 		}
-		timer := time.NewTimer(wait)
-		due := timer.C
-		if !something {
-			due = nil
+		var due <-chan time.Time
+		if something {
+			due = time.After(wait)
 		}
 		select {
 		case <-u.wake:
@@ -225,7 +224,6 @@ func (u *unpacker) await(ctx context.Context) bool {
 			u.mu.Unlock()
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 	return false
 }
@@ -315,12 +313,8 @@ func (u *unpacker) pass(ctx context.Context) {
 
 // rest leaves the node to whoever sends to it, after so much time was taken.
 func (u *unpacker) rest(ctx context.Context, took time.Duration) {
-	if u.r.untilQuiet(time.Now()) == 0 {
-		return
-	}
-	select {
-	case <-time.After((unpackShare - 1) * took):
-	case <-ctx.Done():
+	if u.r.untilQuiet(time.Now()) > 0 {
+		sleep(ctx, (unpackShare-1)*took)
 	}
 }
 
