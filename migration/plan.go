@@ -345,29 +345,20 @@ func (p *plan) putBack(batch []entry) {
 }
 
 // idle waits until the plan is empty.
-func (p *plan) idle(ctx context.Context) error {
-	for {
-		p.mu.Lock()
-		idle, changed := p.empty(), p.watch()
-		p.mu.Unlock()
-		if idle {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
+func (p *plan) idle(ctx context.Context) error { return p.until(ctx, p.empty) }
 
 // first waits until there is something to hand out, or until it is certain that nothing comes.
 func (p *plan) first(ctx context.Context) error {
+	return p.until(ctx, func() bool { return p.sealed || !p.empty() })
+}
+
+// until waits until something is so of the plan.
+func (p *plan) until(ctx context.Context, is func() bool) error {
 	for {
 		p.mu.Lock()
-		ready, changed := p.sealed || !p.empty(), p.watch()
+		so, changed := is(), p.watch()
 		p.mu.Unlock()
-		if ready {
+		if so {
 			return nil
 		}
 		select {
