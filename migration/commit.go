@@ -122,10 +122,8 @@ func (c *committer) end(ctx context.Context) {
 	c.ended = true
 	c.mu.Unlock()
 	close(c.quit)
-	ended := make(chan struct{})
-	go func() { c.working.Wait(); close(ended) }()
 	select {
-	case <-ended:
+	case <-beside(c.working.Wait):
 	case <-ctx.Done():
 	}
 }

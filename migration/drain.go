@@ -230,12 +230,10 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 		defer stop() // every block is settled
 		d.runLanes(work)
 	})
-	ended := make(chan struct{})
-	go func() { working.Wait(); close(ended) }()
 	late, cancel := linger(ctx, receiptGrace+time.Second)
 	defer cancel()
 	select {
-	case <-ended:
+	case <-beside(working.Wait):
 	case <-late.Done():
 		d.cfg.Log.Error("the drain ends without those who do not answer: a disk or a connection hangs")
 		d.surrender()

@@ -78,12 +78,10 @@ func (d *Drain) withdraw(ctx context.Context) {
 	late, cancel := linger(ctx, lastForgetting)
 	defer cancel()
 	late, end := context.WithTimeout(late, mostForgetting)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	ended := beside(func() {
 		defer end()
 		d.tellAll(late)
-	}()
+	})
 	<-late.Done()
 	select {
 	case <-ended:

@@ -122,12 +122,10 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	defer stop(nil)
 	unwatch := watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); cut(conn) })
 	defer unwatch()
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
+	received := beside(func() {
 		stop(l.receive(frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
-	}()
+	})
 	d.join(l)
 	sent := make(chan error, 1)
 	go func() {

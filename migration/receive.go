@@ -109,14 +109,12 @@ func (r *Receiver) Run(ctx context.Context) error {
 	looking, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var overseeing sync.WaitGroup
 	overseeing.Go(func() { r.oversee(looking) })
-	tidied := make(chan struct{})
-	go func() { defer close(tidied); r.tidy(ctx) }()
-	looked := make(chan struct{})
-	go func() { defer close(looked); atLeisure(ctx, r.dropGhosts) }()
-	scrubbed := make(chan struct{})
-	go func() { defer close(scrubbed); r.scrub(ctx) }()
-	unpacked := make(chan struct{})
-	go func() { defer close(unpacked); r.unpack(ctx) }()
+	helpers := []<-chan struct{}{
+		beside(func() { r.tidy(ctx) }),
+		beside(func() { atLeisure(ctx, r.dropGhosts) }),
+		beside(func() { r.scrub(ctx) }),
+		beside(func() { r.unpack(ctx) }),
+	}
 	defer overseeing.Wait()
 	defer stop()
 	<-ctx.Done()
@@ -125,14 +123,12 @@ func (r *Receiver) Run(ctx context.Context) error {
 	r.mu.Unlock()
 	late, cancel := context.WithTimeout(looking, lastStand)
 	defer cancel()
-	served := make(chan struct{})
-	go func() { r.serving.Wait(); close(served) }()
 	select {
-	case <-served:
+	case <-beside(r.serving.Wait):
 	case <-late.Done():
 		r.cfg.Log.Error("the receiver ends without streams that do not: a disk hangs under them")
 	}
-	for _, ended := range []chan struct{}{tidied, looked, scrubbed, unpacked} {
+	for _, ended := range helpers {
 		select {
 		case <-ended:
 		case <-late.Done(): // it hangs on a disk

@@ -14,3 +14,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// beside does something that may hang, and returns what is closed once it is done.
+func beside(do func()) (done <-chan struct{}) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		do()
+	}()
+	return ended
+}
