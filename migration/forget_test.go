@@ -53,7 +53,7 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 						t.Errorf("%s asks %s to forget %s %s: got %d, want %d", ask.by, n.name, ask.id, ask.tag, got, ask.status)
 					}
 				}
-				if n.reader().Has(id) {
+				if n.reader().has(id) {
 					t.Errorf("%s still serves %s", n.name, id)
 				}
 			}
@@ -108,7 +108,7 @@ func TestPeersForgetWhatIsOutOfDate(t *testing.T) {
 				sum, entries := tr.run(within(t, time.Minute))
 				wantThere(t, want, entries, b, c)
 				for _, id := range []string{"cache/-/f-0000", "cache/-/f-0001"} {
-					if b.reader().Has(BlockID(id)) {
+					if b.reader().has(BlockID(id)) {
 						t.Errorf("b still serves %s", id)
 					}
 				}

@@ -88,7 +88,7 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 		s.remove(t, 1)
 		s.wantTold(t, l, 0, 1)
 		for _, id := range []BlockID{"cache/-/f-0000", "cache/-/f-0001"} {
-			if s.b.reader().Has(id) {
+			if s.b.reader().has(id) {
 				t.Errorf("b still serves %s", id)
 			}
 		}
@@ -105,7 +105,7 @@ func TestPeersForgetWhatIsOutOfDateThoughNobodyLeaves(t *testing.T) {
 		if sum, _ := s.run(within(t, time.Minute)); sum.Moved.Blocks != 9 || len(s.told) > 0 {
 			t.Errorf("another drain moved %+v and had %v forgotten", sum.Moved, s.told)
 		}
-		if !s.b.reader().Has("cache/-/f-0000") {
+		if !s.b.reader().has("cache/-/f-0000") {
 			t.Error("what was carried anew is not there")
 		}
 	})

@@ -215,19 +215,6 @@ func refuseRead(w http.ResponseWriter, id BlockID, err error) {
 	}
 }
 
-// Has reports whether this node can serve a block by itself.
-func (rd *Reader) Has(id BlockID) bool {
-	c, err := rd.open(id)
-	if _, several := errors.AsType[*membersError](err); several {
-		return true
-	}
-	if err != nil {
-		return false
-	}
-	c.Close()
-	return true
-}
-
 // open finds a block's bytes on this node. A disk that does not answer is not asked: nobody could end the wait.
 func (rd *Reader) open(id BlockID) (*content, error) {
 	rd.Vault.watch(rd.Disks)

@@ -13,17 +13,9 @@ import (
 // What landed here has an owner, and ends: with its app, at an operator's word, or when it has been here for long enough.
 // A block is first gone for whoever asks, then for the coordinator, and last its space comes back.
 
-// Owner is the app that a block belongs to, as its id says; the node that it came from where the id names none.
-func (h Held) Owner() string {
-	if scope := h.ID.Scope(); scope != "-" {
-		return scope
-	}
-	return h.From
-}
-
 // App is the app that a block belongs to, "" where its id names none.
 func (h Held) App() string {
-	if scope := h.ID.Scope(); scope != "-" {
+	if scope := h.ID.Scope(); scope != noScope {
 		return scope
 	}
 	return ""

@@ -179,7 +179,7 @@ func TestDrainMeetsTheUnpacking(t *testing.T) {
 		var unpacking sync.WaitGroup
 		unpacking.Go(func() { u.pass(t.Context()) })
 		for range round * 30 { // some of it happens first
-			n.reader().Has("cache/-/d0/f-0000")
+			n.reader().has("cache/-/d0/f-0000")
 		}
 		noticed.Store(true)
 		c := newNode(t, "c")
