@@ -62,16 +62,21 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 }
 
 func (r *chunkReader) Seek(offset int64, whence int) (int64, error) {
+	return seek(&r.pos, r.bytes, offset, whence)
+}
+
+// seek is io.Seeker's for a content of so many bytes.
+func seek(pos *int64, bytes, offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
-		offset += r.pos
+		offset += *pos
 	case io.SeekEnd:
-		offset += r.bytes
+		offset += bytes
 	}
 	if offset < 0 {
 		return 0, fmt.Errorf("seek to %d", offset)
 	}
-	r.pos = offset
+	*pos = offset
 	return offset, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -101,8 +100,4 @@ var sparkFallbackFile = regexp.MustCompile(`^(application_\d+_\d+|app-\d+-\d+|lo
 // what is named otherwise there is somebody else's.
 func FallbackFile(name string) bool {
 	return strings.HasPrefix(name, fallbackBlocks) || strings.HasPrefix(name, fallbackRecords) || sparkFallbackFile.MatchString(name)
-}
-
-func (f *Fallback) wrap(doing string, id BlockID, err error) error {
-	return fmt.Errorf("%s %s: %s: %w", doing, id, f.Peer(), err)
 }

@@ -38,7 +38,7 @@ func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id Blo
 		}
 		refuseRead(w, id, why)
 	default:
-		refuseRead(w, id, fmt.Errorf("%w: %w", ErrUnreachable, f.wrap("read", id, err)))
+		refuseRead(w, id, fmt.Errorf("%w: read %s: %s: %w", ErrUnreachable, id, f.Peer(), err))
 	}
 }
 
@@ -194,17 +194,7 @@ func (r *fallbackReader) fill() error {
 }
 
 func (r *fallbackReader) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += r.pos
-	case io.SeekEnd:
-		offset += r.bytes
-	}
-	if offset < 0 {
-		return 0, fmt.Errorf("seek to %d", offset)
-	}
-	r.pos = offset
-	return offset, nil
+	return seek(&r.pos, r.bytes, offset, whence)
 }
 
 func (r *fallbackReader) Close() error { return nil }
