@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"slices"
 	"time"
 )
 
@@ -182,36 +181,23 @@ func (r *Receiver) unplace(rec record, touched map[*Store][]place) error {
 	if s == nil || len(rec.Placed) > len(rec.Members) {
 		return nil
 	}
-	order := make([]int, 0, len(rec.Placed))
-	for i := range rec.Placed {
-		order = append(order, i)
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		la, lb := s.layout.last(rec.Members[a].Name), s.layout.last(rec.Members[b].Name)
-		switch {
-		case la == lb:
-			return 0
-		case la:
-			return -1
+	for _, last := range []bool{true, false} {
+		for i, p := range rec.Placed {
+			if s.layout.last(rec.Members[i].Name) != last || p.Root >= len(s.roots) {
+				continue
+			}
+			info, err := s.roots[p.Root].Lstat(p.Path)
+			if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().UnixNano() != p.ModTime {
+				continue
+			}
+			if err == nil {
+				err = s.roots[p.Root].Remove(p.Path)
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			touched[s] = append(touched[s], place{p.Root, path.Dir(p.Path)})
 		}
-		return 1
-	})
-	for _, i := range order {
-		p := rec.Placed[i]
-		if p.Root >= len(s.roots) {
-			continue
-		}
-		info, err := s.roots[p.Root].Lstat(p.Path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().UnixNano() != p.ModTime {
-			continue
-		}
-		if err == nil {
-			err = s.roots[p.Root].Remove(p.Path)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		touched[s] = append(touched[s], place{p.Root, path.Dir(p.Path)})
 	}
 	return nil
 }
