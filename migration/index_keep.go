@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -39,11 +40,11 @@ type indexedPart struct {
 	store *Store
 	part  int
 	n     int
+	busy  atomic.Bool // a look that hangs has not come back
 
 	mu         sync.Mutex
 	now        *partIndex // nil: there is none
 	generation int
-	busy       bool // a look that hangs has not come back
 	troubled   bool // the last look could not be kept
 }
 
@@ -112,12 +113,12 @@ func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 	away := func() bool {
 		return slices.ContainsFunc(dirs, func(dir string) bool { return !ix.cfg.Disks.Readable(dir) })
 	}
-	if away() || !p.begin() {
+	if away() || !p.busy.CompareAndSwap(false, true) {
 		return 0
 	}
 	worked, hangs := inStints(ctx, away, ix.leaves, func(ctx context.Context, rest func() bool) {
 		ix.renew(ctx, p, rest)
-		p.end() // before anybody hears of it: the next look may follow at once
+		p.busy.Store(false) // before anybody hears of it: the next look may follow at once
 	})
 	if hangs {
 		ix.cfg.Log.Warn("a look through a store hangs: there is no index of it until its disk answers", "dir", dirs[0])
@@ -182,23 +183,6 @@ func (ix *Index) drift() time.Duration {
 
 // stepped reports whether the clock was set since an index was begun: then the times of files do not tell what is newer.
 func (ix *Index) stepped(p *partIndex) bool { return (ix.drift() - p.drift).Abs() > clockGrain/2 }
-
-// begin is false while another look is under way.
-func (p *indexedPart) begin() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.busy {
-		return false
-	}
-	p.busy = true
-	return true
-}
-
-func (p *indexedPart) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.busy = false
-}
 
 // set replaces an index.
 func (p *indexedPart) set(made *partIndex) {
