@@ -21,8 +21,8 @@ import (
 // survives kill -9. Each value carries its own CRC-32C: bbolt does not check its pages.
 type catalog struct {
 	db      *bbolt.DB
-	writing sync.Mutex // one writer at a time decides what is there, and then says so
-	rests   atomic.Pointer[Count]
+	writing sync.Mutex            // one writer at a time decides what is there, and then says so
+	rests   atomic.Pointer[Count] // in all, from weigh on
 	pages   resident
 	values  []byte // of the records of a commit, one behind the other; belongs to who may write to db
 }

@@ -45,11 +45,7 @@ func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id Blo
 // open finds a block, or a file of one. What has a record is verified by it; what Spark put there itself has none, and
 // nothing vouches for its bytes but the storage.
 func (f *Fallback) open(ctx context.Context, id BlockID) (*content, error) {
-	ids := []BlockID{id}
-	if base := id.Block(); base != id {
-		ids = append(ids, base)
-	}
-	for _, base := range ids {
+	for _, base := range id.onRecord() {
 		r, err := f.record(ctx, base)
 		if missing(err) {
 			continue

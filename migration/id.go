@@ -140,7 +140,20 @@ func (id BlockID) Name() string {
 }
 
 // Block is the id of the block that id names, or names a file of: what landed and what was lost is known by its block.
-func (id BlockID) Block() BlockID { return sparkLayout{}.base(id) }
+func (id BlockID) Block() BlockID {
+	if m := mapOutputFile.FindStringSubmatch(id.Name()); m != nil {
+		return id.sibling(m[1])
+	}
+	return id
+}
+
+// onRecord are the ids that may be on record for one that a reader asks for: its own, else that of its block.
+func (id BlockID) onRecord() []BlockID {
+	if block := id.Block(); block != id {
+		return []BlockID{id, block}
+	}
+	return []BlockID{id}
+}
 
 // sibling is the id of another name in the same scope.
 func (id BlockID) sibling(name string) BlockID {

@@ -173,7 +173,7 @@ func (rd *Reader) broken(id BlockID) {
 	if rd.Broken == nil {
 		return
 	}
-	for _, base := range []BlockID{id, sparkLayout{}.base(id)} {
+	for _, base := range id.onRecord() {
 		if _, err := rd.Vault.catalog.get(base); !errors.Is(err, fs.ErrNotExist) {
 			rd.Broken(base)
 			return
@@ -230,13 +230,8 @@ func (rd *Reader) open(id BlockID) (*content, error) {
 
 // find takes what landed first, because its checksums are known.
 func (rd *Reader) find(id BlockID) (*content, error) {
-	var store *Store
-	for _, s := range rd.Stores {
-		if s.Name == id.Store() {
-			store = s
-		}
-	}
-	for _, base := range []BlockID{id, sparkLayout{}.base(id)} {
+	store := storeOf(rd.Stores, id)
+	for _, base := range id.onRecord() {
 		r, err := rd.Vault.catalog.get(base)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -192,7 +192,7 @@ func (s *Store) show(mgr blockManager, f *seen, item Item, err error, yield func
 	}
 	left := s.skip(mgr.root, mgr.scope, f.name, err.Error(), f.bytes())
 	if _, unread := errors.AsType[*fs.PathError](err); unread || silent(err) {
-		left.ID = sparkLayout{}.base(left.ID)
+		left.ID = left.ID.Block()
 		return yield(Item{Block: left.Block}, err)
 	}
 	return yield(left, nil)
@@ -243,7 +243,7 @@ func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
 	name := id.Name()
 	output := mapOutput.MatchString(name) || mapOutputFile.MatchString(name)
 	if output {
-		name = sparkLayout{}.base(id).Name() + ".index"
+		name = id.Block().Name() + ".index"
 	}
 	dir, sub := SparkPlace(name, len(s.roots))
 	_, single := SparkPlace(name, 1)
@@ -279,13 +279,6 @@ func (sparkLayout) made(id BlockID) string {
 		return path.Join(scope, "blockmgr-lifeboat")
 	}
 	return id.Scope()
-}
-
-func (sparkLayout) base(id BlockID) BlockID {
-	if m := mapOutputFile.FindStringSubmatch(id.Name()); m != nil {
-		return id.sibling(m[1])
-	}
-	return id
 }
 
 func (sparkLayout) anywhere() bool { return false }

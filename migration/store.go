@@ -182,6 +182,16 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 	return s, nil
 }
 
+// storeOf is the store that an id names; nil: it is none of these.
+func storeOf(stores []*Store, id BlockID) *Store {
+	for _, s := range stores {
+		if s.Name == id.Store() {
+			return s
+		}
+	}
+	return nil
+}
+
 // Close closes the store's directories.
 func (s *Store) Close() error {
 	errs := []error{s.closeDirs()}

@@ -49,7 +49,7 @@ func TestDrainMovesEverything(t *testing.T) {
 		}
 	}
 	for id, content := range want {
-		at := peer[string(sparkLayout{}.base(BlockID(id)))]
+		at := peer[string(BlockID(id).Block())]
 		if at == nil {
 			t.Fatalf("%s is in no peer's hands", id)
 		}

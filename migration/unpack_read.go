@@ -69,7 +69,7 @@ func (c *catalog) turn(was, into []record) (turned []bool, err error) {
 	turned = make([]bool, len(was))
 	err = c.update(func(tx *bbolt.Tx, w weights) error {
 		for i, r := range was {
-			if !bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r)) {
+			if !stands(tx, r) {
 				continue
 			}
 			if err := w.put(tx, into[i]); err != nil {

@@ -29,15 +29,14 @@ func Appraise(stores []*Store, id string, value time.Duration) (Appraisal, error
 	if value != 0 && value < leastValue || value > MostValue {
 		return Appraisal{}, fmt.Errorf("%s is worth %v: want %v to %v, or 0 to take back what was said", id, value, leastValue, MostValue)
 	}
-	for _, s := range stores {
-		if s.Name == block.Store() {
-			if s.Layout == LayoutSpark {
-				block = block.Block()
-			}
-			return Appraisal{block, value}, nil
-		}
+	s := storeOf(stores, block)
+	if s == nil {
+		return Appraisal{}, fmt.Errorf("%s: this node has no store %s", id, block.Store())
 	}
-	return Appraisal{}, fmt.Errorf("%s: this node has no store %s", id, block.Store())
+	if s.Layout == LayoutSpark {
+		block = block.Block()
+	}
+	return Appraisal{block, value}, nil
 }
 
 const (

@@ -205,10 +205,8 @@ func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
 }
 
 func findIn(stores []*Store, id BlockID) (Block, error) {
-	for _, s := range stores {
-		if s.Name == id.Store() {
-			return s.Find(id)
-		}
+	if s := storeOf(stores, id); s != nil {
+		return s.Find(id)
 	}
 	return Block{}, fs.ErrNotExist
 }

@@ -44,23 +44,14 @@ func (c *catalog) update(change func(*bbolt.Tx, weights) error) error {
 func (c *catalog) counts(change Count) {
 	for {
 		was := c.rests.Load()
-		now := change
-		if was != nil {
-			now = was.plus(change)
-		}
-		if c.rests.CompareAndSwap(was, &now) {
+		if now := was.plus(change); c.rests.CompareAndSwap(was, &now) {
 			return
 		}
 	}
 }
 
 // count is what rests here in all.
-func (c *catalog) count() Count {
-	if all := c.rests.Load(); all != nil {
-		return *all
-	}
-	return Count{}
-}
+func (c *catalog) count() Count { return *c.rests.Load() }
 
 func (c Count) plus(other Count) Count { return Count{c.Blocks + other.Blocks, c.Bytes + other.Bytes} }
 
@@ -172,6 +163,11 @@ func (c *catalog) weigh() error {
 	return nil
 }
 
+// stands reports whether a record is still as it was read.
+func stands(tx *bbolt.Tx, r record) bool {
+	return bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r))
+}
+
 // unchanged returns those of the records that are still as they were read, once whoever writes has written: a block that is
 // claimed for removal is then either renewed and stays, or refused when it comes again.
 func (c *catalog) unchanged(batch []record) (still []record) {
@@ -179,7 +175,7 @@ func (c *catalog) unchanged(batch []record) (still []record) {
 	defer c.writing.Unlock()
 	_ = c.view(func(tx *bbolt.Tx) error { // else nothing is removed, and the next one to ask names the catalog
 		for _, r := range batch {
-			if bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r)) {
+			if stands(tx, r) {
 				still = append(still, r)
 			}
 		}
@@ -192,7 +188,7 @@ func (c *catalog) unchanged(batch []record) (still []record) {
 func (c *catalog) remove(batch []record) (removed []record, err error) {
 	err = c.update(func(tx *bbolt.Tx, w weights) error {
 		for _, r := range batch {
-			if !bytes.Equal(tx.Bucket(bucketBlocks).Get([]byte(r.ID)), appendRecord(nil, r)) {
+			if !stands(tx, r) {
 				continue
 			}
 			if err := w.drop(tx, []byte(r.ID)); err != nil {
