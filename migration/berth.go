@@ -82,7 +82,7 @@ func (in *inbound) landInStore(s *Store, o opening) error {
 // that is best now.
 func (in *inbound) landInVault(f frame, o opening) error {
 	v, takes := in.r.cfg.Vault, o.bytes()+besidesBytes
-	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.failed(in.seg) || in.turned() != nil || !in.further(takes)) {
+	if in.seg != nil && (in.broken || in.seg.end >= segmentBytes || v.fault(in.seg) != nil || in.turned() != nil || !in.further(takes)) {
 		in.part()
 	}
 	if in.seg == nil {

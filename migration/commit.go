@@ -295,7 +295,7 @@ func (c *committer) record(batch []*landed) {
 		}
 		if l.fault != nil || l.already {
 			l.withdraw()
-			if l.segment != nil && !c.vault.failed(l.segment) {
+			if l.segment != nil && c.vault.fault(l.segment) == nil {
 				spare = append(spare, l.record)
 			}
 			continue

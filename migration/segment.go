@@ -134,11 +134,10 @@ func (v *Vault) keep(s *segment, end int64) {
 }
 
 // spoil has a segment take no more blocks.
-func (v *Vault) spoil(s *segment, err error) error {
+func (v *Vault) spoil(s *segment, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.fault = cmp.Or(s.fault, err)
-	return s.fault
 }
 
 // cut forgets what was appended from offset on: a block that was not finished.
@@ -233,21 +232,20 @@ func (v *Vault) sync(s *segment, disks Disks) error {
 	if err != nil {
 		err = fmt.Errorf("sync segment %d in %s: %w", s.no, s.dir, err)
 		disks.Fault(s.dir, err)
-		return v.spoil(s, err)
-	}
-	if last := s.synced.Swap(info.Size()); info.Size() > max(last, written) {
+		v.spoil(s, err)
+	} else if last := s.synced.Swap(info.Size()); info.Size() > max(last, written) {
 		disks.Flushed(s.dir, info.Size()-max(last, written), time.Since(began))
 	}
-	return v.spoil(s, nil)
+	return v.fault(s)
 }
 
 func fdatasync(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 
-// failed reports whether a commit of the segment went wrong.
-func (v *Vault) failed(s *segment) bool {
+// fault is what went wrong with a commit of the segment; nil: nothing did.
+func (v *Vault) fault(s *segment) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return s.fault != nil
+	return s.fault
 }
 
 // writeBehind has the disk begin on what was written while more comes, and lets a writer be at most two steps ahead of
