@@ -19,9 +19,9 @@ import (
 // it (refuse), and should it return after all, they are not kept: what was refused must not turn up later beside what was
 // sent in its stead.
 type committer struct {
-	vault  *Vault
-	disks  Disks
-	landed func([]Held) // told after each commit; it keeps nothing of the slice
+	vault *Vault
+	disks Disks
+	tell  func([]Held) // after each commit, of what landed; it keeps nothing of the slice
 
 	mu      sync.Mutex
 	shelves map[string]*shelf
@@ -56,7 +56,7 @@ const (
 )
 
 func newCommitter(v *Vault, disks Disks, told func([]Held)) *committer {
-	return &committer{vault: v, disks: orWell(disks, nil), landed: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
+	return &committer{vault: v, disks: orWell(disks), tell: told, shelves: map[string]*shelf{}, quit: make(chan struct{})}
 }
 
 // submit hands over blocks whose bytes have reached the kernel. It does not wait.
@@ -267,7 +267,7 @@ func (c *committer) record(batch []*landed) {
 	c.mu.Lock()
 	c.synced = append(c.synced, batch...)
 	c.mu.Unlock()
-	c.vault.catalog.writing.Lock() // also so that landed hears of one batch at a time
+	c.vault.catalog.writing.Lock() // also so that tell hears of one batch at a time
 	defer c.vault.catalog.writing.Unlock()
 	c.mu.Lock()
 	all := c.synced // empty: somebody took ours along
@@ -338,8 +338,8 @@ func (c *committer) record(batch []*landed) {
 		c.vault.keep(s, ends[s.no].at)
 	}
 	c.vault.unread.note(records)
-	if c.landed != nil && len(held) > 0 {
-		c.landed(held)
+	if len(held) > 0 {
+		c.tell(held)
 	}
 }
 

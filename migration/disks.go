@@ -92,10 +92,10 @@ func (*wellDisks) Fetched(string, int64, time.Duration) {}
 func (*wellDisks) Fault(string, error)                  {}
 func (*wellDisks) Changed() <-chan struct{}             { return nil }
 
-// orWell returns what may always be asked.
-func orWell(d Disks, room func(string) (int64, error)) Disks {
+// orWell returns d, or disks that are all well where it is nil. Nobody may Take of those: a receiver, which does, makes its own.
+func orWell(d Disks) Disks {
 	if d == nil {
-		return newWellDisks(room)
+		return newWellDisks(nil)
 	}
 	return d
 }

@@ -146,8 +146,8 @@ type PeerProgress struct {
 // sent again.
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
-	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks, nil), cfg.Log)
-	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks, nil), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: newLatest(), givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
+	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log)
+	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: newLatest(), givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 		s.watch(cfg.Disks)
@@ -256,7 +256,13 @@ func (d *Drain) account(ctx context.Context) {
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled) {
 		why = "the drain was stopped"
 	}
-	unread := d.plan.rest(func(e entry, barred string) { d.lose(e, cmp.Or(barred, cmpReason(d.lastWords(e), why))) })
+	unread := d.plan.rest(func(e entry, barred string) {
+		reason := why
+		if detail := d.lastWords(e); detail != "" {
+			reason += ": " + detail
+		}
+		d.lose(e, cmp.Or(barred, reason))
+	})
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
 		d.accountForTime(why)
 	}
@@ -272,13 +278,6 @@ func linger(ctx context.Context, by time.Duration) (context.Context, context.Can
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	undo := context.AfterFunc(ctx, func() { time.AfterFunc(by, cancel) })
 	return late, func() { undo(); cancel() }
-}
-
-func cmpReason(detail, why string) string {
-	if detail == "" {
-		return why
-	}
-	return why + ": " + detail
 }
 
 // lastWords is what most likely kept a block from leaving.

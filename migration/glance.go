@@ -15,8 +15,6 @@ type glance struct {
 	fds   []int // of that directory in each of the store's; -1: it is not there
 }
 
-func newGlance() *glance { return &glance{} }
-
 func (g *glance) close() {
 	for _, fd := range g.fds {
 		if fd >= 0 {

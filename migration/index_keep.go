@@ -53,7 +53,7 @@ const mostAge = 24 * time.Hour
 
 // NewIndex prepares an index. It starts nothing.
 func NewIndex(cfg IndexConfig) *Index {
-	cfg.Disks = orWell(cfg.Disks, nil)
+	cfg.Disks = orWell(cfg.Disks)
 	ix := &Index{cfg: cfg, made: time.Now()}
 	for _, s := range cfg.Stores {
 		if _, plain := s.layout.(filesLayout); !plain {

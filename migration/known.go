@@ -23,7 +23,7 @@ func (in *inbound) recognise(batch []*landed) {
 		failAll(batch, err)
 		return
 	}
-	own := newGlance()
+	var own glance
 	defer own.close()
 	for _, l := range batch {
 		err := error(fs.ErrNotExist)
@@ -32,7 +32,7 @@ func (in *inbound) recognise(batch []*landed) {
 			err = in.meet(l, old)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = in.compare(l, own)
+			err = in.compare(l, &own)
 		}
 		if errors.Is(err, errSuperseded) {
 			l.already, l.outdone, err = true, true, nil

@@ -26,14 +26,9 @@ func (l *ledger) void(e Entry) {
 	}
 	l.summary.Moved = l.summary.Moved.plus(Count{-1, -e.Bytes})
 	l.several = true
-	f := l.files[Moved]
-	if f == nil {
-		return
-	}
 	e.Outcome = voided
-	if _, err := f.w.Write(e.AppendLine(nil)); err != nil {
-		l.fail(err)
-	}
+	l.line = e.AppendLine(l.line[:0])
+	l.write(Moved)
 }
 
 // spend notes in the account of a drain that is over that a peer has no copy any more of what a line says was moved: it says
