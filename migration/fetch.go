@@ -109,13 +109,8 @@ func (c holderConn) Read(p []byte) (int, error) {
 // Close drops idle connections.
 func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 
-// Resolve finds nodes that have a block: those that the coordinator knows of, else the candidate that says so itself.
-func (f *Fetcher) Resolve(ctx context.Context, id BlockID) ([]Holder, error) {
-	holders, _, err := f.resolve(ctx, id)
-	return holders, err
-}
-
-// resolve also says whether everybody was asked who may have the block.
+// resolve finds nodes that have a block: those that the coordinator knows of, else the candidate that says so itself. It also
+// says whether everybody was asked who may have it.
 func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, all bool, err error) {
 	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
@@ -166,7 +161,7 @@ func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([
 			return
 		}
 		h := candidates[i]
-		resp, err := f.From(one, h, http.MethodHead, id, nil)
+		resp, err := f.ask(one, h, http.MethodHead, id, nil, hopLast)
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -199,12 +194,7 @@ func blockURL(h Holder, id BlockID) string {
 	return u.String()
 }
 
-// From asks one holder, which answers for itself alone. The header's Range and conditions are passed on. The caller closes
-// the body.
-func (f *Fetcher) From(ctx context.Context, h Holder, method string, id BlockID, header http.Header) (*http.Response, error) {
-	return f.ask(ctx, h, method, id, header, hopLast)
-}
-
+// ask asks one holder. The header's Range and conditions are passed on. The caller closes the body.
 func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, header http.Header, hop string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), method, blockURL(h, id), nil)
 	if err != nil {
@@ -223,8 +213,8 @@ func (f *Fetcher) ask(ctx context.Context, h Holder, method string, id BlockID, 
 	return resp, nil
 }
 
-// Open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304, 412 or 416.
-func (f *Fetcher) Open(ctx context.Context, method string, id BlockID, header http.Header) (*http.Response, Holder, error) {
+// open reads a block from the first holder that serves it. The answer is 200, 206, 300, 304, 412 or 416.
+func (f *Fetcher) open(ctx context.Context, method string, id BlockID, header http.Header) (*http.Response, Holder, error) {
 	holders, all, err := f.resolve(ctx, id)
 	if err != nil {
 		return nil, Holder{}, err
@@ -253,7 +243,7 @@ func (f *Fetcher) openAny(ctx context.Context, method string, id BlockID, header
 			if other, is := sentOn(resp); is {
 				resp.Body.Close()
 				h = other
-				resp, err = f.From(ctx, h, method, id, header)
+				resp, err = f.ask(ctx, h, method, id, header, hopLast)
 			}
 		}
 		if err != nil {

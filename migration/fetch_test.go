@@ -108,7 +108,7 @@ func TestAllAreAskedOnce(t *testing.T) {
 			return Location{State: LocationHeld, Holders: holders("away"), Candidates: holders("away", "source")}, nil
 		}}
 		defer fetch.Close()
-		_, _, err := fetch.Open(t.Context(), http.MethodGet, "cache/-/x", nil)
+		_, _, err := fetch.open(t.Context(), http.MethodGet, "cache/-/x", nil)
 		if !errors.Is(err, ErrUnreachable) || located != 1 {
 			t.Errorf("got %v after %d questions, want it out of reach after one", err, located)
 		}

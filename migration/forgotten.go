@@ -26,8 +26,8 @@ var (
 	errAnother  = fmt.Errorf("%w: another version is here", errNotForgotten)
 )
 
-// Forget removes a version of a block that landed here, at the word of the node that it was born on.
-func (r *Receiver) Forget(node string, id BlockID, tag string) error {
+// forget removes a version of a block that landed here, at the word of the node that it was born on.
+func (r *Receiver) forget(node string, id BlockID, tag string) error {
 	rec, err := r.cfg.Vault.catalog.get(id)
 	switch {
 	case err != nil:
@@ -55,7 +55,7 @@ func (r *Receiver) ServeForget(w http.ResponseWriter, req *http.Request, node st
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	switch err := r.Forget(node, id, tag); {
+	switch err := r.forget(node, id, tag); {
 	case err == nil:
 		r.cfg.Log.Info("a copy that was out of date is removed", "block", id, "from", node)
 		w.WriteHeader(http.StatusNoContent)

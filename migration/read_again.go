@@ -17,7 +17,7 @@ func (rd *Reader) sendOn(w http.ResponseWriter, req *http.Request, id BlockID) b
 	if rd.Fetch == nil || req.Header.Get(hopHeader) != hopFirst {
 		return false
 	}
-	holders, err := rd.Fetch.Resolve(req.Context(), id)
+	holders, _, err := rd.Fetch.resolve(req.Context(), id)
 	if err != nil {
 		return false
 	}

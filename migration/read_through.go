@@ -21,7 +21,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 		return
 	}
 	if redirected, _ := strconv.ParseBool(req.URL.Query().Get("redirect")); redirected {
-		holders, err := rd.Fetch.Resolve(req.Context(), id)
+		holders, _, err := rd.Fetch.resolve(req.Context(), id)
 		if err != nil {
 			elsewhere(err)
 			return
@@ -29,7 +29,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 		redirect(w, holders[0], id)
 		return
 	}
-	resp, holder, err := rd.Fetch.Open(req.Context(), req.Method, id, req.Header)
+	resp, holder, err := rd.Fetch.open(req.Context(), req.Method, id, req.Header)
 	if err != nil {
 		elsewhere(err)
 		return
