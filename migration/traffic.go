@@ -200,9 +200,9 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time
 type prospect int
 
 const (
-	goOn   prospect = iota
-	hold            // others may have the link, until they are done or it turns out to carry more
-	giveUp          // it cannot be at the peer in time
+	goAhead  prospect = iota
+	holdBack          // others may have the link, until they are done or it turns out to carry more
+	breakOff          // it cannot be at the peer in time
 )
 
 // prospect says what is to become of a block of which so much is left. Where lanes have begun more than they can carry, those
@@ -210,20 +210,20 @@ const (
 // The first goes back if little was sent of it: that is lost then, so for nearly all of a block there is more hope.
 func (l *lane) prospect(whole, left int64) prospect {
 	if left == 0 {
-		return goOn
+		return goAhead
 	}
 	through, known := l.through(l.now)
 	switch {
 	case l.slack && l.pace.hopeless(l.now, l.until, left):
-		return giveUp
+		return breakOff
 	case l.slack || !known:
-		return goOn
+		return goAhead
 	}
 	t := &l.d.traffic
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if float64(t.pledged) <= through {
-		return goOn
+		return goAhead
 	}
 	ahead := t.ahead(l)
 	hope := paceHope
@@ -233,11 +233,11 @@ func (l *lane) prospect(whole, left int64) prospect {
 	switch with := float64(ahead + l.pledged); {
 	case with > through*hope:
 		t.redeem(l, left)
-		return giveUp
+		return breakOff
 	case with > through && ahead > 0:
-		return hold
+		return holdBack
 	}
-	return goOn
+	return goAhead
 }
 
 // ahead is how much is left of what the lanes before this one have begun.

@@ -143,9 +143,9 @@ func (l *lane) mayGoOn(ctx context.Context, whole, left int64) error {
 			return errWithdrawn
 		}
 		switch l.prospect(whole, left) {
-		case giveUp:
+		case breakOff:
 			return errNoTime
-		case hold:
+		case holdBack:
 			if err := l.hold(ctx); err != nil {
 				return err
 			}
