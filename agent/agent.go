@@ -190,14 +190,8 @@ func (a *Agent) prepare(ctx context.Context) error {
 		}
 		return nil
 	})
-	g.Go(func() error {
-		a.copyAhead(preparing)
-		return nil
-	})
-	g.Go(func() error {
-		a.carryAgain(preparing)
-		return nil
-	})
+	g.Go(func() error { a.copyAhead(preparing); return nil })
+	g.Go(func() error { a.carryAgain(preparing); return nil })
 	return g.Wait()
 }
 
@@ -217,18 +211,9 @@ func (a *Agent) leave(ctx context.Context) error {
 		}
 		return nil
 	})
-	g.Go(func() error {
-		a.tell(leaving)
-		return nil
-	})
-	g.Go(func() error {
-		a.stopWorkloads(leaving)
-		return nil
-	})
-	g.Go(func() error {
-		a.carryAgain(leaving)
-		return nil
-	})
+	g.Go(func() error { a.tell(leaving); return nil })
+	g.Go(func() error { a.stopWorkloads(leaving); return nil })
+	g.Go(func() error { a.carryAgain(leaving); return nil })
 	g.Go(func() error {
 		for leaving.Err() == nil && a.drain(leaving) {
 			a.leaveAccount(leaving)

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -52,20 +51,15 @@ func (a *Agent) openWorkloads() (err error) {
 // attendWorkloads looks at the workloads and tells them what there is to tell, until ctx ends. Each has goroutines of its
 // own, so that one that hangs holds up no other.
 func (a *Agent) attendWorkloads(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+	var attending sync.WaitGroup
 	for _, w := range a.workloads {
-		g.Go(func() error {
-			a.watch(ctx, w)
-			return nil
-		})
+		attending.Go(func() { a.watch(ctx, w) })
 		if w.Teller != nil {
-			g.Go(func() error {
-				a.keepTold(ctx, w)
-				return nil
-			})
+			attending.Go(func() { a.keepTold(ctx, w) })
 		}
 	}
-	return g.Wait()
+	attending.Wait()
+	return nil
 }
 
 // watch looks at a workload again and again: seldom while there is no notice, at once when the node begins to leave.
