@@ -72,8 +72,7 @@ func (a *Agent) tendFallback(ctx context.Context) error {
 
 // restUntilDrain waits, or until the node begins to leave. It returns whether it leaves.
 func (a *Agent) restUntilDrain(ctx context.Context, wait time.Duration, left bool) (leaves bool) {
-	over := time.NewTimer(wait)
-	defer over.Stop()
+	over := time.After(wait)
 	for {
 		changed := a.incidents.Changes()
 		stance, _ := a.incidents.Stance()
@@ -84,7 +83,7 @@ func (a *Agent) restUntilDrain(ctx context.Context, wait time.Duration, left boo
 		left = leaves
 		select {
 		case <-changed:
-		case <-over.C:
+		case <-over:
 			return leaves
 		case <-ctx.Done():
 			return leaves

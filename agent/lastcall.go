@@ -40,14 +40,12 @@ func (a *Agent) lastCall(ctx context.Context) {
 				until = patience
 			}
 		}
-		timeUp := time.NewTimer(time.Until(until))
 		select {
 		case <-changed:
-		case <-timeUp.C:
+		case <-time.After(time.Until(until)):
 			return
 		case <-ctx.Done():
 		}
-		timeUp.Stop()
 	}
 }
 

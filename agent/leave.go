@@ -196,13 +196,11 @@ func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc)
 			stop(context.DeadlineExceeded)
 			return
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-changed:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 

@@ -47,7 +47,7 @@ func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 		i := p.Incident
 		at := a.stopAt(i, w)
 		over, _ := w.finished(i.ID)
-		due := time.NewTimer(maxDrain) // nothing is due by itself
+		var due <-chan time.Time // nil: nothing is due by itself
 		switch done := a.attention.of(w.Name); {
 		case p.Work.Drained != nil:
 			return
@@ -56,15 +56,14 @@ func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 			a.stopWorkload(ctx, w, i)
 			continue
 		default:
-			due.Reset(time.Until(at))
+			due = time.After(time.Until(at))
 		}
 		select {
-		case <-due.C:
+		case <-due:
 		case <-changed:
 		case <-stirred:
 		case <-ctx.Done():
 		}
-		due.Stop()
 	}
 }
 
@@ -125,8 +124,7 @@ func (a *Agent) stopWorkload(ctx context.Context, w *watched, i preemption.Incid
 
 // untilFinished waits until an instant. It returns false when the workload is over before, or ctx is.
 func (a *Agent) untilFinished(ctx context.Context, w *watched, incident string, until time.Time) (still bool) {
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
+	due := time.After(time.Until(until))
 	for {
 		stirred := a.attention.changes()
 		if over, _ := w.finished(incident); over {
@@ -134,7 +132,7 @@ func (a *Agent) untilFinished(ctx context.Context, w *watched, incident string, 
 		}
 		select {
 		case <-stirred:
-		case <-timer.C:
+		case <-due:
 			return ctx.Err() == nil
 		case <-ctx.Done():
 			return false

@@ -128,13 +128,11 @@ func (a *Agent) untilNextPass(ctx context.Context, pause time.Duration) {
 		if !time.Now().Before(due) {
 			return
 		}
-		timer := time.NewTimer(min(time.Until(due), lookAround))
 		select {
-		case <-timer.C:
+		case <-time.After(min(time.Until(due), lookAround)):
 		case <-changed:
 		case <-stirred:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }

@@ -141,13 +141,11 @@ func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 			a.note(w, func(d *attended) { d.Trouble = err.Error() })
 		}
 		changed := a.incidents.Changes()
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-changed:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 

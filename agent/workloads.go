@@ -75,14 +75,12 @@ func (a *Agent) watch(ctx context.Context, w *watched) {
 		if done := a.attention.of(w.Name); incident != "" && done.Incident == incident && done.Stopping {
 			pause = min(pause, endgame)
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-changed:
 		case <-w.again:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 
