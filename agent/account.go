@@ -53,7 +53,7 @@ func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err 
 	if err := a.writeAccount(file, p); err != nil {
 		return err
 	}
-	store, err := migration.OpenStore(migration.StoreConfig{Name: api.AccountStore, Kind: "cache", Layout: "files", Land: "vault", Paths: []string{from}})
+	store, err := migration.OpenStore(migration.StoreConfig{Name: api.AccountStore, Kind: migration.KindCache, Layout: migration.LayoutFiles, Land: migration.LandVault, Paths: []string{from}})
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -154,10 +153,10 @@ func Load(path string) (Config, error) {
 // defaultLand is where blocks of a layout come to rest: Spark finds what appears in its directories, and nobody expects
 // strange files in a cache.
 func defaultLand(layout string) string {
-	if layout == "spark" {
-		return "place"
+	if layout == migration.LayoutSpark {
+		return migration.LandPlace
 	}
-	return "vault"
+	return migration.LandVault
 }
 
 // HostName is the name that a machine asks for when it is given none.
@@ -249,15 +248,12 @@ func (l Listen) validate(report config.Report) {
 	}
 }
 
-// A store's name is the first word of its blocks' ids and a name in every peer's directories.
-var storeName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,62}$`)
-
 func (c *Config) validateStores(report config.Report) {
 	taken := places{{"data_dir", c.DataDir}}
 	names := map[string]int{}
 	for i, s := range c.Stores {
 		key := fmt.Sprintf("stores[%d]", i)
-		if !storeName.MatchString(s.Name) {
+		if !migration.StoreName(s.Name) {
 			report(key+".name", s.Name, "must be 1 to 63 of a-z, 0-9, '_', '.' and '-', a letter or a digit first", "rename the store")
 		} else if s.Name == api.AccountStore {
 			report(key+".name", s.Name, "is kept for accounts of drains", "rename the store")
@@ -266,10 +262,10 @@ func (c *Config) validateStores(report config.Report) {
 		} else {
 			names[s.Name] = i
 		}
-		oneOf(report, key+".kind", s.Kind, "cache", "shuffle")
-		oneOf(report, key+".layout", s.Layout, "files", "spark")
+		oneOf(report, key+".kind", s.Kind, migration.KindCache, migration.KindShuffle)
+		oneOf(report, key+".layout", s.Layout, migration.LayoutFiles, migration.LayoutSpark)
 		if s.Land != "" {
-			oneOf(report, key+".land", s.Land, "place", "vault")
+			oneOf(report, key+".land", s.Land, migration.LandPlace, migration.LandVault)
 		}
 		s.validateWorth(report, key)
 		if len(s.Paths) == 0 {

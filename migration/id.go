@@ -20,9 +20,9 @@ const maxIDBytes = 4096
 // maxComponentBytes is NAME_MAX of every file system that the agent serves.
 const maxComponentBytes = 255
 
-// storeName reports whether a store may be called that: [a-z0-9][a-z0-9_.-]{0,62}. It is the first part of every block's
-// id, and a word in every table.
-func storeName(s string) bool {
+// StoreName reports whether a store may be called that: [a-z0-9][a-z0-9_.-]{0,62}. It is the first part of every block's
+// id, a word in every table, and a name in every peer's directories.
+func StoreName(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
@@ -70,7 +70,7 @@ func ParseBlockID(s string) (BlockID, error) {
 			return bad("a component of %d bytes, at most %d", len(p), maxComponentBytes)
 		}
 	}
-	if store, _, _ := strings.Cut(s, "/"); !storeName(store) {
+	if store, _, _ := strings.Cut(s, "/"); !StoreName(store) {
 		return bad("store %q: want lower-case letters, digits, dots, dashes", store)
 	}
 	return BlockID(s), nil
