@@ -57,12 +57,13 @@ type Deps struct {
 
 // Agent is one node's agent. It is made by New and runs once.
 type Agent struct {
-	cfg     Config // as in the file, but for what the cloud filled in
-	file    Config
-	limits  atomic.Pointer[limits]
-	deps    Deps
-	log     *slog.Logger
-	started time.Time
+	cfg         Config // as in the file, but for what the cloud filled in
+	file        Config
+	limits      atomic.Pointer[limits]
+	deps        Deps
+	log         *slog.Logger
+	started     time.Time
+	incarnation string // of this node
 
 	stores      []*migration.Store
 	vault       *migration.Vault

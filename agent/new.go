@@ -152,8 +152,8 @@ func (a *Agent) askCloud(ctx context.Context) {
 }
 
 func (a *Agent) openHeartbeat() error {
-	incarnation, err := incarnation(a.cfg.DataDir)
-	if err != nil {
+	var err error
+	if a.incarnation, err = incarnation(a.cfg.DataDir); err != nil {
 		return err
 	}
 	address, err := a.advertised()
@@ -161,7 +161,7 @@ func (a *Agent) openHeartbeat() error {
 		return err
 	}
 	a.beat, err = heartbeat.New(heartbeat.Config{
-		Node: a.cfg.Node.Name, Incarnation: incarnation, PeerAddress: address, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool,
+		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool,
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
 		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), Status: a.status, Held: a.held, Log: a.log,
 	})

@@ -74,7 +74,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	a := l.agent
 	coordinator, answered, trouble := a.beat.Health()
 	s := &api.AgentStatus{
-		Node: a.cfg.Node.Name, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
+		Node: a.cfg.Node.Name, Incarnation: a.incarnation, Version: a.deps.Version, StartedAt: timestamppb.New(a.started), Status: a.status(),
 		Coordinator: coordinator, CoordinatorTrouble: trouble, Peers: a.beat.Peers(), Provider: a.provider(),
 	}
 	a.addNotices(s)
@@ -82,7 +82,6 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	s.Fallback = a.apiFallback()
 	s.CertificateEnds = timestamppb.New(a.deps.Identity.Expires())
 	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
-	s.Incarnation, _ = incarnation(a.cfg.DataDir)
 	if w := a.receiver.Unpacking(); w.Waiting.Blocks > 0 {
 		s.Unpacking = &api.Unpacking{Blocks: w.Waiting.Blocks, Bytes: w.Waiting.Bytes, OccupiedBlocks: w.Occupied.Blocks}
 	}

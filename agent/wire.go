@@ -108,11 +108,10 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 func (a *Agent) summary(p page) *api.ManifestSummary {
 	sum := p.Work.Drained
 	s := &api.ManifestSummary{
-		Node: a.cfg.Node.Name, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
+		Node: a.cfg.Node.Name, Incarnation: a.incarnation, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
 		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(sum.Started), FinishedAt: timestamppb.New(sum.Finished),
 		Total: apiCount(sum.Total()), Moved: apiCount(sum.Moved), Lost: apiCount(sum.Lost), Skipped: apiCount(sum.Skipped),
 	}
-	s.Incarnation, _ = incarnation(a.cfg.DataDir)
 	if d := p.Incident.Deadline(); !d.IsZero() {
 		s.Deadline = timestamppb.New(d)
 	}
