@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,9 +144,7 @@ func (a *Agent) askCloud(ctx context.Context) {
 		a.log.Warn("the cloud does not say which zone and machine type this is", "err", err)
 		return
 	}
-	if a.cfg.Node.Zone == "" {
-		a.cfg.Node.Zone = i.Zone
-	}
+	a.cfg.Node.Zone = cmp.Or(a.cfg.Node.Zone, i.Zone)
 	if a.cfg.Node.Pool == "" && i.Type != "" {
 		a.cfg.Node.Pool = i.Type + "-" + i.LifeCycle // what is reclaimed together: a type in a zone, spot or not
 	}
@@ -167,8 +166,6 @@ func (a *Agent) openHeartbeat() error {
 	})
 	return err
 }
-
-var errNoAddress = errors.New("no address of this machine leads to a coordinator: set listen.advertise")
 
 // advertised is the address that peers are told.
 func (a *Agent) advertised() (string, error) {
@@ -193,7 +190,7 @@ func (a *Agent) advertised() (string, error) {
 			}
 		}
 	}
-	return "", errNoAddress
+	return "", errors.New("no address of this machine leads to a coordinator: set listen.advertise")
 }
 
 // resume takes up what an earlier process left: the open incident, and what the sources had been heard to say.
