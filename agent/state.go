@@ -57,6 +57,17 @@ func (a *Agent) noticed() string {
 	return string(p.Incident.Kind())
 }
 
+// retryNoticed is when a peer may ask a node under notice again: the notice may be withdrawn.
+const retryNoticed = 2 * time.Second
+
+// admit says why nothing is taken now: blocks must not land on a machine that goes too.
+func (a *Agent) admit(string) (string, time.Duration) {
+	if kind := a.noticed(); kind != "" {
+		return "this node is under notice itself: " + kind, retryNoticed
+	}
+	return "", 0
+}
+
 // join makes a notice part of the incident. It is on disk before anything acts on it.
 func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()

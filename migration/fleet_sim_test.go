@@ -102,7 +102,7 @@ const (
 	simPeers  = 32 // the coordinator tells as many (coordinator/roster.go)
 	simLanes  = 2  // connections to a peer, by default
 	simTold   = time.Second
-	simRetry  = 2 * time.Second // what a node under notice says (agent/room.go)
+	simRetry  = 2 * time.Second // what a node under notice says (agent/state.go)
 	simBlocks = 1250            // what a node has, in median blocks
 )
 

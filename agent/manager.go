@@ -49,17 +49,6 @@ func headline(s *api.Status) string {
 	return line + "; " + held
 }
 
-// retryNoticed is when a peer may ask a node under notice again: the notice may be withdrawn.
-const retryNoticed = 2 * time.Second
-
-// admit says why nothing is taken now: blocks must not land on a machine that goes too.
-func (a *Agent) admit(string) (string, time.Duration) {
-	if kind := a.noticed(); kind != "" {
-		return "this node is under notice itself: " + kind, retryNoticed
-	}
-	return "", 0
-}
-
 // feedWatchdog tells the service manager that the agent is alive, as long as its state can be read: a deadlock would
 // stop it.
 func (a *Agent) feedWatchdog(ctx context.Context) error {
