@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -16,7 +17,7 @@ const eventComment = 15 * time.Second
 // what happens; with ?type=TYPE, which may be repeated, and ?node=NODE only that.
 func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	at, err := api.ParsePlace(firstWord(r.Header.Get("Last-Event-ID"), query.Get("after"), "0"))
+	at, err := api.ParsePlace(cmp.Or(r.Header.Get("Last-Event-ID"), query.Get("after"), "0"))
 	if err != nil {
 		refuseHTTP(w, http.StatusBadRequest, "after: "+err.Error())
 		return

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"iter"
@@ -145,7 +146,7 @@ func checkSummary(s *api.ManifestSummary) error {
 			return err
 		}
 	}
-	return first(checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
+	return cmp.Or(checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
 		checkWord("kind", s.Kind, maxWord), checkWord("source", s.Source, maxWord))
 }
 
@@ -181,7 +182,7 @@ func checkEntry(e *api.ManifestEntry) error {
 }
 
 func checkManifestRun(r *api.ManifestRun) error {
-	return first(checkFate(r.GetOutcome(), r.GetPeer(), r.GetReason()),
+	return cmp.Or(checkFate(r.GetOutcome(), r.GetPeer(), r.GetReason()),
 		checkRun(r.GetBlocks(), func(id string) error { return checkAccounted(id, r.GetOutcome()) }))
 }
 
@@ -199,7 +200,7 @@ func checkFate(outcome, peer, reason string) error {
 	default:
 		return fault("manifest entry of outcome %q: must be moved, lost or skipped", outcome)
 	}
-	return first(checkWord("peer", peer, maxName), checkText("reason", reason))
+	return cmp.Or(checkWord("peer", peer, maxName), checkText("reason", reason))
 }
 
 // unnamed tells an entry for blocks whose names could not be read, on a disk that hangs, say: its id says so in brackets.

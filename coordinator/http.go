@@ -83,15 +83,6 @@ func (s *web) getNode(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, api.NodeToJSON(s.picture(n), time.Now()))
 }
 
-func firstWord(words ...string) string {
-	for _, w := range words {
-		if w != "" {
-			return w
-		}
-	}
-	return ""
-}
-
 // messageOf is what a call's refusal says, without its code.
 func messageOf(err error) string { return status.Convert(err).Message() }
 

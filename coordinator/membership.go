@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -59,7 +60,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	if err := first(checkIncarnation(r.Incarnation), checkStatus(r.Status)); err != nil {
+	if err := cmp.Or(checkIncarnation(r.Incarnation), checkStatus(r.Status)); err != nil {
 		return nil, err
 	}
 	n, known := s.node(name)
@@ -151,7 +152,7 @@ func (s *membership) WorkerDecommission(ctx context.Context, r *api.WorkerDecomm
 	if err != nil {
 		return nil, err
 	}
-	if err := first(checkIncarnation(r.Incarnation), checkAnnounced(r.Notice)); err != nil {
+	if err := cmp.Or(checkIncarnation(r.Incarnation), checkAnnounced(r.Notice)); err != nil {
 		return nil, err
 	}
 	if s.leases.overtaken(name, r.Sequence) {
@@ -176,7 +177,7 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 	if err != nil {
 		return nil, err
 	}
-	if err := first(checkIncarnation(r.Incarnation), checkWord("incident", r.Incident, maxWord)); err != nil {
+	if err := cmp.Or(checkIncarnation(r.Incarnation), checkWord("incident", r.Incident, maxWord)); err != nil {
 		return nil, err
 	}
 	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which says nothing of it, or by another notice

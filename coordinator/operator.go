@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
@@ -54,7 +55,7 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	if err != nil {
 		return nil, err
 	}
-	if err := first(checkSpan("timeout", r.Timeout), checkText("reason", r.Reason)); err != nil {
+	if err := cmp.Or(checkSpan("timeout", r.Timeout), checkText("reason", r.Reason)); err != nil {
 		return nil, err
 	}
 	timeout := s.cfg.DecommissionTimeout

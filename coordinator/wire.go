@@ -125,16 +125,6 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// first returns the first fault.
-func first(faults ...error) error {
-	for _, err := range faults {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func checkIncarnation(s string) error {
 	if s == "" {
 		return fault("incarnation is empty: an agent makes one for its data directory")
@@ -143,7 +133,7 @@ func checkIncarnation(s string) error {
 }
 
 func checkRegister(r *api.RegisterRequest) error {
-	return first(
+	return cmp.Or(
 		checkIncarnation(r.Incarnation),
 		checkAddress(r.PeerAddress),
 		checkWord("zone", r.Zone, maxWord),
@@ -157,7 +147,7 @@ func checkNotice(n *api.Notice) error {
 	if n == nil {
 		return nil
 	}
-	return first(
+	return cmp.Or(
 		checkWord("incident", n.Incident, maxWord),
 		checkWord("notice kind", n.Kind, maxWord),
 		checkWord("notice source", n.Source, maxWord),
@@ -179,7 +169,7 @@ func checkStatus(s *api.Status) error {
 	if s == nil {
 		return nil
 	}
-	if err := first(
+	if err := cmp.Or(
 		checkNotice(s.Notice),
 		checkSpan("clock_ahead", s.ClockAhead),
 		checkWord("fallback", s.Fallback, maxWord),
@@ -192,7 +182,7 @@ func checkStatus(s *api.Status) error {
 		return err
 	}
 	for _, d := range s.Disks {
-		if err := first(checkWord("disk path", d.GetPath(), maxPath), checkWord("disk health", d.GetHealth(), maxWord),
+		if err := cmp.Or(checkWord("disk path", d.GetPath(), maxPath), checkWord("disk health", d.GetHealth(), maxWord),
 			checkText("disk why", d.GetWhy()), checkWord("disk mount", d.GetMount(), maxPath), checkWord("disk device", d.GetDevice(), maxWord),
 			checkWord("disk filesystem", d.GetFilesystem(), maxWord), checkWord("disk kind", d.GetKind(), maxWord), checkSpan("disk since", d.GetSince()),
 			checkSizes("disk "+d.GetPath(), d.GetTotalBytes(), d.GetUsableBytes(), d.GetFreeBytes(), d.GetReservedBytes(), d.GetInodes(), d.GetInodesFree(),
@@ -201,18 +191,18 @@ func checkStatus(s *api.Status) error {
 		}
 	}
 	for _, st := range s.Stores {
-		if err := first(checkWord("store name", st.GetName(), maxWord), checkWord("store kind", st.GetKind(), maxWord),
+		if err := cmp.Or(checkWord("store name", st.GetName(), maxWord), checkWord("store kind", st.GetKind(), maxWord),
 			checkWord("store layout", st.GetLayout(), maxWord), checkWord("store land", st.GetLand(), maxWord)); err != nil {
 			return err
 		}
 	}
 	if p := s.Drain; p != nil {
-		if err := first(checkWord("drain phase", p.Phase, maxWord), checkCount("peers", len(p.Peers), maxPeers),
+		if err := cmp.Or(checkWord("drain phase", p.Phase, maxWord), checkCount("peers", len(p.Peers), maxPeers),
 			checkSizes("drain progress", p.BlocksTotal, p.BlocksMoved, p.BlocksLost, p.BlocksSkipped, p.BytesTotal, p.BytesMoved, p.BytesPerSecond)); err != nil {
 			return err
 		}
 		for _, peer := range p.Peers {
-			if err := first(checkWord("peer", peer.GetNode(), maxName), checkText("trouble", peer.GetTrouble()),
+			if err := cmp.Or(checkWord("peer", peer.GetNode(), maxName), checkText("trouble", peer.GetTrouble()),
 				checkSizes("peer "+peer.GetNode(), peer.GetBlocks(), peer.GetBytes())); err != nil {
 				return err
 			}
@@ -226,7 +216,7 @@ func checkWorkloads(all []*api.Workload) error {
 		return err
 	}
 	for _, w := range all {
-		if err := first(checkWord("workload name", w.GetName(), maxWord), checkWord("workload type", w.GetType(), maxWord),
+		if err := cmp.Or(checkWord("workload name", w.GetName(), maxWord), checkWord("workload type", w.GetType(), maxWord),
 			checkWord("workload state", w.GetState(), maxWord), checkSpan("workload since", w.GetSince()),
 			checkSizes("processes of workload "+w.GetName(), w.GetProcesses()), checkText("workload trouble", w.GetTrouble()),
 			checkCount("executors of one workload", len(w.GetExecutors()), maxExecutors),
@@ -234,7 +224,7 @@ func checkWorkloads(all []*api.Workload) error {
 			return err
 		}
 		for _, e := range w.GetExecutors() {
-			if err := first(checkWord("app", e.GetApp(), maxWord), checkWord("executor", e.GetId(), maxWord)); err != nil {
+			if err := cmp.Or(checkWord("app", e.GetApp(), maxWord), checkWord("executor", e.GetId(), maxWord)); err != nil {
 				return err
 			}
 		}
