@@ -55,15 +55,6 @@ type Hosts struct {
 	Exclude string `yaml:"exclude"`
 }
 
-func (h Hosts) in(dir string) Hosts {
-	for _, path := range []*string{&h.Include, &h.Exclude} {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(dir, *path)
-		}
-	}
-	return h
-}
-
 // Default is the configuration of an empty file, which lacks only its certificates.
 func Default() Config {
 	host, _ := os.Hostname() // without one, Validate asks for a name
@@ -89,12 +80,12 @@ func Load(path string) (Config, error) {
 	if err := config.Load(path, &c); err != nil {
 		return Config{}, err
 	}
-	c.TLS = c.TLS.In(filepath.Dir(path))
-	c.Hosts = c.Hosts.in(filepath.Dir(path))
-	c.Issue.CAKey = config.In(filepath.Dir(path), c.Issue.CAKey)
-	c.Join = c.Join.In(filepath.Dir(path))
+	dir := filepath.Dir(path)
+	c.TLS, c.Join = c.TLS.In(dir), c.Join.In(dir)
+	c.Hosts.Include, c.Hosts.Exclude = config.In(dir, c.Hosts.Include), config.In(dir, c.Hosts.Exclude)
+	c.Issue.CAKey = config.In(dir, c.Issue.CAKey)
 	for i, w := range c.Webhooks {
-		c.Webhooks[i] = w.in(filepath.Dir(path))
+		c.Webhooks[i] = w.in(dir)
 	}
 	return c, nil
 }
