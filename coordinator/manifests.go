@@ -33,19 +33,9 @@ type manifests struct {
 	read  map[string]bool         // that lost was filled from
 }
 
-// entry is one line of a file.
-type entry struct {
-	ID      string `json:"id"`
-	Bytes   int64  `json:"bytes"`
-	Outcome string `json:"outcome"`
-	Peer    string `json:"peer,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-}
-
-// appendLine appends an entry as encoding/json writes it, only faster: the manifests of a small coordinator have millions of
-// lines.
-func appendLine(b []byte, e *api.ManifestEntry) []byte {
-	return migration.Entry{ID: e.Id, Bytes: e.Bytes, Outcome: migration.Outcome(e.Outcome), Peer: e.Peer, Reason: e.Reason}.AppendLine(b)
+// entryFrom is a line of a file as its node told it.
+func entryFrom(e *api.ManifestEntry) migration.Entry {
+	return migration.Entry{ID: e.Id, Bytes: e.Bytes, Outcome: migration.Outcome(e.Outcome), Peer: e.Peer, Reason: e.Reason}
 }
 
 // maxLine is above the longest entry: an id and a reason at their bounds, every byte escaped as \u00XX.
@@ -92,7 +82,7 @@ func (m *manifests) load(refs []*manifestRef) (missing []*manifestRef) {
 					m.log.Warn("a manifest cannot be read: the blocks that it names as lost are answered as unknown", "node", ref.Node, "err", err)
 					break
 				}
-				if e.Outcome == "lost" {
+				if e.Outcome == migration.Lost {
 					lost = append(lost, m.hash(e.ID))
 				}
 			}
@@ -164,11 +154,11 @@ func (m *manifests) remove(file string) {
 }
 
 // entries yields those of a manifest. It ends after the first error.
-func (m *manifests) entries(ref *manifestRef) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
+func (m *manifests) entries(ref *manifestRef) iter.Seq2[migration.Entry, error] {
+	return func(yield func(migration.Entry, error) bool) {
 		f, err := m.root.Open(ref.File)
 		if err != nil {
-			yield(entry{}, err)
+			yield(migration.Entry{}, err)
 			return
 		}
 		defer f.Close()
@@ -176,9 +166,9 @@ func (m *manifests) entries(ref *manifestRef) iter.Seq2[entry, error] {
 		lines.Buffer(make([]byte, 0, 4096), maxLine)
 		lines.Scan() // the summary, for people: the log has it too
 		for n := 2; lines.Scan(); n++ {
-			var e entry
+			var e migration.Entry
 			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-				yield(entry{}, fmt.Errorf("manifest %s, line %d: %w", ref.File, n, err))
+				yield(migration.Entry{}, fmt.Errorf("manifest %s, line %d: %w", ref.File, n, err))
 				return
 			}
 			if !yield(e, nil) {
@@ -186,7 +176,7 @@ func (m *manifests) entries(ref *manifestRef) iter.Seq2[entry, error] {
 			}
 		}
 		if err := lines.Err(); err != nil {
-			yield(entry{}, fmt.Errorf("manifest %s: %w", ref.File, err))
+			yield(migration.Entry{}, fmt.Errorf("manifest %s: %w", ref.File, err))
 		}
 	}
 }
@@ -232,7 +222,7 @@ func (w *manifestWriter) add(e *api.ManifestEntry) error {
 	if e.Outcome == "lost" {
 		w.lost = append(w.lost, w.of.hash(e.Id))
 	}
-	w.line = appendLine(w.line[:0], e)
+	w.line = entryFrom(e).AppendLine(w.line[:0]) // as encoding/json writes it, only faster: there may be millions
 	_, err := w.out.Write(w.line)
 	return err
 }

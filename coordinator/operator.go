@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
 )
 
 // operator is what people and their programs call.
@@ -176,7 +177,7 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 			if err != nil {
 				return status.Error(codes.DataLoss, err.Error())
 			}
-			if newest := s.manifests.namedLost(e.ID); e.Outcome != "lost" || newest == nil || newest.File != ref.File {
+			if newest := s.manifests.namedLost(e.ID); e.Outcome != migration.Lost || newest == nil || newest.File != ref.File {
 				continue // or told with the newest manifest that names it
 			}
 			if said, _ := s.blocks.holders(keyOf(e.ID)); len(said) > 0 {
@@ -225,7 +226,7 @@ func (s *operator) GetManifest(r *api.GetManifestRequest, stream grpc.ServerStre
 		if err != nil {
 			return status.Error(codes.DataLoss, err.Error())
 		}
-		batch = append(batch, &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: e.Outcome, Peer: e.Peer, Reason: e.Reason})
+		batch = append(batch, &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: e.Reason})
 		if len(batch) == listBatch {
 			if err := stream.Send(&api.GoodbyeRequest{Entries: batch}); err != nil {
 				return err

@@ -123,7 +123,7 @@ func FuzzGoodbye(f *testing.F) {
 			if err := checkEntry(e); err != nil {
 				t.Error(err)
 			}
-			if line := appendLine(nil, e); len(line) > maxLine {
+			if line := entryFrom(e).AppendLine(nil); len(line) > maxLine {
 				t.Errorf("got a line of %d bytes, want at most %d", len(line), maxLine)
 			}
 		}
