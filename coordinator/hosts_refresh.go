@@ -129,11 +129,7 @@ func (f *fleet) applyHosts(lists *hostLists) error {
 }
 
 func (f *fleet) refuseHosts(ctx context.Context, why error) error {
-	words := why.Error()
-	if len(words) > maxText {
-		words = strings.ToValidUTF8(words[:maxText-3], "") + "..."
-	}
-	_, err := f.decide(ctx, command{Do: doRefuseHosts, Reason: words})
+	_, err := f.decide(ctx, command{Do: doRefuseHosts, Reason: shortened(why.Error())})
 	return err
 }
 
