@@ -144,15 +144,11 @@ func naming(a asking, nodes []string) asking {
 
 // detailed is a with more said of it, where there is something to say.
 func detailed(a asking, data ...string) asking {
-	a.Detail = maps.Clone(a.Detail)
-	for i := 0; i+1 < len(data); i += 2 {
-		if data[i+1] == "" {
-			continue
-		}
-		if a.Detail == nil {
-			a.Detail = map[string]string{}
-		}
-		a.Detail[data[i]] = data[i+1]
+	if said := saying(data...); a.Detail == nil {
+		a.Detail = said
+	} else {
+		a.Detail = maps.Clone(a.Detail)
+		maps.Copy(a.Detail, said)
 	}
 	return a
 }

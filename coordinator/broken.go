@@ -163,15 +163,8 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	}
 	for _, s := range told {
 		f.log.Warn("blocks are broken at a node that held them", "node", holder, "blocks", s.blocks, "bytes", s.bytes, "block", s.first, "from", s.from, "then", s.then, "peer", s.by)
-		data := map[string]string{
-			"from": s.from, "blocks": strconv.FormatInt(s.blocks, 10), "bytes": strconv.FormatInt(s.bytes, 10), "block": s.first, "then": s.then, "peer": s.by,
-		}
-		for k, v := range data {
-			if v == "" {
-				delete(data, k)
-			}
-		}
-		f.tellSoft(evBroken, holder, data)
+		f.tellSoft(evBroken, holder, saying("from", s.from, "blocks", strconv.FormatInt(s.blocks, 10), "bytes", strconv.FormatInt(s.bytes, 10),
+			"block", s.first, "then", s.then, "peer", s.by))
 	}
 }
 

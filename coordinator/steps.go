@@ -368,17 +368,22 @@ func (s *step) id(kind string) string {
 
 func (s *step) tell(what string, data ...string) {
 	e := event{Index: s.last + uint64(len(s.events)) + 1, Time: s.cmd.At, Type: what, Node: s.name}
-	data = append(data, "by", s.cmd.Asked.by())
+	e.Data = saying(append(data, "by", s.cmd.Asked.by())...)
+	s.events = append(s.events, e)
+}
+
+// saying is what words and their values say, a word before each value; a word without one says nothing. Nil: nothing is said.
+func saying(data ...string) (said map[string]string) {
 	for i := 0; i+1 < len(data); i += 2 {
 		if data[i+1] == "" {
 			continue
 		}
-		if e.Data == nil {
-			e.Data = map[string]string{}
+		if said == nil {
+			said = map[string]string{}
 		}
-		e.Data[data[i]] = data[i+1]
+		said[data[i]] = data[i+1]
 	}
-	s.events = append(s.events, e)
+	return said
 }
 
 func (s *step) tellNotice(what string) {

@@ -95,10 +95,7 @@ func (f *fleet) scopes() map[scope]int {
 }
 
 func (f *fleet) tellBrake(b braking, now time.Time) {
-	data := map[string]string{"scope": b.scope.kind, "suspects": strconv.Itoa(b.hold.suspects), "nodes": strconv.Itoa(b.hold.nodes)}
-	if b.scope.name != "" {
-		data["name"] = b.scope.name
-	}
+	data := saying("scope", b.scope.kind, "name", b.scope.name, "suspects", strconv.Itoa(b.hold.suspects), "nodes", strconv.Itoa(b.hold.nodes))
 	if b.holds {
 		f.log.Error("a brake holds: too many nodes fell silent at once, and none of them is lost before they come back or lifeboat brake release says so",
 			"scope", b.scope.String(), "suspects", b.hold.suspects, "nodes", b.hold.nodes)
