@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	// clockOff is when an operator should look at a node's clock. Nothing here reads it: time crosses the wire as what
+	// offAfter is when an operator should look at a node's clock. Nothing here reads it: time crosses the wire as what
 	// remains. Its logs do, and so does the cloud, whose notices name instants.
-	clockOff = time.Second
-	clockFar = 10 * time.Second
-	// clockWell keeps a clock that is off by just so much from being news again and again.
-	clockWell = clockOff / 2
+	offAfter = time.Second
+	farAfter = 10 * time.Second
+	// wellWithin keeps a clock that is off by just so much from being news again and again.
+	wellWithin = offAfter / 2
 )
 
 // astray is how badly a node's clock is off.
@@ -26,11 +26,11 @@ const (
 // now is what it is with a clock that is ahead by so much.
 func (was astray) now(ahead time.Duration) astray {
 	switch ahead = ahead.Abs(); {
-	case ahead > clockFar:
+	case ahead > farAfter:
 		return farOff
-	case was == farOff && ahead > clockFar/2:
+	case was == farOff && ahead > farAfter/2:
 		return farOff
-	case ahead > clockOff, was != onTime && ahead > clockWell:
+	case ahead > offAfter, was != onTime && ahead > wellWithin:
 		return offTime
 	}
 	return onTime

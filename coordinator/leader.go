@@ -177,8 +177,8 @@ func (l *ledger) verify() error {
 	return err
 }
 
-// undecided says why a command was not decided.
-func (l *ledger) undecided(err error) error {
+// whyNot is why a command was not decided, in the words that callers act on.
+func (l *ledger) whyNot(err error) error {
 	switch {
 	case l.alone():
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):

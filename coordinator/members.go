@@ -193,7 +193,7 @@ func membersAfter(were []raft.Server, r *api.ChangeMembersRequest) ([]raft.Serve
 // SaveSnapshot sends the machine as it is now, after everything that was decided before the call.
 func (s *operator) SaveSnapshot(_ *api.SaveSnapshotRequest, stream grpc.ServerStreamingServer[api.SaveSnapshotReply]) error {
 	if err := s.ledger.raft.Barrier(changePatience).Error(); err != nil {
-		return asStatus(s.ledger.undecided(err))
+		return asStatus(s.ledger.whyNot(err))
 	}
 	if err := s.ledger.fsm.trouble(); err != nil {
 		return status.Error(codes.DataLoss, err.Error())

@@ -247,7 +247,7 @@ func (l *ledger) do(c command) ([]event, error) {
 	}
 	f := l.raft.Apply(data, applyPatience)
 	if err := f.Error(); err != nil {
-		return nil, l.undecided(err)
+		return nil, l.whyNot(err)
 	}
 	v := f.Response().(verdict)
 	return v.events, v.err
