@@ -20,7 +20,7 @@ import (
 )
 
 func TestMembersAfter(t *testing.T) {
-	were := configurationOf(peersNamed(3)).Servers
+	were := members(peersNamed(3)).Servers
 	add := func(i ...int) (all []*api.NewMember) {
 		for _, n := range i {
 			all = append(all, &api.NewMember{Name: fmt.Sprintf("c%d", n), Address: fmt.Sprintf("10.0.0.%d:7411", n)})

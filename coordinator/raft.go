@@ -131,15 +131,11 @@ func raftConfig(log *raftLog) *raft.Config {
 	return conf
 }
 
-// members is the configuration that a new log begins with.
-func (l *ledger) members() raft.Configuration {
-	if l.alone() {
+// members is the configuration that a new log begins with: of these peers, or of one coordinator alone.
+func members(peers []Peer) (all raft.Configuration) {
+	if len(peers) == 0 {
 		return raft.Configuration{Servers: []raft.Server{{ID: voter, Address: voter}}}
 	}
-	return configurationOf(l.peers)
-}
-
-func configurationOf(peers []Peer) (all raft.Configuration) {
 	for _, p := range peers {
 		all.Servers = append(all.Servers, raft.Server{ID: raft.ServerID(p.Name), Address: raft.ServerAddress(p.Address)})
 	}
@@ -170,7 +166,7 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	case !begun && !first:
 		return nil
 	case !begun:
-		if err := raft.BootstrapCluster(conf, l.store, l.store, snapshots, transport, l.members()); err != nil {
+		if err := raft.BootstrapCluster(conf, l.store, l.store, snapshots, transport, members(l.peers)); err != nil {
 			return fmt.Errorf("begin a log under %s: %w", l.dir, err)
 		}
 		return nil
@@ -184,7 +180,7 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	case !first:
 		return fmt.Errorf("%s has a fleet of its own: put this coordinator first in peers, in every file, or empty data_dir to have it join %s", l.dir, l.peers[0].Name)
 	}
-	if err := raft.RecoverCluster(conf, newReplica(), l.store, l.store, snapshots, transport, l.members()); err != nil {
+	if err := raft.RecoverCluster(conf, newReplica(), l.store, l.store, snapshots, transport, members(l.peers)); err != nil {
 		return fmt.Errorf("bring the log under %s to %d coordinators: %w", l.dir, len(l.peers), err)
 	}
 	return nil

@@ -105,12 +105,8 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if err != nil {
 		return Restored{}, err
 	}
-	members := raft.Configuration{Servers: []raft.Server{{ID: voter, Address: voter}}}
-	if len(cfg.Peers) > 0 {
-		members = configurationOf(cfg.Peers)
-	}
 	_, nowhere := raft.NewInmemTransport(voter)
-	sink, err := snapshots.Create(raft.SnapshotVersionMax, 1, 1, members, 1, nowhere)
+	sink, err := snapshots.Create(raft.SnapshotVersionMax, 1, 1, members(cfg.Peers), 1, nowhere)
 	if err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
