@@ -56,11 +56,10 @@ func (h *hostFiles) read(inForce *hostLists) (*hostLists, error) {
 	hangs := func() error {
 		return fmt.Errorf("%s: not read within %s: does its disk hang?", strings.Join(h.files.paths(), ", "), readPatience)
 	}
-	patience := time.NewTimer(readPatience)
-	defer patience.Stop()
+	patience := time.After(readPatience)
 	select {
 	case h.reading <- struct{}{}:
-	case <-patience.C:
+	case <-patience:
 		return nil, hangs()
 	}
 	type outcome struct {
@@ -76,7 +75,7 @@ func (h *hostFiles) read(inForce *hostLists) (*hostLists, error) {
 	select {
 	case o := <-done:
 		return o.lists, o.err
-	case <-patience.C:
+	case <-patience:
 		return nil, hangs()
 	}
 }

@@ -144,8 +144,7 @@ func (l *ledger) await(ctx context.Context) {
 	if l.alone() {
 		return
 	}
-	patience := time.NewTimer(2 * l.office.lease)
-	defer patience.Stop()
+	patience := time.After(2 * l.office.lease)
 	for {
 		turned := l.office.turn()
 		term, _ := l.inOffice()
@@ -154,7 +153,7 @@ func (l *ledger) await(ctx context.Context) {
 		}
 		select {
 		case <-turned:
-		case <-patience.C:
+		case <-patience:
 			return
 		case <-ctx.Done():
 			return

@@ -39,12 +39,10 @@ func (l *lobby) enter(patience time.Duration) (leave func(), ok bool) {
 	turn := make(chan struct{})
 	l.waiting = append(l.waiting, turn)
 	l.mu.Unlock()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
 	case <-turn:
 		return l.stay(), true
-	case <-timer.C:
+	case <-time.After(patience):
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

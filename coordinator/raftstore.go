@@ -189,10 +189,8 @@ func (s *raftStore) Close() error { return s.db.Close() }
 
 // pause waits before a failing disk is tried again. It reports whether to try.
 func (s *raftStore) pause() bool {
-	timer := time.NewTimer(diskPause)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(diskPause):
 		return true
 	case <-s.closing:
 		return false
