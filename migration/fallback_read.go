@@ -65,7 +65,7 @@ func (f *Fallback) openRecorded(ctx context.Context, id BlockID, r fallbackRecor
 	if id == r.ID && len(r.Members) > 1 {
 		e := &membersError{}
 		for _, m := range r.Members {
-			e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
+			e.add(id.sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}
@@ -112,7 +112,7 @@ func (f *Fallback) openSparks(ctx context.Context, id BlockID) (*content, error)
 			if name == data && bytes != end {
 				return nil, fs.ErrNotExist
 			}
-			e.members = append(e.members, namedMember{string(id.sibling(name)), bytes})
+			e.add(id.sibling(name), bytes)
 			if name == id.Name() {
 				get := func(from int64, into []byte) (int, error) {
 					return f.Objects.Get(ctx, where(id.Scope(), name), from, into)

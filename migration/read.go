@@ -83,6 +83,10 @@ type namedMember struct {
 
 func (e *membersError) Error() string { return fmt.Sprintf("a block of %d files", len(e.members)) }
 
+func (e *membersError) add(id BlockID, bytes int64) {
+	e.members = append(e.members, namedMember{string(id), bytes})
+}
+
 func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -258,28 +262,32 @@ func (rd *Reader) find(id BlockID) (*content, error) {
 }
 
 func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
-	several := string(id) == r.ID && len(r.Members) > 1
-	e := &membersError{}
+	whole := string(id) == r.ID
+	if whole && len(r.Members) > 1 {
+		e := &membersError{}
+		for i, m := range r.Members {
+			f, err := openLanded(rd.Vault, s, r, i, 0)
+			if err != nil {
+				return nil, err
+			}
+			f.Close()
+			e.add(id.sibling(m.Name), m.Bytes)
+		}
+		return nil, e
+	}
 	for i, m := range r.Members {
-		if !several && string(id) != r.ID && m.Name != id.Name() {
+		if !whole && m.Name != id.Name() {
 			continue
 		}
 		f, err := openLanded(rd.Vault, s, r, i, 0)
 		if err != nil {
 			return nil, err
 		}
-		if !several {
-			c := &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: landedIn(rd.Vault, s, r, i)}
-			if len(r.Members) == 1 { // of several, the record has the time of the newest
-				c.born = ownTag(m.Bytes, r.ModTime)
-			}
-			return c, nil
+		c := &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: landedIn(rd.Vault, s, r, i)}
+		if len(r.Members) == 1 { // of several, the record has the time of the newest
+			c.born = ownTag(m.Bytes, r.ModTime)
 		}
-		f.Close()
-		e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
-	}
-	if several {
-		return nil, e
+		return c, nil
 	}
 	return nil, fs.ErrNotExist
 }
@@ -338,7 +346,7 @@ func (s *Store) openOwn(id BlockID) (*content, error) {
 	if b.ID == id && len(b.Members) > 1 {
 		e := &membersError{}
 		for _, m := range b.Members {
-			e.members = append(e.members, namedMember{string(id.sibling(m.Name)), m.Bytes})
+			e.add(id.sibling(m.Name), m.Bytes)
 		}
 		return nil, e
 	}
