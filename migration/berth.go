@@ -140,10 +140,9 @@ func (in *inbound) part() {
 	}
 	in.flush()
 	seg := in.seg
-	_ = in.on(&seg.dir, func() error {
-		in.r.cfg.Vault.release(seg, in.broken)
-		return nil
-	})
+	in.work.begin(&seg.dir)
+	in.r.cfg.Vault.release(seg, in.broken)
+	in.work.end()
 	in.ahead.drop()
 	in.seg, in.ahead, in.broken = nil, nil, false
 }

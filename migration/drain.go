@@ -147,7 +147,12 @@ type PeerProgress struct {
 func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
 	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log)
-	d := &Drain{cfg: cfg, disks: orWell(cfg.Disks), since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{}, stores: map[string]*Store{}, peers: map[string]*peerState{}, lanes: map[carrier]bool{}, handled: newLatest(), givenUp: map[BlockID]bool{}, places: newPlaces(), phase: PhaseScanning}
+	d := &Drain{
+		cfg: cfg, disks: orWell(cfg.Disks), phase: PhaseScanning, stores: map[string]*Store{},
+		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1),
+		handled: newLatest(), givenUp: map[BlockID]bool{}, places: newPlaces(),
+		since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{},
+	}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
 		s.watch(cfg.Disks)
@@ -163,7 +168,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 		cfg.Log.Error("the manifest will be kept in numbers, and what is lost by name as long as there is memory", "err", err)
 	}
 	d.ledger, d.plan = l, newPlan(cfg.Dir, cfg.Stores...)
-	d.fan, d.vacant = newFan(cfg.Zone, cfg.Pool, d.peers), make(chan struct{}, 1)
+	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
 	d.plan.where, d.plan.worths.told = d.where, cfg.Told
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}

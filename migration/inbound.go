@@ -295,7 +295,9 @@ func (in *inbound) abandon() {
 }
 
 func (in *inbound) drop() {
-	_ = in.on(&in.dirs[0], func() error { in.landing.abort(); return nil })
+	in.work.begin(&in.dirs[0])
+	in.landing.abort()
+	in.work.end()
 	in.landing = nil
 	in.room.drop()
 	in.promised()

@@ -60,7 +60,9 @@ func (in *inbound) trim(batch []*landed) {
 		end, l.segment = l.begin, nil
 	}
 	if end < in.seg.end {
-		_ = in.on(&in.seg.dir, func() error { in.seg.forget(end); return nil })
+		in.work.begin(&in.seg.dir)
+		in.seg.forget(end)
+		in.work.end()
 	}
 }
 

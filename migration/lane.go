@@ -110,7 +110,10 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	})
 	defer undo()
 
-	l := &lane{d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: newSummer(), now: time.Now(), bulk: 1, changed: make(chan struct{}, 1), stuck: make(chan struct{})}
+	l := &lane{
+		d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: newSummer(),
+		now: time.Now(), bulk: 1, changed: make(chan struct{}, 1), stuck: make(chan struct{}),
+	}
 	l.near.missed = l.fetchAhead
 	frames := newFrameReader(conn, maxPayload[frameReceipts])
 	if err := l.handshake(frames); err != nil {
