@@ -22,9 +22,9 @@ func (b Broken) words() string { return "what " + b.Peer + " had of it is broken
 // takes to connect to one.
 const shunBroken = time.Second
 
-// CarryAgain has a drain that runs carry blocks again, if what it moved is what broke. It returns those that it cannot take
-// any more: they are for a drain that follows (DrainConfig.Again), and an error that says what of the account could not be
-// read for it.
+// CarryAgain makes a drain that runs carry broken blocks again, as far as it was this drain that moved them. It returns
+// those that come too late for it: they are for a drain that follows (DrainConfig.Again). An error says that the account
+// could not be read to find out which those are; then all are carried again.
 func (d *Drain) CarryAgain(broken []Broken) (rest []Broken, err error) {
 	if d.plan.isSealed() {
 		return broken, nil
@@ -81,7 +81,7 @@ func (d *Drain) findAgain(id BlockID) (Block, error) {
 	return d.cfg.Vault.find(id)
 }
 
-// carryAgain is what a drain does instead of scanning that is there for broken blocks alone.
+// carryAgain takes the place of the scan in a drain that is there for broken blocks alone.
 func (d *Drain) carryAgain(ctx context.Context) {
 	rest, err := d.CarryAgain(d.cfg.Again)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *plan) isSealed() bool {
 	return p.sealed || p.closed
 }
 
-// takeBack notes what a line says of which the account before was void, when the account of an earlier run is read.
+// takeBack undoes what a line said was moved, when the account of an earlier run is read and a later line voids it.
 func (d *Drain) takeBack(e Entry, moved Count) Count {
 	if v, known := e.version(); known {
 		d.handled.drop(BlockID(e.ID), v)
@@ -125,7 +125,7 @@ func (d *Drain) takeBack(e Entry, moved Count) Count {
 	return moved.plus(Count{-1, -e.Bytes})
 }
 
-// movedAgain ends that for a block that was then moved all the same.
+// movedAgain forgets that a block was taken back when a line after that says that it was moved all the same.
 func (d *Drain) movedAgain(e Entry) {
 	if len(d.unmoved) > 0 {
 		delete(d.unmoved, BlockID(e.ID))

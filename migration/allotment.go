@@ -9,7 +9,7 @@ import (
 // takes no more of it.
 type allotment struct {
 	left    int64        // what the stream may still take
-	until   time.Time    // and when it asks anew whether blocks may still be put there
+	until   time.Time    // when it has to ask again whether blocks may be put there
 	holders atomic.Int64 // the stream, and every block
 	release func()
 }
@@ -42,8 +42,8 @@ const (
 	// allotBytes is how much room a stream sets aside at once: a thousand blocks of 4 KiB. To ask the disks for each of them
 	// was a tenth of what they cost to receive (docs/benchmarks.md).
 	allotBytes = 4 << 20
-	// allotShare is the part of what is left, one in so many, that a stream sets aside at most beyond what it needs now:
-	// thirty-two streams that need it no more still leave most to the others.
+	// allotShare bounds what a stream sets aside beyond what it needs now: one part in so many of the room that is left.
+	// Thirty-two streams that no longer use theirs still leave most of it to the others.
 	allotShare = 128
 )
 

@@ -9,8 +9,8 @@ import (
 const (
 	// askedAtOnce is how many nodes are asked at once: enough for a rack in one round trip, and no burst for one reader's sake.
 	askedAtOnce = 16
-	// askHedge is when the next is asked beside one that is silent, and askPatience when no more of them are: all that a
-	// coordinator names (its maxCandidates) are asked by then.
+	// askHedge is how long a silent node is waited for before the next is asked beside it. After askPatience nobody further
+	// is asked: by then all that a coordinator names (its maxCandidates) have been.
 	askHedge    = 500 * time.Millisecond
 	askPatience = 4 * time.Second
 	// ProbePatience is how long one node may take to say whether it has a block: who asks many knows after ten seconds,
@@ -18,9 +18,9 @@ const (
 	ProbePatience = 5 * time.Second
 )
 
-// AskMany asks n nodes, in their order, and returns once ask has returned for each. That has so long for each of them; who is
-// silent is waited for beside others, so that all of them take little longer than one. For whoever is not reached in time ask
-// is called with a ctx that has ended.
+// AskMany calls ask for each of n nodes, in their order, with a ctx that lasts for each, and returns once all calls have. A
+// node that is silent is waited for while others are asked, so that all of them take little longer than one. For those
+// whose turn comes too late the ctx has ended already.
 func AskMany(ctx context.Context, n int, each time.Duration, ask func(ctx context.Context, i int)) {
 	all, cancel := context.WithTimeout(ctx, askPatience+each)
 	defer cancel()

@@ -20,10 +20,10 @@ type memberFile struct {
 	asked int64  // how far its disk was asked for it; 0: nothing of it had to come from there
 }
 
-// openBeneath opens a member as open does: below the store's directory whatever symbolic links say, in one call where the
-// kernel can (openat2, Linux 5.6). Who else can is asked when it will not. To carry a file is not to use it, so where this
-// program may (open(2): of files of its own, or as root), it leaves the time of the last access alone: engines throw out by
-// that what nobody used, and the stamp on a file that was not read before costs as much as to read 4 KiB (measured).
+// openBeneath opens a member as open does, below the store's directory whatever symbolic links say, but in one call where
+// the kernel has that (openat2, Linux 5.6); where it does not, it leaves it to open. To carry a file is not to use it:
+// where this program may (open(2): with files of its own, or as root) the time of the last access stays as it was. Engines
+// throw out by it what nobody used, and to stamp a file that was not read before costs as much as to read 4 KiB (measured).
 func (s *Store) openBeneath(m Member) (io.ReadCloser, error) {
 	if err := s.readable(s.Paths[m.root]); err != nil {
 		return nil, err

@@ -36,8 +36,8 @@ func (in *inbound) moor(f frame, o opening) error {
 	return in.landInVault(f, o)
 }
 
-// promise sets aside what a block adds to what rests here. One that comes again, since its sender lost the receipt, adds nothing;
-// the catalog is asked only where the quota does not hold it whole.
+// promise sets aside, of the quota, what a block adds to what rests here. One that comes again because its sender lost the
+// receipt adds nothing; the catalog is asked about that only if the quota has no room for the whole block.
 func (in *inbound) promise(o opening) (release func(), err error) {
 	rests := in.r.cfg.Vault.Count().Bytes
 	release, err = in.r.budget.promise(o.bytes(), rests, in.alone)
@@ -147,15 +147,15 @@ func (in *inbound) part() {
 	in.seg, in.ahead, in.broken = nil, nil, false
 }
 
-// on does what may take as long as a disk likes, where others see it.
+// on does what may take as long as a disk likes, and lets others see that it is at it.
 func (in *inbound) on(dir *string, do func() error) error {
 	in.work.begin(dir)
 	defer in.work.end()
 	return do()
 }
 
-// gives has what a frame brings taken. A segment keeps most of it in memory until there is enough for a write: then no disk
-// is asked for anything that others would have to watch, nor the clock.
+// gives does what takes in a frame. A segment gathers frames in memory until there is enough for a write: as long as one
+// only joins them no disk is touched, so that there is nothing for others to watch, and no clock is read.
 func (in *inbound) gives(f frame, do func() error) error {
 	switch in.landing.(type) {
 	case *placeLanding, nowhere:

@@ -6,8 +6,8 @@ import (
 )
 
 // aloneShare is the part of what a node takes, in streams and in bytes of its quota, that is kept for senders whose
-// coordinator does not answer: one in so many. Nobody spreads those over the fleet, and when a whole pool goes at once,
-// those whom somebody does spread would else be everywhere before them.
+// coordinator does not answer: one in so many. Nobody spreads those over the fleet, and when a whole pool goes at once, the
+// senders that are spread would otherwise have filled every node before them.
 const aloneShare = 5
 
 // budget is what this node takes from others in all, beside what its disks allow.

@@ -373,8 +373,8 @@ func (c *catalog) repeats(l *landed) {
 	}
 }
 
-// renewAfter is how old a record may be that is not renewed when its block comes again: writing costs more than an hour
-// of what it is kept for is worth.
+// renewAfter is the age below which a record is not renewed when its block comes again: to be kept for an hour more is not
+// worth a write.
 const renewAfter = time.Hour
 
 // renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.

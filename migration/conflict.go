@@ -12,9 +12,9 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// errConflict says that an id names other bytes here already. Ids are the fleet's: two nodes whose stores have one name
-// share a name space, and should both keep a "cache/-/x" of their own, one of the two has to be named as lost. Taking the
-// second in place of the first would lose what a receipt was given for.
+// errConflict says that an id names other bytes here already. Ids are the fleet's: nodes whose stores have one name share a
+// name space, and if two of them have a "cache/-/x" of their own, one of the two has to be named as lost. To replace the
+// first by the second would lose what a receipt was given for.
 var errConflict = errors.New("another block of this id is here")
 
 // errSuperseded says that a newer version of a block is here than the one that another node hands on.
@@ -48,7 +48,8 @@ func (r *record) against(other *record) error {
 	return nil
 }
 
-// heed notes what stands against a block. Of one that is superseded the id is here, and nobody is to look for the old bytes.
+// heed notes what stands against a block. One that is superseded counts as here already: its id is here, and nobody is to
+// look for the old bytes.
 func (l *landed) heed(against error) {
 	if l.already = errors.Is(against, errSuperseded); !l.already {
 		l.fault = against
@@ -83,7 +84,8 @@ func (c *catalog) contradictions(batch []*landed) {
 	}
 }
 
-// change is what the catalog is to hold of a block, and what the look for contradictions has told of it before.
+// change is the record that the catalog is to have, with what the look for contradictions has already found out about its
+// id.
 func (l *landed) change() change {
 	if !l.fresh {
 		return change{record: &l.record}

@@ -124,8 +124,8 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 	}
 }
 
-// index is what a drain that carries everything has to begin with, in place of a first look at a part of a store. The next
-// look is then for what changed since the index was begun, as if the drain had begun there.
+// index is what takes the place of the first look at a part of a store, in a drain that carries everything; nil: nothing
+// does. The next look is then for what changed since the index was begun, as if the drain had begun there.
 func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) *indexScan {
 	if !since.IsZero() || len(d.cfg.Only) > 0 {
 		return nil
@@ -142,7 +142,8 @@ func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) 
 	return index
 }
 
-// looked is since when a file of the directories must have changed to be news, as fresh sees it; the zero time: all are.
+// looked is the instant since which a file of the directories must have changed to be news, in the sense of fresh; the zero
+// time: every file is.
 func (d *Drain) looked(dirs []string) (since time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

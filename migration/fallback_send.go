@@ -22,9 +22,9 @@ type fallback struct {
 }
 
 const (
-	// fallbackPatience is how long no peer must have taken anything before the fallback is used, when every peer that is
-	// known is in trouble, and not each by its own word: shorter than this, and a peer that is restarted has its blocks sent
-	// to the bucket.
+	// fallbackPatience is how long no peer may have taken anything before the fallback is used, when every peer that is
+	// known is in trouble but not all have said themselves that they take nothing. If it were shorter, the blocks for a
+	// peer that restarts would go to the bucket.
 	fallbackPatience = 2 * time.Second
 	// lookAtPeers is how often an idle upload asks whether it is its turn.
 	lookAtPeers = 100 * time.Millisecond
@@ -36,9 +36,9 @@ const (
 
 func (d *Drain) peerTook(now time.Time) { d.tookAt.Store(now.UnixNano()) }
 
-// peersTake reports whether a peer takes blocks, or soon may. One that never failed is given as long to prove it as any
-// lane is; peers in trouble are asked on, block by block, and take over again as soon as one takes something. Where each
-// has said itself that it takes nothing, there is nobody to wait for.
+// peersTake reports whether a peer takes blocks, or soon may. One that has not failed has as long to prove it as any lane
+// has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
+// something. When each has said itself that it takes nothing, there is nobody to wait for.
 func (d *Drain) peersTake() bool {
 	now := time.Now()
 	quiet := now.Sub(time.Unix(0, d.tookAt.Load()))
@@ -130,7 +130,7 @@ func (f *fallback) learn(bytes int64, took time.Duration) {
 }
 
 // awaitFallback tells early of a fallback that does not answer, well before anybody gives it up. One that is known to be
-// slow is given the time that it takes, and content is waited for only where it is known how long some took.
+// slow is given the time that it takes, and an upload of content is timed only once it is known how long others took.
 func (d *Drain) awaitFallback(content int64) (answered func()) {
 	d.fallback.mu.Lock()
 	soon, rate := max(answerSoon, 2*d.fallback.latency), d.fallback.rate

@@ -59,7 +59,7 @@ func newFan(zone, pool string, peers map[string]*peerState) *fan {
 	return &fan{zone: zone, own: Peer{Zone: zone, Pool: pool}.capacity(), peers: peers, pools: map[string]*poolState{}, roll: rand.Float64, width: leastWidth}
 }
 
-// hear takes in who the peers are now, in the words of the coordinator or of the last list that it sent.
+// hear takes in who the peers are now, as the coordinator says, or as it said last.
 func (f *fan) hear(self string, peers []Peer) {
 	here := make(map[string]bool, len(peers))
 	for _, p := range peers {
@@ -90,8 +90,8 @@ func (f *fan) hear(self string, peers []Peer) {
 	}
 }
 
-// flee lets go of a peer whose pool turned out to be taken away while it was sent to, if there is one that is not in such;
-// one at a time, so that each has its successor.
+// flee lets go of a peer in use whose pool turned out to be going away, if another can be had whose pool is not; one at a
+// time, so that each has its successor.
 func (f *fan) flee(now time.Time) {
 	var doomed *peerState
 	haven := false
@@ -287,7 +287,7 @@ func (f *fan) shed() {
 	}
 }
 
-// slowest is the slowest of those that are sent to, of those that were measured if there are any.
+// slowest is the slowest peer in use of those that were measured; any in use if none was.
 func (f *fan) slowest() (slowest *peerState) {
 	for _, p := range f.order {
 		if p.lanes == 0 || p.surplus {

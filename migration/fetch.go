@@ -120,7 +120,7 @@ func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, al
 	case len(loc.Holders) > 0 && len(loc.Candidates) == 0:
 		return loc.Holders, false, nil
 	case len(loc.Holders) > 0:
-		// They are away, and may be for good; who has it too is read from meanwhile, as where it came from.
+		// They are away, perhaps for good. Meanwhile it is read from whoever else has it, such as the node that it came from.
 		if found, err := f.probe(ctx, id, slices.Concat(loc.Holders, without(loc.Candidates, loc.Holders))); err == nil {
 			return found, true, nil
 		}

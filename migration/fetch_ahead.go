@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What memory does not have is waited for: 0.1 ms where the disk is the machine's own, a millisecond where it is behind a network.
-// Waiting for one block at a time is a fraction of what such disks do side by side. So whoever is about to wait has the disk
-// asked first for what is read next: the rest of the lane's batch, and of a large file what follows. The kernel puts
-// that into the page cache, and nobody waits for it. Where memory has all, this is one flag of the call that reads.
+// What memory does not have is waited for: 0.1 ms where the disk is the machine's own, a millisecond where it is behind a
+// network. To wait for one block at a time gets a fraction of what such disks do side by side. So whoever is about to wait
+// first asks the disk for what will be read next: the rest of the lane's batch, or what follows in a large file. The kernel
+// puts that into the page cache, and nobody waits for it. Where memory has everything, all this is one flag of the call
+// that reads.
 
 const (
 	// fetchWindow is how much of a large file, or of a segment, a disk is asked for ahead: what two lanes send at 2 GiB/s in a millisecond.

@@ -70,7 +70,7 @@ func (s *stirred) has(id string) bool {
 	return s.all || s.dirs[id[:max(0, strings.LastIndexByte(id, '/'))]]
 }
 
-// withdraw tells peers of what they have that is out of date. It leaves that alone in time, even if a disk hangs.
+// withdraw tells peers which of their copies are out of date. It ends in time, even if a disk hangs.
 func (d *Drain) withdraw(ctx context.Context) {
 	if d.cfg.Forget == nil || len(d.cfg.Again) > 0 {
 		return
@@ -147,7 +147,7 @@ type withdrawal struct {
 
 	mu         sync.Mutex
 	over       map[string]bool // peers that need not be asked any more
-	said       map[string]bool // what is known to whoever reads the log, by peers that do not answer and the like
+	said       map[string]bool // what the log was told and need not be told again: by peer, by account and store, "" for the sum
 	told, left int
 	err        error // why, of one that is left
 }
@@ -229,9 +229,9 @@ func (d *Drain) superseded(e Entry, is lastLine) bool {
 	return d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 }
 
-// clearances tells of stores that moved files were deleted from, and whether that was most of them; nil: none. An engine
-// that cleans up behind itself as it ends deletes most, and has not said that its blocks are of no use: what peers have of
-// them stays.
+// clearances has the stores that moved files were deleted from, and whether most of them were; nil: there is none. An
+// engine that cleans up as it ends deletes most of its files, and does not say by it that its blocks are of no use: what
+// peers have of them stays.
 func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared map[*Store]bool) {
 	moved, deleted := map[*Store]int{}, map[*Store]int{}
 	for e, err := range readLedger(ledgerPath(dir, Moved)) {
@@ -339,7 +339,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	}
 }
 
-// forgotten has nobody ask for that again.
+// forgotten notes that a peer need not be told of a copy again.
 func (d *Drain) forgotten(c stale) {
 	if c.account == "" {
 		return

@@ -30,8 +30,8 @@ type wasDir struct {
 // mostOthers bounds what is remembered of a directory besides its blocks: one with more is looked through again.
 const mostOthers = 4096
 
-// dirID tells a directory whose names are what they were. A name that comes or goes changes both times, a directory that is
-// moved here in place of another has another number.
+// dirID tells whether the names in a directory are what they were. A name that comes or goes changes both times; a
+// directory that was moved here in place of another has another number.
 type dirID struct {
 	dev, ino   uint64
 	mtim, ctim int64
@@ -43,7 +43,7 @@ func dirIDOf(fd int) (id dirID, err error) {
 	return dirID{uint64(st.Dev), st.Ino, st.Mtim.Nano(), st.Ctim.Nano()}, err
 }
 
-// settled reports whether its times tell a change after began from one before it.
+// settled reports whether a change after began would be seen in its times, which are as coarse as the file system's clock.
 func (id dirID) settled(began time.Time) bool {
 	return id != dirID{} && max(id.mtim, id.ctim) < began.Add(-clockGrain).UnixNano()
 }

@@ -15,10 +15,10 @@ import (
 // read it costs a drain a tenth of what looking at each file does (measured; docs/benchmarks.md), and where the file system's
 // own tables are not in memory it spares seconds in which nobody knows what is worth most.
 //
-// A directory whose names are as they were is not read again. Of any other the names are, when the drain begins, and what is
-// new or another file under its name is looked at. What was written into a file in place is seen when the file is read, as
-// what changed while it waited to be sent always is, or by the next look, which is for all that changed since the index was
-// begun. So a drain with an index carries what one without does.
+// A directory whose names are as they were is not read again. Of any other the names are read when the drain begins, and a
+// file that is new, or another one under its name, is looked at. That a file was written to in place is noticed when it is
+// read to be sent, as any change is that comes while a file waits, or by the next look, which is for all that changed since
+// the index was begun. So a drain with an index carries what one without does.
 //
 // It is for stores of plain files. It lives on disk as long as its process, and in some buffers.
 type Index struct {
@@ -48,7 +48,8 @@ type indexedPart struct {
 	troubled   bool // the last look could not be kept
 }
 
-// mostAge is when an index is made anew that still stands: files that were written in place cost a drain a second try.
+// mostAge is the age at which an index is made anew even if it still stands: each file that was written to in place since
+// then costs a drain a second try.
 const mostAge = 24 * time.Hour
 
 // NewIndex prepares an index. It starts nothing.
@@ -83,7 +84,7 @@ func (ix *Index) Run(ctx context.Context) error {
 	return nil
 }
 
-// drop ends with the process what is of no use to the next.
+// drop removes, as the process ends, what is of no use to the next one.
 func (ix *Index) drop() {
 	if !ix.cfg.Disks.Readable(ix.cfg.Dir) {
 		return // nobody waits for a disk that hangs: the next start removes it
@@ -107,7 +108,8 @@ func (ix *Index) look(ctx context.Context) (worked time.Duration) {
 
 func (ix *Index) leaves() bool { return ix.cfg.Leaves != nil && ix.cfg.Leaves() }
 
-// lookAt leaves a look behind that hangs, with its disk. There is no second one before it comes back.
+// lookAt brings one part up to date. A look that hangs is left behind with its disk, and there is no second one before it
+// comes back.
 func (ix *Index) lookAt(ctx context.Context, p *indexedPart) time.Duration {
 	dirs := []string{p.store.Paths[p.part], ix.cfg.Dir}
 	away := func() bool {
@@ -165,7 +167,7 @@ func (ix *Index) renew(ctx context.Context, p *indexedPart, rest func() bool) {
 	}
 }
 
-// trouble says once why there is no new index: the one that there is becomes of less use, and no less true.
+// trouble says once why there is no new index. The one that there is becomes less useful with time, and no less true.
 func (p *indexedPart) trouble(log *slog.Logger, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -74,9 +74,10 @@ const (
 	laneLead = 64 - headerBytes
 	// maxBatch is how many blocks, if they are small, a lane is handed out at once: some fill the buffer.
 	maxBatch = 128
-	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries between
-	// two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still for a tenth of
-	// a drain (docs/benchmarks.md). A receiver of before takes so many without a receipt, and no more.
+	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries
+	// between two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still
+	// for a tenth of a drain (docs/benchmarks.md). Receivers of earlier versions take so many without a receipt, and no
+	// more.
 	maxInflightBytes  = 64 << 20
 	maxInflightBlocks = 8192
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
@@ -245,7 +246,7 @@ func (l *lane) handshake(frames *frameReader) error {
 	}
 }
 
-// wanted reports whether the newest transfer has not been answered. None is before the peer has seen of it.
+// wanted reports whether the newest transfer has not been answered. While the peer has seen nothing of it, it has not.
 func (l *lane) wanted() bool {
 	if l.held {
 		return true

@@ -150,8 +150,8 @@ func (l *ledger) add(entries ...Entry) {
 	l.flush()
 }
 
-// moved records blocks that a peer has, and says how much that is. It is what a drain does for every block, so no versions
-// are made of which nothing is left but what stands in the lines.
+// moved records blocks that a peer has, and says how much that is. A drain does it for every block, so versions are written
+// straight into the lines and never made by themselves.
 func (l *ledger) moved(peer string, blocks []entry) (n Count) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (l *ledger) write(o Outcome) {
 	}
 }
 
-// flush has a kill -9 not forget what was moved.
+// flush has what was moved outlive a kill -9.
 func (l *ledger) flush() {
 	if f := l.files[Moved]; f != nil {
 		if err := f.w.Flush(); err != nil {

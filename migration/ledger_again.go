@@ -31,8 +31,9 @@ func (l *ledger) void(e Entry) {
 	l.write(Moved)
 }
 
-// spend notes in the account of a drain that is over that a peer has no copy any more of what a line says was moved: it says
-// that of no version then. One byte in place costs no memory, comes in no reader's way, and needs no room on a full disk.
+// spend notes, in the account of a drain that is over, that a peer has no copy any more of what a line says was moved: the
+// line then names no version. It changes one byte in place, which costs no memory, comes in no reader's way, and needs no
+// room on a full disk.
 func spend(dir string, e Entry, end int64) (err error) {
 	f, err := os.OpenFile(ledgerPath(dir, Moved), os.O_RDWR, 0)
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 	"github.com/lifeboat/lifeboat/durable"
 )
 
-// Readers are told of a lost block by its name, so this is the part of the account that must be written when the disk is full,
-// as a disk is whose node nobody has room for. Its file has its room from when the last pass begins: what was moved, the plan
-// and whoever else writes there cannot take that. Where the disk was full before, the agent's ballast makes the room. What
-// finds none all the same, or a disk that does not take it, waits in memory, and is part of the account there.
+// Readers are told of a lost block by its name, so this is the part of the account that must be written even when the disk
+// is full, as it may well be on a node that nobody has room for. The file gets its room when the last pass begins: what was
+// moved, the plan and whoever else writes there cannot take that. If the disk was full before, the agent's ballast makes
+// the room. Lines that find none all the same, or that the disk does not take, wait in memory and are part of the account
+// there.
 
 const (
 	// leastLostRoom names some 15,000 blocks, where there is no ballast that says how many there are.

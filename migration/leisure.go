@@ -26,8 +26,8 @@ func atLeisure(ctx context.Context, look func(context.Context) time.Duration) {
 	}
 }
 
-// inStints runs a look that asks, wherever it may, whether to go on, and is made to rest there. One that hangs on a disk
-// that is away is left behind, with a ctx that has ended.
+// inStints runs a look in short stints: wherever it can, it calls rest, which makes it pause when it is time to and says
+// whether to go on. A look that hangs on a disk that is away is left behind, with a ctx that has ended.
 func inStints(ctx context.Context, away, leaves func() bool, look func(ctx context.Context, rest func() bool)) (worked time.Duration, hangs bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

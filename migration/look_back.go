@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// LookBack has peers forget, from time to time until ctx ends, what drains of this node moved that were withdrawn and is out
-// of date since: the node stays, its engines write on, and a reader who asks a peer would be given what was. What another
-// drain does at its end (withdraw) comes too late for him.
+// LookBack has peers forget, from time to time until ctx ends, the copies that they have from withdrawn drains of this node
+// and that are out of date by now: the node stays, its engines write on, and a reader who asks a peer would be given old
+// bytes. The next drain would see to it at its end (withdraw), which is too late for that reader.
 //
 // accounts are the directories of those drains, cfg.Dir is where they lie. leaves says that the node is under notice: its
 // drain does the same.

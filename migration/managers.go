@@ -49,7 +49,7 @@ type managers struct {
 	checksum string // the algorithm met last: an application has one
 }
 
-// side is what an executor has in another local directory than that of the manager.
+// side asks which manager the executor of one has in another local directory.
 type side struct {
 	of   blockManager
 	root int
@@ -115,9 +115,9 @@ func (m *managers) close() {
 	}
 }
 
-// lookUp finds a file of a block another file of which is in near: where Spark's rule puts it among the local directories
-// that are configured now, else where it would be had the executor had near alone. accept says whether what is there is
-// the right one. More than one match is an error.
+// lookUp finds a file of a block that has another file in near: where Spark's rule puts it among the local directories that
+// are configured now, else where it would be if near were the executor's only one. accept says whether what is there is the
+// right one. More than one match is an error.
 func (s *Store) lookUp(all *managers, near blockManager, name string, accept func(Member) bool) (Member, error) {
 	dir, sub := SparkPlace(name, len(s.roots))
 	try := func(m blockManager, p string) (Member, error) {
@@ -144,7 +144,8 @@ func unseen(err error) bool {
 	return is && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, fs.ErrInvalid)
 }
 
-// lookIn tries near's executor's manager in a local directory, or where it is not known which that is, all.
+// lookIn tries the manager that near's executor has in a local directory; where it is not known which that is, all that are
+// there.
 func (s *Store) lookIn(all *managers, near blockManager, dir int, p string, try func(m blockManager, p string) (Member, error)) (found Member, err error) {
 	if near.root == dir { // an executor has one in each
 		return try(near, p)

@@ -20,9 +20,9 @@ type near struct {
 	missed func()
 }
 
-// read reads a member that is as long as p. It looks whether that is what was planned when it has read it: a copy of a file
-// that changed meanwhile would be a mixture of two contents. Whether the disk answers is asked where a directory is
-// opened, and not for each file in it.
+// read reads a member that is as long as p, and then looks whether the file still is what was planned: a copy of one that
+// changed meanwhile would be a mixture of two contents. Whether the disk answers is asked when a directory is opened, and
+// not for each file in it.
 func (n *near) read(s *Store, m Member, p []byte) error {
 	if !n.open(s, m) {
 		return n.readAlone(s, m, p)

@@ -57,7 +57,7 @@ func (r *Receiver) look(now time.Time) {
 	}
 }
 
-// revive uses the vault's directories that are back.
+// revive has the vault use its directories again that are back, and says so.
 func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	away := r.cfg.Vault.Away()
 	for dir, why := range away {
@@ -83,7 +83,7 @@ func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	}
 }
 
-// tell speaks of the blocks that are held again.
+// tell reports that the blocks in a directory are held again.
 func (r *Receiver) tell(dir string) {
 	if r.cfg.Landed == nil {
 		return

@@ -135,8 +135,8 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// unsure reports whether it is not known what is here, other than that it is not: its disk does not answer or is away, or the
-// system did not let us look.
+// unsure reports whether an error leaves it open if the block is here, rather than says that it is not: its disk does not
+// answer or is away, or the system did not let us look.
 func unsure(err error) bool {
 	errno, of := errors.AsType[syscall.Errno](err)
 	_, away := errors.AsType[*awayError](err)
@@ -160,8 +160,8 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c 
 // which stays behind when the block moves.
 func ownTag(bytes, modified int64) string { return fmt.Sprintf(`"file-%x-%x-`, bytes, modified) }
 
-// etagFor is the ETag of a content, by the name that a reader has for it if it began to read where the block was born: that
-// is the version that landed, so it may go on here.
+// etagFor is the ETag of a content. A reader that began to read where the block was born knows it by the ETag that it had
+// there: that is the version that landed, so the reader is answered by that name and may go on here.
 func (c *content) etagFor(asked http.Header) string {
 	for _, k := range []string{"If-Match", "If-Range", "If-None-Match"} {
 		rest, is := strings.CutPrefix(asked.Get(k), c.born)

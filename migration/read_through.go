@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// serveThrough brings a block from elsewhere. What nobody knows of is answered as unknown; so is what others take for lost
-// where it cannot be read here just now.
+// serveThrough brings a block from elsewhere. unknown is the answer if nobody knows of it, and, while it is uncertain
+// whether it is here, the answer to whatever goes wrong elsewhere.
 func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID, unknown error) {
 	elsewhere := func(why error) {
 		if errors.Is(why, ErrNeverKnown) || errors.Is(unknown, ErrUnreachable) {

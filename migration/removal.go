@@ -202,8 +202,8 @@ func (r *Receiver) unplace(rec record, touched map[*Store][]place) error {
 	return nil
 }
 
-// claimNaming and claimRemoval say whose turn it is with the files of a block in place, until moved: several may name
-// them, or one removes them.
+// claimNaming and claimRemoval take a turn with the files of a block in place, which moved ends: several may name them at a
+// time, or one removes them.
 func (v *Vault) claimNaming(id BlockID) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

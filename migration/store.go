@@ -71,7 +71,8 @@ type layout interface {
 	place(s *Store, id BlockID, member string) (root int, path string)
 	// anywhere reports whether the member of a landing block may lie in any of the store's directories.
 	anywhere() bool
-	// made is the directory that landing makes in the store's own for blocks of that scope; "": an engine's are there too.
+	// made is the directory below the store's that is made for landing blocks of that scope alone; "": they lie among an
+	// engine's own.
 	made(id BlockID) string
 	// last reports whether a member makes the others visible to the engine and so is published after them.
 	last(member string) bool
@@ -98,8 +99,8 @@ type Member struct {
 	ctim int64  // change time, Unix nanoseconds: rises when a file is renamed into place
 }
 
-// roster is where the members of blocks are listed that one goroutine makes in a row, most of which have one: an allocation
-// for many blocks is felt with small ones.
+// roster hands out lists of members to a goroutine that makes blocks in a row, most of them of one member: many lists share
+// an allocation, which is felt with small blocks.
 type roster []Member
 
 func (r *roster) of(n int) []Member {

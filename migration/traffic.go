@@ -31,15 +31,17 @@ type traffic struct {
 }
 
 const (
-	// trafficMemory is how long it counts what was measured: the lanes together are less even than each by itself, and what
-	// is broken off in vain is more.
+	// trafficMemory is how long a measurement counts: longer than a lane's own (paceMemory), for the lanes together are
+	// less even than each by itself, and more is lost when one is broken off in vain.
 	trafficMemory = 2 * time.Second
-	// fewerMemory is how long it counts what fewer lanes carry.
+	// fewerMemory is how long one of fewer lanes counts.
 	fewerMemory = 5 * trafficMemory
-	// slackShare of what lanes can carry is left over by fewer of them when what each waits for is its own connection.
+	// slackShare is how much of what all lanes can carry fewer of them must leave over for it to be certain that each waits
+	// for its own connection, and not for the link.
 	slackShare = 0.3
-	// clearly less left has who would be before another. Each lane's count falls in steps of what it writes at once: of equal
-	// lanes the one that looks has just written, and would find itself before all others, each in turn.
+	// clearly is how much less a lane must have left than another to go before it. Each lane's count falls in steps of what
+	// it writes at once, and the lane that looks has just written: of equal lanes each in turn would else find itself
+	// before all others.
 	clearly = 4 * laneBuffer
 )
 
@@ -205,9 +207,10 @@ const (
 	breakOff          // it cannot be at the peer in time
 )
 
-// prospect says what is to become of a block of which so much is left. Where lanes have begun more than they can carry, those
-// with the least left go first, and nothing is lost while the others hold: what was measured in the first second may be wrong.
-// The first goes back if little was sent of it: that is lost then, so for nearly all of a block there is more hope.
+// prospect says what is to become of a block of which so much is left. Where lanes have begun more than they can carry,
+// those with the least left go first, and nothing is lost while the others hold back: what was measured in the first second
+// may be wrong. The first of them is broken off the sooner the less was sent of its block, since what was sent is lost
+// then.
 func (l *lane) prospect(whole, left int64) prospect {
 	if left == 0 {
 		return goAhead

@@ -3,8 +3,8 @@ package migration
 import "time"
 
 const (
-	// oneWave is how long after the first of them machines are still taken away for the same reason: the longest notice that a
-	// cloud gives for a spot machine (EC2, two minutes).
+	// oneWave is how long after the first machine others are still taken away for the same reason: the longest notice that
+	// a cloud gives for a spot machine (EC2, two minutes).
 	oneWave = 2 * time.Minute
 	// againShare is how much less what has just been carried counts for in the order of leaving. Simulated (docs/benchmarks.md,
 	// "Value saved"): where half of a second pool follows the first, 4.5 % of what is sent is sent again instead of 8.1 %, and

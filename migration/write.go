@@ -107,7 +107,7 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 	return l.onDisk(dir, func() error { return l.d.same(e.Block, stillSame(r, m)) })
 }
 
-// writeChunk has n bytes of a block read, of which so many are behind with them.
+// writeChunk reads n bytes of a block into the buffer. behind is how much of the block is not sent yet, with these.
 func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir *string, read func(p []byte) error) error {
 	if err := l.space(ctx, headerBytes+n+headerBytes); err != nil {
 		return err
