@@ -14,13 +14,13 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 )
 
-// accountTimeout bounds how long a node that is about to go looks for a peer that takes the account of its drain, once that is
-// written: of two million blocks that alone takes some seconds.
+// accountTimeout bounds how long a node that is about to go looks for a peer that takes the account of its drain. It begins
+// once the account is written, which alone takes some seconds for two million blocks.
 const accountTimeout = 5 * time.Second
 
 // leaveAccount leaves the account of the drain with a peer, as a block like any other: the coordinator may be away until
-// this machine is gone, or lose what it was told. It is for what is left of the time to send; nothing waits for it but what
-// tells a cloud that the machine may go sooner.
+// this machine is gone, or lose what it was told. It takes what is left of the time to send. Nothing waits for it but the
+// word to a cloud that the machine may go sooner.
 func (a *Agent) leaveAccount(ctx context.Context) {
 	p, open := a.incidents.Open()
 	if !open || p.Work.Kept || p.Work.Drained == nil || p.Work.Drained.Moved.Blocks+p.Work.Drained.Lost.Blocks == 0 {
@@ -42,7 +42,7 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	}
 }
 
-// carryAccount has until limit for it, should there be one.
+// carryAccount writes the account and sends it, before limit if there is one.
 func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err error) {
 	dir := filepath.Join(a.incidents.Dir(p.Incident.ID), "account")
 	from := filepath.Join(dir, "store")

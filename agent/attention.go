@@ -15,10 +15,11 @@ import (
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
-// attended is what was done about one workload. It is plain data, kept as JSON. It is not part of the incident's page: that
-// the machine stays is told when the incident is over, and a restart must not forget to.
+// attended is what was done about one workload. It is plain data, kept as JSON, and not on the incident's page: a workload
+// is told that the machine stays when the incident is over, and a restart must not forget that.
 type attended struct {
-	// Word is what it was told last, or is being told. Arrived says that this is over, well unless there is a Trouble.
+	// Word is what it was told last, or is being told. Arrived says that it has heard, GivenUp that it is not told any
+	// more.
 	Word    workloads.Word `json:"word,omitzero"`
 	Lead    *time.Duration `json:"lead,omitempty"` // to the deadline that was told; nil: none was known
 	Arrived bool           `json:"arrived,omitempty"`

@@ -14,8 +14,8 @@ func (a *Agent) lookBack(ctx context.Context) error {
 	return migration.LookBack(ctx, cfg, a.recent, a.carries)
 }
 
-// recent are the accounts of which peers may still have something, if they keep what lands there for as long as this node
-// does: an hour longer at most, for they look for what is over once in that time.
+// recent are the accounts of blocks that peers may still have, if they keep what lands there for as long as this node does,
+// and an hour more at most: that is how often they look for what was kept long enough.
 func (a *Agent) recent() []string {
 	open, _ := a.incidents.Open()
 	since := time.Time{}

@@ -48,8 +48,8 @@ type fallbackState struct {
 	tried   time.Time
 }
 
-// tendFallback says while there is time when the fallback would be of no use, and keeps a directory from growing for ever.
-// A drain that begins is such a time, too: what it finds out by itself, it finds out when peers take no more.
+// tendFallback says, while something can be done about it, that the fallback would be of no use, and keeps a directory from
+// growing for ever. It looks when a drain begins, too: by itself a drain would only find out once peers take no more.
 func (a *Agent) tendFallback(ctx context.Context) error {
 	if a.storage == nil {
 		return nil
@@ -70,7 +70,8 @@ func (a *Agent) tendFallback(ctx context.Context) error {
 	return nil
 }
 
-// restUntilDrain waits, or until the node begins to leave. It returns whether it leaves.
+// restUntilDrain waits so long, or until the node begins to leave. It is told whether the node was leaving when it was last
+// asked, and returns whether it is.
 func (a *Agent) restUntilDrain(ctx context.Context, wait time.Duration, left bool) (leaves bool) {
 	over := time.After(wait)
 	for {
