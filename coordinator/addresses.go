@@ -9,9 +9,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Two tell where another coordinator is: this one's file, which an operator may change while nothing can be agreed on, and
-// the list of members that all have agreed on, which raft add changes while this one runs and its file is as it was. Who
-// spoke last counts. To know that after a restart, what was agreed on when the file was first read is kept beside the log.
+// Two say where another coordinator is: this one's file, which an operator may change while nothing can be agreed on, and
+// the list of members that all have agreed on, which raft add changes while the file is as it was. The one that changed
+// last counts. To know which that is after a restart, what was agreed on when the file was first read so is kept beside the
+// log.
 
 // address is what the file says of a coordinator, and what was agreed on when it was first read so; empty: nothing was.
 type address struct {
@@ -75,7 +76,7 @@ func (l *ledger) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return "", fmt.Errorf("coordinator %s is no member", id)
 }
 
-// now is where a coordinator is, whatever of the two is empty.
+// now is where a coordinator is. Either word on it may be empty.
 func (a address) now(agreed raft.ServerAddress) raft.ServerAddress {
 	if a.File != "" && (agreed == "" || agreed == a.Agreed) {
 		return a.File

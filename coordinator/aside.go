@@ -77,8 +77,9 @@ func (f *fleet) unfit() string {
 	return ""
 }
 
-// goes says whether this coordinator's own machine leaves. A notice that only heartbeats tell of is known to the leader alone:
-// for a lease after it has led it takes its own word, or two that are under notice would send the lead back and forth.
+// goes says whether this coordinator's own machine leaves. A notice that only heartbeats tell of is known to the leader
+// alone. So one that has led goes by what it knew then for another lease, or two that are under notice would send the lead
+// back and forth.
 func (f *fleet) goes() bool {
 	own, _ := f.cfg.own()
 	goes := f.machineGoes(f.cfg.Node, own.Address)
@@ -145,7 +146,7 @@ func (f *fleet) memberGoes(address string, said *api.Position) bool {
 
 var errNoHeir = errors.New("no other coordinator answers whose machine stays")
 
-// makeWay hands the lead to whoever is furthest of those whose machines stay.
+// makeWay hands the lead to whoever is furthest in the log of those whose machines stay.
 func (f *fleet) makeWay(ctx context.Context) (to string, err error) {
 	heirs := f.heirs(ctx)
 	if len(heirs) == 0 {

@@ -198,7 +198,7 @@ func (g gate) settle(ctx context.Context, a *audited, err error) error {
 	return err // what began and ended under another leader is settled by that one
 }
 
-// unsettled are what former leaders began, and did not say how it ended.
+// unsettled is what former leaders began without having said how it ended.
 func (f *fleet) unsettled() (left []asking) {
 	f.ledger.view(func(m *machine) {
 		for _, r := range m.Audit {
@@ -210,7 +210,8 @@ func (f *fleet) unsettled() (left []asking) {
 	return left
 }
 
-// settleFor says of what former leaders began what can be said by the next: who asked for a transfer has it.
+// settleFor writes down how what former leaders began has ended, as far as the next leader can know: whoever asked for a
+// transfer has it.
 func (f *fleet) settleFor(left []asking) {
 	for _, a := range left {
 		a.Outcome = failedWord + "not known how it ended: the leader stopped, or was replaced"

@@ -199,7 +199,8 @@ func (f *fleet) brokenForGood(id string) bool {
 	return known && f.fate(at.from) == thenLost
 }
 
-// locateFor is locate for a node, which asks for what it does not have itself or cannot give out, whatever it said of it.
+// locateFor is locate for a node. It asks for what it does not have, or cannot give out, so it is no holder, whatever it
+// said before.
 func (f *fleet) locateFor(asker string, r *api.LocateRequest) (*api.LocateReply, error) {
 	reply, err := f.locate(r)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	farOff
 )
 
-// now is what it is with a clock that is ahead by so much.
+// now is how badly it is off when its clock is ahead by so much, given how it was.
 func (was astray) now(ahead time.Duration) astray {
 	switch ahead = ahead.Abs(); {
 	case ahead > farAfter:

@@ -123,7 +123,8 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	return nil
 }
 
-// unwritten is about our disk, unless it is about the manifest.
+// unwritten is what a node is told whose manifest was not taken: that it is our disk, unless err says what is wrong with
+// the manifest.
 func (s *membership) unwritten(name string, err error) error {
 	if _, is := status.FromError(err); is {
 		return err

@@ -79,8 +79,9 @@ func (o *office) quit() (base context.Context) {
 	return o.base
 }
 
-// now is the present time as the leader, given raft's term; nil: there is none. A time that another's term followed is over,
-// even where nobody has said so yet, and this coordinator was elected again since: it may lack what the other decided.
+// now is the present time as the leader, given raft's term; nil: there is none. A time is over once another's term has
+// followed it, even if nobody has said so yet, and even if this coordinator was elected again since: it may lack what the
+// other decided.
 func (o *office) now(number uint64) (term context.Context, sure bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -37,8 +37,8 @@ func (f *fleet) reap(ctx context.Context) error {
 	}
 }
 
-// reapOnce is given the time since it was last done. A stopped process or machine has heard nobody: that is no news about
-// them.
+// reapOnce is given the time since it was last done. A process or machine that stood still meanwhile has heard nobody,
+// which says nothing about the nodes.
 func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // a lease may be so short that every look seems late
 		f.log.Warn("the coordinator was held up: every lease begins anew", "took", gap)
