@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
@@ -239,7 +240,7 @@ func (w *manifestWriter) commit() error {
 	if err := w.of.root.Rename(w.partial(), w.name); err != nil {
 		return err
 	}
-	return syncDir(w.of.root.Name())
+	return durable.SyncDir(w.of.root.Name())
 }
 
 // abort removes what commit has not made durable.

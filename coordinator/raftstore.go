@@ -16,6 +16,8 @@ import (
 	"github.com/hashicorp/raft"
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // raftStore keeps raft's log and its few stable values in one bbolt file. What it acknowledges is on the disk. It is ours
@@ -81,7 +83,7 @@ func openRaftStore(path string, log *slog.Logger) (*raftStore, error) {
 		_, err2 := tx.CreateBucketIfNotExists(stableBucket)
 		return errors.Join(err1, err2)
 	})
-	if err := errors.Join(err, syncDir(filepath.Dir(path))); err != nil {
+	if err := errors.Join(err, durable.SyncDir(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
 	return &raftStore{db: db, log: log, closing: make(chan struct{})}, nil
@@ -427,13 +429,4 @@ func decodeStable(k, stored []byte) ([]byte, error) {
 
 func checksum(k, body []byte) uint32 {
 	return crc32.Update(crc32.Checksum(k, castagnoli), castagnoli, body)
-}
-
-// syncDir makes a name made in dir as durable as the file behind it.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // saved is a snapshot in a file of its own: one line that says what it is, and the machine.
@@ -140,5 +142,5 @@ func putAside(dir string) (aside string, err error) {
 			return "", fmt.Errorf("restore: %w", err)
 		}
 	}
-	return aside, syncDir(dir)
+	return aside, durable.SyncDir(dir)
 }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // A manifest may have a million entries: too many for raft's log, which every coordinator keeps in memory while it passes.
@@ -230,7 +231,7 @@ func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
 	if err := m.root.Rename(partial, name); err != nil {
 		return err
 	}
-	return errors.Join(file.Close(), syncDir(m.root.Name()))
+	return errors.Join(file.Close(), durable.SyncDir(m.root.Name()))
 }
 
 // pruneStray removes what nothing has referred to for long.

@@ -30,9 +30,14 @@ func WriteFile(path string, data []byte) (err error) {
 	if err := os.Rename(f.Name(), path); err != nil {
 		return err
 	}
+	return SyncDir(dir)
+}
+
+// SyncDir makes the names in dir as durable as the files behind them.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("sync the directory of %s: %w", path, err)
+		return fmt.Errorf("sync a directory: %w", err)
 	}
 	return errors.Join(d.Sync(), d.Close())
 }

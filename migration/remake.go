@@ -12,6 +12,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // A catalog that is damaged is set aside, and made anew from the segments: an agent that does not start serves nothing. What
@@ -103,7 +105,7 @@ func setAside(p string) (aside string, err error) {
 		_ = os.RemoveAll(old)
 	}
 	aside = p + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
-	return aside, errors.Join(os.Rename(p, aside), syncDir(filepath.Dir(p)))
+	return aside, errors.Join(os.Rename(p, aside), durable.SyncDir(filepath.Dir(p)))
 }
 
 // createCatalog makes a catalog that has directories to read. It gets its name when it says so.
@@ -125,7 +127,7 @@ func createCatalog(dir string, dirs []string) (*catalog, error) {
 	})
 	err = errors.Join(err, db.Close())
 	if err == nil {
-		err = errors.Join(os.Rename(fresh, filepath.Join(dir, catalogName)), syncDir(dir))
+		err = errors.Join(os.Rename(fresh, filepath.Join(dir, catalogName)), durable.SyncDir(dir))
 	}
 	if err != nil {
 		return nil, err

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // segmentBytes is the size at which a segment gets no further block. 256 MiB keeps their number small and lets space come
@@ -59,7 +61,7 @@ func (v *Vault) acquire(dir string) (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new segment: %w", err)
 	}
-	if err := syncDir(filepath.Dir(f.Name())); err != nil {
+	if err := durable.SyncDir(filepath.Dir(f.Name())); err != nil {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	s := &segment{no: no, dir: dir, in: []string{dir}, f: f, w: newPieces(inFile{f}, 0), users: 1}

@@ -274,15 +274,3 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 }
 
 func chunks(bytes int64) int64 { return (bytes + ChunkBytes - 1) / ChunkBytes }
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
-}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // vaultDir is one of a vault's directories.
@@ -174,7 +176,7 @@ func (v *Vault) recover(dir string) error {
 			}
 		}
 	}
-	return syncDir(dir)
+	return durable.SyncDir(dir)
 }
 
 // reservedBehind reports whether a file has disk space far behind its end.

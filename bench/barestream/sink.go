@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
@@ -66,7 +67,7 @@ func receive(conn *migration.Conn, file string) error {
 		return err
 	}
 	defer f.Close()
-	if err := syncDir(filepath.Dir(file)); err != nil {
+	if err := durable.SyncDir(filepath.Dir(file)); err != nil {
 		return err
 	}
 	s := &segment{f: f}
@@ -133,13 +134,4 @@ func (s *segment) acknowledge(conn io.Writer, ended <-chan struct{}) error {
 		said = whole
 	}
 	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
