@@ -101,15 +101,15 @@ const maxMembers = 16
 // overflow.
 const maxMemberBytes = 1 << 50
 
-func (m opening) append(b []byte) []byte {
-	b = appendString(appendString(appendString(appendString(b, m.ID), m.Kind), m.Layout), m.Origin)
-	b = binary.AppendVarint(b, m.ModTime)
-	b = binary.AppendUvarint(b, uint64(len(m.Members)))
-	for _, e := range m.Members {
+func (o opening) append(b []byte) []byte {
+	b = appendString(appendString(appendString(appendString(b, o.ID), o.Kind), o.Layout), o.Origin)
+	b = binary.AppendVarint(b, o.ModTime)
+	b = binary.AppendUvarint(b, uint64(len(o.Members)))
+	for _, e := range o.Members {
 		b = binary.AppendVarint(appendString(b, e.Name), e.Bytes)
 	}
-	if m.Value != 0 { // what came later stands last, and only where there is something to say: others need not know it
-		b = binary.AppendVarint(b, m.Value)
+	if o.Value != 0 { // what came later stands last, and only where there is something to say: others need not know it
+		b = binary.AppendVarint(b, o.Value)
 	}
 	return b
 }
@@ -157,8 +157,8 @@ func parseOpening(p []byte) (m opening, err error) {
 	return m, nil
 }
 
-func (m opening) bytes() (n int64) {
-	for _, e := range m.Members {
+func (o opening) bytes() (n int64) {
+	for _, e := range o.Members {
 		n += e.Bytes
 	}
 	return n
