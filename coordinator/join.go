@@ -122,34 +122,8 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 		return nil, err
 	}
 	j := &joining{Name: certs.Name{Role: certs.RoleNode, Name: asked.Name}, Key: keySum(key)}
-	switch {
-	case asked.Token != "":
-		t, err := certs.ParseToken(asked.Token)
-		if err != nil {
-			return nil, err
-		}
-		kept, ok := p.token(t.ID)
-		if !ok || !t.Is(kept.Sum) {
-			return nil, errNoToken
-		}
-		j.Token, j.Name.Role = t.ID, kept.Role
-	case asked.Document == nil:
-		return nil, errors.New("nothing says why this machine should join: give a token")
-	case p.verify == nil:
-		return nil, errors.New("no cloud's documents are believed here: set join in the coordinator's settings, or give a token")
-	default:
-		machine, err := p.verify(asked.Document, key)
-		if err != nil {
-			return nil, err
-		}
-		if err := machine.MayBe(asked.Name); err != nil {
-			return nil, err
-		}
-		if j.As = machine.ID; !p.has(j) {
-			if err := machine.Late(); err != nil {
-				return nil, err
-			}
-		}
+	if err := p.vouch(&asked, key, j); err != nil {
+		return nil, err
 	}
 	if err := j.Name.Check(); err != nil {
 		return nil, fmt.Errorf("name %q: %w", asked.Name, err)
@@ -166,6 +140,38 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 		reply.Coordinators = append(reply.Coordinators, peer.Address)
 	}
 	return reply, nil
+}
+
+// vouch sets by what a machine joins, and what it may be by that: a token, or what its cloud says of it.
+func (p *porch) vouch(asked *api.JoinRequest, key []byte, j *joining) error {
+	switch {
+	case asked.Token != "":
+		t, err := certs.ParseToken(asked.Token)
+		if err != nil {
+			return err
+		}
+		kept, ok := p.token(t.ID)
+		if !ok || !t.Is(kept.Sum) {
+			return errNoToken
+		}
+		j.Token, j.Name.Role = t.ID, kept.Role
+		return nil
+	case asked.Document == nil:
+		return errors.New("nothing says why this machine should join: give a token")
+	case p.verify == nil:
+		return errors.New("no cloud's documents are believed here: set join in the coordinator's settings, or give a token")
+	}
+	machine, err := p.verify(asked.Document, key)
+	if err != nil {
+		return err
+	}
+	if err := machine.MayBe(asked.Name); err != nil {
+		return err
+	}
+	if j.As = machine.ID; p.has(j) {
+		return nil
+	}
+	return machine.Late()
 }
 
 // token reads one that has not expired. Whether it may still be used is the machine's to say.
