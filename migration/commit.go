@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -316,7 +315,7 @@ func (c *committer) record(batch []*landed) {
 	}
 	written, err := c.vault.catalog.commit(records, ends, spare)
 	if err != nil {
-		for s := range maps.Keys(segments) {
+		for s := range segments {
 			c.vault.spoil(s, err)
 		}
 		known := map[BlockID]bool{}
