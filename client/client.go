@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -48,6 +49,10 @@ const (
 	// A coordinator whose machine went without a word is noticed by who follows its events. gRPC pings no more often.
 	pingAfter    = 10 * time.Second
 	pingPatience = 5 * time.Second
+
+	// connectPatience is how long a connection may take to be ready, its handshake included. A coordinator that hangs takes
+	// connections all the same, the kernel does it for it, and gRPC itself would give each of them 20 s.
+	connectPatience = 5 * time.Second
 
 	// lookPause is the pause between two looks for a leader: an election takes a few of them.
 	lookPause = 10 * time.Millisecond
@@ -119,6 +124,7 @@ func (c *Conn) use() (address string, conn *grpc.ClientConn, err error) {
 		grpc.WithTransportCredentials(c.cfg.Credentials), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplyBytes)),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectPatience}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingPatience}),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.cfg.Dial(ctx, "tcp", address) }))
 	if err != nil {
@@ -163,7 +169,7 @@ func (s *search) goOn(address string, err error) bool {
 	}
 	hint, follows := api.LeaderOf(err)
 	switch {
-	case s.ctx.Err() != nil || status.Code(err) != codes.Unavailable || time.Now().After(s.until):
+	case s.ctx.Err() != nil || status.Code(err) != codes.Unavailable || follows && time.Now().After(s.until):
 		return false
 	case follows && hint.GetAddress() != "" && hint.GetAddress() != address:
 		s.away = 0

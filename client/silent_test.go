@@ -19,20 +19,9 @@ func TestSilentCoordinatorCostsOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "b:1")
 		c.leads = "b:1"
-		conn := New(Config{
-			Addresses: []string{"a:1", "b:1"}, Credentials: insecure.NewCredentials(),
-			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if address != "a:1" {
-					return c.dial(ctx, network, address)
-				}
-				near, far := net.Pipe()
-				t.Cleanup(func() { far.Close() })
-				return near, nil
-			},
-		})
-		t.Cleanup(func() { conn.Close() })
+		conn := c.silentExcept(t, "b:1", "a:1", "b:1")
 		for _, want := range []codes.Code{codes.DeadlineExceeded, codes.OK} {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // less than one connection is waited for
 			_, err := api.NewOperatorClient(conn).GetNode(ctx, &api.GetNodeRequest{})
 			cancel()
 			if got := status.Code(err); got != want {
@@ -40,4 +29,39 @@ func TestSilentCoordinatorCostsOneCall(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Nor does a call with more time end at coordinators that take the connection and hang: it goes on to one that answers.
+func TestCallGoesPastSilentCoordinators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "c:1")
+		c.leads = "c:1"
+		start := time.Now()
+		if _, err := api.NewOperatorClient(c.silentExcept(t, "c:1", "a:1", "b:1", "c:1")).GetNode(t.Context(), &api.GetNodeRequest{}); err != nil {
+			t.Errorf("past two silent ones: %v", err)
+		}
+		if took := time.Since(start); took > 2*connectPatience+time.Second {
+			t.Errorf("past two silent ones it took %v", took)
+		}
+		start = time.Now()
+		_, err := api.NewOperatorClient(c.silentExcept(t, "", "a:1", "b:1")).GetNode(t.Context(), &api.GetNodeRequest{})
+		if took := time.Since(start); status.Code(err) != codes.Unavailable || took > 2*connectPatience+time.Second {
+			t.Errorf("with two silent ones and no other: %v after %v", err, took)
+		}
+	})
+}
+
+// silentExcept is a connection to coordinators that, but for one, take it and say nothing.
+func (c *city) silentExcept(t *testing.T, speaks string, addresses ...string) *Conn {
+	conn := New(Config{Addresses: addresses, Credentials: insecure.NewCredentials(),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == speaks {
+				return c.dial(ctx, network, address)
+			}
+			near, far := net.Pipe()
+			t.Cleanup(func() { far.Close() })
+			return near, nil
+		}})
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }

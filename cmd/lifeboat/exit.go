@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -59,7 +60,7 @@ func (l *link) rpcError(asked string, err error) error {
 		return &exitError{exitNotFound, err}
 	case codes.InvalidArgument:
 		return &exitError{exitUsage, err}
-	case codes.Unavailable:
+	case codes.Unavailable, codes.DeadlineExceeded:
 		// gRPC's own words bury the reason under three layers of its plumbing.
 		if dial := l.dialError(); dial != nil {
 			return fmt.Errorf("%s: %s does not answer: %w", asked, l.whom, dial)
@@ -74,14 +75,24 @@ func (l *link) rpcError(asked string, err error) error {
 	return err
 }
 
+// hangs is what is said of somebody who is there and has no answer.
+const hangs = "no answer in time, though connections are taken: it may hang, see its log"
+
 // notOurs puts into plain words what gRPC says of somebody who is no coordinator, or not of this fleet: "" when it says
 // something else. It is for people; nothing branches on it.
 func notOurs(said string) string {
 	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
 		why, err := strconv.Unquote(quoted)
-		if reason, shake := strings.CutPrefix(why, "transport: authentication handshake failed: "); err == nil && shake {
+		reason, shake := strings.CutPrefix(why, "transport: authentication handshake failed: ")
+		if reason == context.DeadlineExceeded.Error() {
+			return hangs
+		}
+		if err == nil && shake {
 			return "no handshake: " + reason + ": is --tls-dir of its fleet, and this its listen.grpc (by default port " + coordinatorPort + ")?"
 		}
+	}
+	if strings.HasPrefix(said, context.DeadlineExceeded.Error()) { // this side's word, and not the other's of its own trouble
+		return hangs
 	}
 	if strings.HasPrefix(said, "unexpected HTTP status code") {
 		return "this is a web server: name its listen.grpc (by default port " + coordinatorPort + ")"
