@@ -102,7 +102,7 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	}
 	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
 	w := newWaiter(stderr, names, "lifeboat recommission "+strings.Join(nodes, " "))
-	w.again = "lifeboat decommission " + strings.Join(args, " ") + d.timeout.flag() + " --wait"
+	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" // with a time it would take back another's
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {
 		return err
@@ -343,14 +343,6 @@ func (t *timeout) Set(s string) error {
 	}
 	*t = timeout{given: true, after: d}
 	return nil
-}
-
-// flag is what was given, for a command to repeat.
-func (t *timeout) flag() string {
-	if !t.given {
-		return ""
-	}
-	return " --timeout " + t.String()
 }
 
 // remaining is the wire's form: absent leaves it to the coordinator, negative is without limit.

@@ -128,6 +128,30 @@ func TestWaitDetachesWhenInterrupted(t *testing.T) {
 	})
 }
 
+// What is offered to somebody who lets go only looks: a time in it would undo what another has given the node since.
+func TestDetachedOffersALook(t *testing.T) {
+	f := newFleet(t, false)
+	f.put(t, "nodes.json", `{"nodes": [{"name": "host-a", "state": "DECOMMISSIONING"}, {"name": "host-b", "state": "DECOMMISSIONING"}]}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	stderr := &interrupter{interrupt: cancel}
+	code := run(ctx, []string{"decommission", "host-a", "host-b=10s", "--timeout", "25s", "--wait", "--coordinator", f.coordinator, "--tls-dir", f.tls}, io.Discard, stderr)
+	const want = "`lifeboat decommission host-a host-b --wait` shows it again, `lifeboat recommission host-a host-b` takes it back\n"
+	if code != exitFailed || !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("got code %d, %s\nwant %s", code, stderr, want)
+	}
+}
+
+// interrupter is a terminal at which somebody presses Ctrl-C as soon as something is shown.
+type interrupter struct {
+	bytes.Buffer
+	interrupt func()
+}
+
+func (i *interrupter) Write(p []byte) (int, error) {
+	i.interrupt()
+	return i.Buffer.Write(p)
+}
+
 func TestLeavingNode(t *testing.T) {
 	manifest := func(lost int64) *api.ManifestSummary {
 		return &api.ManifestSummary{Lost: &api.Count{Blocks: lost, Bytes: lost * 1024}}
@@ -140,7 +164,7 @@ func TestLeavingNode(t *testing.T) {
 		verdict  int
 		line     string
 	}{
-		{name: "on its way", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  1.0 MiB/s  done in 3.0s  1 lost  deadline in 1m20s  waits for its blocks",
+		{name: "on its way", line: "DECOMMISSIONING/MIGRATING  deadline in 1m20s  3/12 blocks  1.0 MiB/4.0 MiB  1.0 MiB/s  done in 3.0s  1 lost  waits for its blocks",
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Remaining: durationpb.New(80 * time.Second), Status: &api.Status{Drain: &api.DrainProgress{
 				BlocksTotal: 12, BlocksMoved: 3, BlocksLost: 1, BytesTotal: 4 << 20, BytesMoved: 1 << 20, BytesPerSecond: 1 << 20}}}},
 		{name: "no peer takes its blocks", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  waits for a peer, 2 are in trouble: host-c: full: no room for any block that is left",
