@@ -209,14 +209,14 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	out := leaving{node: n.GetName()}
 	parts := []string{nodeState(n)}
 	m := n.GetManifest()
+	if n.GetState() == "DECOMMISSIONING" && n.GetRemaining() != nil {
+		parts = append(parts, "deadline "+left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
+	}
 	if d := n.GetStatus().GetDrain(); d != nil {
 		parts = append(parts, drainLine(d, n.GetState() == "DECOMMISSIONED" && m != nil))
 	}
 	switch n.GetState() {
 	case "DECOMMISSIONING":
-		if n.GetRemaining() != nil {
-			parts = append(parts, "deadline "+left(n.GetRemaining()))
-		}
 		what := heldUpBy[n.GetSubState()]
 		if len(n.GetWaitsFor()) > 0 {
 			what = waitLine(n.GetWaitsFor(), waitWidth)
@@ -329,12 +329,7 @@ func leavingSidecar(s *api.AgentStatus, incident string) leaving {
 func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	out := leaving{node: s.GetNode()}
 	notice, d, m := s.GetStatus().GetNotice(), s.GetStatus().GetDrain(), s.GetManifest()
-	var parts []string
-	if d == nil {
-		parts = append(parts, "about to drain")
-	} else {
-		parts = append(parts, d.GetPhase(), drainLine(d, d.GetPhase() == "drained" && m.GetIncident() == incident))
-	}
+	parts := []string{cmp.Or(d.GetPhase(), "about to drain")}
 	// It has ended with its account, which comes a moment after the last block. Until ours has begun, the end of an earlier
 	// one may still show: that account is of another incident.
 	switch d.GetPhase() {
@@ -350,6 +345,9 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 	}
 	if !out.ended && notice.GetRemaining() != nil {
 		parts = append(parts, "deadline "+left(notice.GetRemaining()))
+	}
+	if d != nil {
+		parts = append(parts, drainLine(d, d.GetPhase() == "drained" && m.GetIncident() == incident))
 	}
 	peer := missedPeer(d)
 	switch {
