@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -64,6 +65,9 @@ type Config struct {
 type Refused struct{ Why string }
 
 func (r Refused) Error() string { return r.Why }
+
+// errNobodyJoins: a token is of no use there, whatever it is.
+var errNobodyJoins = errors.New("nobody joins there: it is no coordinator's listen.grpc (by default port 7411), or that coordinator has no issue.ca_key")
 
 // Join asks until a coordinator gives the certificate or refuses it, or ctx ends. What it gives is on the disk when Join
 // returns. An attempt that was cut short is repeated with the same key, and counts as the same.
@@ -179,11 +183,13 @@ func (j *joining) call(ctx context.Context, config *tls.Config, at, method, path
 				return nil, err
 			}
 			conn := tls.Client(raw, config)
-			if err := conn.HandshakeContext(ctx); err != nil {
+			err = conn.HandshakeContext(ctx)
+			// RFC 7301, 3.2: a server that knows none of the names says so in an alert, and crypto/tls has no value for that.
+			if err != nil && !strings.HasSuffix(err.Error(), "tls: no application protocol") {
 				return nil, errors.Join(err, raw.Close())
 			}
 			if conn.ConnectionState().NegotiatedProtocol != api.JoinProtocol {
-				return nil, errors.Join(errors.New("whoever answers there lets nobody join"), conn.Close())
+				return nil, errors.Join(errNobodyJoins, conn.Close())
 			}
 			return conn, nil
 		},

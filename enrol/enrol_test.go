@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -156,6 +157,26 @@ func TestJoinTellsNoStranger(t *testing.T) {
 	}
 	if len(w.asked) > 0 {
 		t.Error("the token was sent to a stranger")
+	}
+}
+
+// A coordinator without the CA's key, or an agent's port, shuts the door in the handshake: whoever stands there learns why.
+func TestJoinWhereNobodyJoins(t *testing.T) {
+	for name, protos := range map[string][]string{"other names": {"h2"}, "no names": nil} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			cfg := w.config(t)
+			cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				go io.Copy(io.Discard, tls.Server(far, w.identity.Server(protos, certs.RoleNode))) // ends with near
+				return near, nil
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cfg.Trouble = func(error) { cancel() }
+			if _, err := Join(ctx, cfg); !errors.Is(err, errNobodyJoins) {
+				t.Errorf("got %v, want %v", err, errNobodyJoins)
+			}
+		})
 	}
 }
 
