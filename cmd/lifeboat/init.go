@@ -14,12 +14,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
-	"github.com/lifeboat/lifeboat/client"
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
@@ -147,24 +145,20 @@ func (i *initialiser) certificates() error {
 
 // token asks the coordinator that was just started, for as long as it may take to answer.
 func (i *initialiser) token(ctx context.Context) (string, error) {
-	id, err := certs.LoadDir(i.tls(""))
+	operator, l, err := (&reach{coordinator: i.advertise, tlsDir: i.tls("")}).operator()
 	if err != nil {
 		return "", err
 	}
-	conn := client.New(client.Config{
-		Addresses:   []string{net.JoinHostPort(i.advertise, coordinatorPort)},
-		Credentials: credentials.NewTLS(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
-	})
-	defer conn.Close()
+	defer l.Close()
 	ctx, cancel := context.WithTimeout(ctx, initPatience)
 	defer cancel()
 	for {
-		reply, err := api.NewOperatorClient(conn).CreateToken(ctx, &api.CreateTokenRequest{Life: durationpb.New(i.life), Reason: "lifeboat init"})
+		reply, err := operator.CreateToken(ctx, &api.CreateTokenRequest{Life: durationpb.New(i.life), Reason: "lifeboat init"})
 		if err == nil {
 			return reply.GetToken(), nil
 		}
 		if !sleep(ctx, 200*time.Millisecond) {
-			return "", fmt.Errorf("ask the coordinator at %s for a join token: %w", i.advertise, err)
+			return "", fmt.Errorf("once the coordinator runs, lifeboat init prints how machines join: %w", l.rpcError("make a join token", err))
 		}
 	}
 }
