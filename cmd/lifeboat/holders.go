@@ -73,9 +73,15 @@ func (r *reach) nodes(named []*api.Holder) ([]*holder, error) {
 // self is the agent of this machine, which fetches through from wherever the block is.
 func (r *reach) self() *holder {
 	path := r.socketPath()
+	l := &link{elsewhere: true}
+	dial := l.dialler("unix", path)
 	return &holder{client: blockClient(&http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "unix", path)
+			conn, err := dial(ctx, "", "")
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, l.dialError())
+			}
+			return conn, nil
 		},
 	})}
 }
