@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -101,10 +102,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // onStart calls began before any verb runs: what cobra refuses earlier (a flag, an argument, a verb that is none) is
-// the caller's mistake, what fails later need not be.
+// the caller's mistake, what fails later need not be. A number of arguments that is wrong is told by how the verb is called.
 func onStart(cmd *cobra.Command, began func()) {
 	for _, c := range cmd.Commands() {
 		onStart(c, began)
+	}
+	if inner := cmd.Args; inner != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := inner(cmd, args)
+			if _, ours := errors.AsType[*exitError](err); err == nil || ours {
+				return err
+			}
+			// Cobra counts, "accepts 1 arg(s)", or calls it an unknown command. The arguments are not told: one may be a token.
+			return usagef("want %q, got %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), count(int64(len(args)), "argument"))
+		}
 	}
 	if inner := cmd.RunE; inner != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
