@@ -209,12 +209,18 @@ func isTerminal(w io.Writer) bool {
 
 // terminalWidth is how many columns w shows, 0 when it is no terminal.
 func terminalWidth(w io.Writer) int {
-	if !isTerminal(w) {
-		return 0
-	}
-	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
-	if err != nil || width < 1 {
-		return 80 // what a terminal that does not say has had since the VT100
-	}
+	width, _ := terminalSize(w)
 	return width
+}
+
+// terminalSize is how many columns and lines w shows, 0 when it is no terminal.
+func terminalSize(w io.Writer) (width, height int) {
+	if !isTerminal(w) {
+		return 0, 0
+	}
+	width, height, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil || width < 1 || height < 1 {
+		return 80, 24 // what a terminal that does not say has had since the VT100
+	}
+	return width, height
 }

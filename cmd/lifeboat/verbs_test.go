@@ -116,6 +116,20 @@ func TestWatchLooksEachSecondAndOutlivesTrouble(t *testing.T) {
 	})
 }
 
+// A picture that is larger than the window would scroll: its end alone would be seen, over and over.
+func TestWatchFitsTheWindow(t *testing.T) {
+	for _, c := range []struct{ picture, want string }{
+		{"", "\x1b[K\n"},
+		{"a\nb\nc\n", "a\x1b[K\nb\x1b[K\nc\x1b[K\n"},
+		{"a\nb\nc\nd\n", "a\x1b[K\nb\x1b[K\n… 2 lines more than this window has\x1b[K\n"},
+		{strings.Repeat("w", 41) + "\n", strings.Repeat("w", 39) + "…\x1b[K\n"},
+	} {
+		if got, want := redraw(c.picture, 40, 4), "\x1b[H"+c.want+"\x1b[J"; got != want {
+			t.Errorf("of %q: got %q, want %q", c.picture, got, want)
+		}
+	}
+}
+
 func TestWatchFailsWhenTheFirstLookDoes(t *testing.T) {
 	away := errors.New("away")
 	err := show(t.Context(), true, io.Discard, io.Discard, func(context.Context, io.Writer) error { return away })

@@ -15,7 +15,6 @@ const watchPace = time.Second
 // show prints what draw draws: once, or each second until ctx ends. A terminal is redrawn in place, anything else gets
 // one picture after the other. Only the first look may fail; later a coordinator that is away is a thing to wait out.
 func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(ctx context.Context, w io.Writer) error) error {
-	tty := isTerminal(stdout)
 	for first := true; ; first = false {
 		var picture bytes.Buffer
 		err := draw(ctx, &picture)
@@ -28,8 +27,8 @@ func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 			fmt.Fprintf(stderr, "lifeboat: %s\n", err)
 		default:
 			out := picture.String()
-			if watch && tty {
-				out = redraw(out)
+			if width, height := terminalSize(stdout); watch && width > 0 {
+				out = redraw(out, width, height)
 			}
 			if _, err := io.WriteString(stdout, out); err != nil {
 				return err
@@ -41,9 +40,19 @@ func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 	}
 }
 
-// redraw puts a picture over the last one without the flicker of clearing first (ECMA-48: CUP home, EL, ED).
-func redraw(picture string) string {
-	return "\x1b[H" + strings.ReplaceAll(picture, "\n", "\x1b[K\n") + "\x1b[J"
+// redraw puts a picture over the last one without the flicker of clearing first (ECMA-48: CUP home, EL, ED). What does not fit
+// is cut at its end: a picture that scrolled would show its end alone, and what matters stands first.
+func redraw(picture string, width, height int) string {
+	lines := strings.Split(strings.TrimSuffix(picture, "\n"), "\n")
+	if room := max(height-2, 1); len(lines) > height-1 { // the cursor rests on a line of its own
+		lines = append(lines[:room:room], "… "+count(int64(len(lines)-room), "line")+" more than this window has")
+	}
+	var b strings.Builder
+	b.WriteString("\x1b[H")
+	for _, line := range lines {
+		b.WriteString(cut(line, width) + "\x1b[K\n")
+	}
+	return b.String() + "\x1b[J"
 }
 
 // sleep waits, and tells whether ctx let it.
