@@ -193,7 +193,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 		if got, want := fmt.Sprint(operator.asked), "[0 2 2 2 3]"; got != want {
 			t.Errorf("asked after %s, want %s", got, want)
 		}
-		if got := strings.Count(stderr.String(), "restarting"); got != 1 {
+		if got := strings.Count(stderr.String(), "restarting (this goes on by itself when one answers)\n"); got != 1 {
 			t.Errorf("said %d times that the coordinator is away, want once: %s", got, stderr.String())
 		}
 	})
