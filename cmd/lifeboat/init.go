@@ -145,7 +145,7 @@ func (i *initialiser) certificates() error {
 
 // token asks the coordinator that was just started, for as long as it may take to answer.
 func (i *initialiser) token(ctx context.Context) (string, error) {
-	operator, l, err := (&reach{coordinator: i.advertise, tlsDir: i.tls("")}).operator()
+	operator, l, err := (&reach{cmd: &cobra.Command{Use: "init"}, coordinator: i.advertise, tlsDir: i.tls("")}).operator()
 	if err != nil {
 		return "", err
 	}

@@ -113,6 +113,9 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 		return nil, nil, usagef("%s asks the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR", r.cmd.Name())
 	}
 	for _, addr := range addrs {
+		if strings.Contains(addr, "/") { // a URL, which would be looked up as a host's name
+			return nil, nil, usagef("a coordinator is named by HOST or HOST:PORT, such as 10.0.0.1:%s, and not by a URL", coordinatorPort)
+		}
 		if err := r.permit(addr); err != nil {
 			return nil, nil, err
 		}
