@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -189,8 +190,9 @@ func (a *Agent) apiWorkloads() (all []*api.Workload) {
 const longestTrouble = 400
 
 func short(s string) string {
+	s = strings.ToValidUTF8(s, "?") // a message with anything else in it would not be sent at all
 	if len(s) <= longestTrouble {
 		return s
 	}
-	return s[:longestTrouble] + "..."
+	return strings.ToValidUTF8(s[:longestTrouble], "") + "..."
 }
