@@ -40,7 +40,7 @@ func (a *allotment) drop() {
 
 const (
 	// allotBytes is how much room a stream sets aside at once: a thousand blocks of 4 KiB. To ask the disks for each of them
-	// was a tenth of what they cost to receive (docs/benchmarks.md).
+	// was a tenth of what they cost to receive (docs/design/measured.md).
 	allotBytes = 4 << 20
 	// allotShare bounds what a stream sets aside beyond what it needs now: one part in so many of the room that is left.
 	// Thirty-two streams that no longer use theirs still leave most of it to the others.

@@ -11,7 +11,7 @@ import (
 )
 
 // memberFile is a file of a store that one goroutine reads once, from its beginning. Small blocks are all system calls, and
-// this makes four of them where an os.File from an os.Root makes eight (measured; docs/benchmarks.md).
+// this makes four of them where an os.File from an os.Root makes eight (measured; docs/design/measured.md).
 type memberFile struct {
 	fd    int
 	path  string // below the store's directory, for errors

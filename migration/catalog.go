@@ -170,7 +170,7 @@ const commitRecords = 2048
 
 // fillPercent is how full a page is left that is split. Most blocks come a directory at a time, and a commit's are in their
 // order: a sixth fewer pages are written than with bbolt's half, and a twentieth more when ids come in no order at all
-// (docs/benchmarks.md).
+// (docs/design/measured.md).
 const fillPercent = 0.8
 
 // commitSome writes the records from one on, in the transaction after so many others of this commit.

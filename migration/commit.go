@@ -48,7 +48,7 @@ type shelf struct {
 
 const (
 	// gather is how long a commit waits for company. A drain's last block is delayed by so much; in exchange a sync is
-	// shared by all that arrived meanwhile (20 and 100 ms measured the same; see docs/benchmarks.md).
+	// shared by all that arrived meanwhile (20 and 100 ms measured the same; see docs/design/measured.md).
 	gather = 20 * time.Millisecond
 	// gatherBytes is company enough.
 	gatherBytes = 32 << 20

@@ -10,7 +10,7 @@ import (
 )
 
 // Conn is a TLS connection that crosses into the kernel in large pieces. crypto/tls writes each 16 KiB record by itself
-// and reads about one at a time; gathering them to 256 KiB saved a tenth of the CPU (measured; docs/benchmarks.md).
+// and reads about one at a time; gathering them to 256 KiB saved a tenth of the CPU (measured; docs/design/measured.md).
 type Conn struct {
 	*tls.Conn
 	raw *gatheringConn

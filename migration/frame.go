@@ -27,7 +27,7 @@ import (
 const headerBytes = 16
 
 // ChunkBytes is the payload of every data frame but a member's last one, so the place of any byte in a segment can be
-// computed. 256 KiB is where coalesced writes stop getting cheaper (measured; docs/benchmarks.md).
+// computed. 256 KiB is where coalesced writes stop getting cheaper (measured; docs/design/measured.md).
 const ChunkBytes = 256 << 10
 
 // Protocol is the ALPN name of the framed stream. The number rises when an old peer could not understand a new one.

@@ -12,7 +12,7 @@ import (
 )
 
 // Index is what the stores held when a node at peace last looked: the first look of a drain, begun before its notice. To
-// read it costs a drain a tenth of what looking at each file does (measured; docs/benchmarks.md), and where the file system's
+// read it costs a drain a tenth of what looking at each file does (measured), and where the file system's
 // own tables are not in memory it spares seconds in which nobody knows what is worth most.
 //
 // A directory whose names are as they were is not read again. Of any other the names are read when the drain begins, and a

@@ -70,13 +70,13 @@ const (
 	laneBuffer = ChunkBytes + headerBytes + 64<<10
 	// laneLead has a chunk of a large block begin 64 bytes into a page. Some processors (AMD's, by their fast "rep movsb") are
 	// slow to copy to a place that is 1 to 31 bytes further into its page than where it comes from: a page of the page
-	// cache was copied behind the header of 16 bytes in 1.5 times the time, behind one of 8 in 3.5 (measured; docs/benchmarks.md).
+	// cache was copied behind the header of 16 bytes in 1.5 times the time, behind one of 8 in 3.5 (measured; docs/design/measured.md).
 	laneLead = 64 - headerBytes
 	// maxBatch is how many blocks, if they are small, a lane is handed out at once: some fill the buffer.
 	maxBatch = 128
 	// A lane waits for receipts when so much is on its way in more than one block. It must cover what a link carries
 	// between two commits: 64 MiB are 50 ms at 10 Gbit/s, and with half as many blocks two lanes of tiny ones stood still
-	// for a tenth of a drain (docs/benchmarks.md). Receivers of earlier versions take so many without a receipt, and no
+	// for a tenth of a drain (docs/design/measured.md). Receivers of earlier versions take so many without a receipt, and no
 	// more.
 	maxInflightBytes  = 64 << 20
 	maxInflightBlocks = 8192

@@ -18,7 +18,7 @@ type pieces struct {
 }
 
 // pieceBytes divides the size of a chunk. The larger a write, the larger the folios that the kernel takes for it, and the
-// fewer of them: 64 / 256 / 1024 KiB cost 0.27 / 0.21 / 0.15 CPU s/GiB (measured; docs/benchmarks.md).
+// fewer of them: 64 / 256 / 1024 KiB cost 0.27 / 0.21 / 0.15 CPU s/GiB (measured; docs/design/measured.md).
 const pieceBytes = 256 << 10
 
 // bothWriter writes head and then tail, of which one may be empty.

@@ -13,7 +13,7 @@ import (
 type resident struct{ touched atomic.Int64 }
 
 // residentLooks is how many records are looked at before the pages are let go of. A quarter of it costs a microsecond more
-// for each block that lands (docs/benchmarks.md).
+// for each block that lands (docs/design/measured.md).
 const residentLooks = 4096
 
 // looked counts records that were looked at, and lets go of the pages now and then. It is called inside of a transaction,

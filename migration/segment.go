@@ -186,7 +186,7 @@ func (s *segment) written() int64 { return s.end - int64(s.w.Buffered()) }
 const reserveBytes = writeBehindBytes
 
 // reserve asks for the blocks that what is written next will lie in, once as much has been written. What ext4 does to every page
-// that has no block yet is 0.06 CPU s/GiB, and a tenth of that where it has one (measured; docs/benchmarks.md). Where it cannot be
+// that has no block yet is 0.06 CPU s/GiB, and a tenth of that where it has one (measured; docs/design/measured.md). Where it cannot be
 // had nothing is lost: the write that needs it tells. Where little is left it would be room that another stream was granted.
 func (s *segment) reserve() {
 	if s.runsOut() {
@@ -252,14 +252,14 @@ func (v *Vault) fault(s *segment) error {
 
 // writeBehind has the disk begin on what was written while more comes, and lets a writer be at most two steps ahead of
 // the disk. So the sync before a receipt is short however large the block, which matters most at a drain's deadline.
-// (On a fast disk it costs nothing: docs/benchmarks.md.)
+// (On a fast disk it costs nothing: docs/design/measured.md.)
 type writeBehind struct {
 	begun, done int64
 	begunAt     atomic.Int64 // begun, for who syncs
 
 	// drops has what the disk has taken leave the page cache, so that what comes next is written to the same few pages. Those
 	// are the machine's already, where it has its memory from a host that takes back what is free: there it saved a third of a
-	// drain's CPU (measured; docs/benchmarks.md). Elsewhere, files that are in use here keep theirs. What it costs is a reader's
+	// drain's CPU (measured; docs/design/measured.md). Elsewhere, files that are in use here keep theirs. What it costs is a reader's
 	// time in the next seconds: what landed is read back off the disk then (scrub.go), and that stays.
 	drops bool
 }

@@ -14,7 +14,7 @@ import (
 // one has its name, and its record says so, the block is read from its segment.
 
 // packedBytes is up to where a block counts as small. To make a file, name it and sync it takes a receiver as long as some
-// 100 KiB of a block's bytes do (docs/benchmarks.md). At 1 MiB that is a tenth, and to write the bytes twice costs more than
+// 100 KiB of a block's bytes do (docs/design/landing.md). At 1 MiB that is a tenth, and to write the bytes twice costs more than
 // it saves.
 const packedBytes = 1 << 20
 

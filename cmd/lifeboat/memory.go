@@ -20,7 +20,7 @@ const (
 	gcPercent = 50
 	// roomyPercent is Go's default, for a live heap of more than smallHeap: many thousand small blocks are on their way then, and
 	// collections, twice as many at half the percent, were an eighth of what each of them costs its receiver. What a daemon
-	// keeps at rest, and while it carries larger blocks, is less than smallHeap (measured; docs/benchmarks.md).
+	// keeps at rest, and while it carries larger blocks, is less than smallHeap (measured; docs/design/measured.md).
 	roomyPercent = 100
 	smallHeap    = 7 << 20
 )
