@@ -1,6 +1,8 @@
 package migration
 
 import (
+	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -35,7 +37,9 @@ func renewed(stores []*Store, disks Disks, log *slog.Logger) []*Store {
 	return all
 }
 
-// renewed is the store itself, if its directories are those that it has open. One that has no name any more stays open.
+// renewed is the store itself, if its directories are those that it has open. One that has no name any more stays open, and so does
+// one whose name is an empty directory's now: nothing is there to be carried, and of a disk that vanished, which nobody has noticed
+// yet, nothing may be forgotten.
 func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 	now := s
 	for i, path := range s.Paths {
@@ -46,7 +50,8 @@ func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 		if err != nil || !named.IsDir() {
 			continue
 		}
-		if open, err := s.roots[i].Stat("."); err == nil && os.SameFile(named, open) {
+		open, err := s.roots[i].Stat(".")
+		if err != nil || os.SameFile(named, open) || !removed(open) && empty(path) {
 			continue
 		}
 		root, err := os.OpenRoot(path)
@@ -67,4 +72,20 @@ func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 		}
 	}
 	return now
+}
+
+// removed reports whether a directory that is open was removed: one that has a name has one link at least.
+func removed(dir fs.FileInfo) bool {
+	st, known := dir.Sys().(*syscall.Stat_t)
+	return known && st.Nlink == 0
+}
+
+func empty(dir string) bool {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	_, err = f.Readdirnames(1)
+	return err == io.EOF
 }

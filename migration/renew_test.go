@@ -26,3 +26,22 @@ func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 		t.Errorf("got %+v, %v", sum, entries)
 	}
 }
+
+// A disk that vanishes leaves the empty directory that it was mounted on, and a while passes before that is noticed. What can be read
+// of it still is carried, and nothing of it is forgotten.
+func TestEmptyDirectoryInThePlaceOfAnother(t *testing.T) {
+	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	store := filepath.Join(a.dir, "cache")
+	write(t, filepath.Join(store, "x"), contentOf("x", 1000))
+	if err := os.Rename(store, filepath.Join(a.dir, "away")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(store, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	sum, entries := a.drain(t, within(t, time.Minute), b)
+	wantThere(t, map[string][]byte{"cache/-/x": contentOf("x", 1000)}, entries, b)
+	if sum.Moved.Blocks != 1 || sum.Total().Blocks != 1 {
+		t.Errorf("got %+v, %v", sum, entries)
+	}
+}
