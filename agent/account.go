@@ -33,7 +33,7 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	err := a.carryAccount(ctx, p, limit)
 	switch {
 	case err == nil:
-		err = a.incidents.Amend(func(w *work) { w.Kept = true })
+		err = a.incidents.Amend(func(w *work) { w.Kept = w.stands(p.Work.Drained.Finished) })
 	case ctx.Err() != nil:
 		return
 	}

@@ -108,7 +108,12 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		return broken // stopped or withdrawn; a restart is asked anew
 	}
 	sum.Started = p.Work.Drained.Started
-	if err := a.incidents.Amend(func(w *work) { w.Drained, w.Told = &sum, false }); err != nil {
+	over := func(w *work) {
+		if w.stands(p.Work.Drained.Finished) {
+			w.Drained, w.Told = &sum, false
+		}
+	}
+	if err := a.incidents.Amend(over); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
 	}
 	a.log.Info("carried broken blocks again", "incident", p.Incident.ID, "asked", len(broken), "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,

@@ -251,7 +251,7 @@ func (a *Agent) goodbye(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Told = w.Drained != nil && w.Drained.Finished.Equal(said) }); err != nil {
+	if err := a.incidents.Amend(func(w *work) { w.Told = w.stands(said) }); err != nil {
 		a.log.Warn("the coordinator will be told of the drain again after a restart", "err", err)
 	}
 }

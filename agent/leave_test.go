@@ -132,6 +132,24 @@ func TestRehearsalReleasesNoMachine(t *testing.T) {
 	}
 }
 
+// Who works on the end of a rehearsal's drain, a peer that takes its account or a pass for broken blocks, may be done only after a
+// notice in earnest: nothing of it counts then, or the drain in earnest would be taken for over.
+func TestDrainThatIsUndoneDoesNotStand(t *testing.T) {
+	said := preemption.Notice{Source: preemption.SourceRehearsal, ID: "simulate", Kind: preemption.KindTerminate, Stance: preemption.StanceDrain, SeenAt: time.Now()}
+	ended := time.Now()
+	p := page{Incident: preemption.Open(said), Work: work{Drained: &migration.Summary{Finished: ended}}}
+	if !p.Work.stands(ended) || p.Work.stands(ended.Add(-time.Second)) {
+		t.Error("the drain that ended then stands, and no other")
+	}
+	was := p.Incident
+	was.Notices = slices.Clone(was.Notices)
+	said.Source, said.ID = preemption.SourceManual, "manual"
+	p.Incident.Join(said)
+	if undoRehearsed(was, &p); p.Work.stands(ended) {
+		t.Error("a rehearsal's drain stands beside a notice in earnest")
+	}
+}
+
 // The coordinator's wish becomes a notice, and its end a withdrawal of that notice; that nothing is wished is no news to
 // a node of which nothing was wished.
 func TestDirectivesAreNotices(t *testing.T) {

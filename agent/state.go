@@ -31,6 +31,12 @@ func undoRehearsed(was preemption.Incident, p *page) {
 	}
 }
 
+// stands says whether the drain that is over is the one that ended then. It is another once blocks were carried again, and
+// there is none once it was a rehearsal's and a notice in earnest came.
+func (w *work) stands(ended time.Time) bool {
+	return w.Drained != nil && w.Drained.Finished.Equal(ended)
+}
+
 type page = preemption.Page[work]
 
 // incident returns the open one, or the zero incident.
