@@ -155,17 +155,21 @@ func TestASegmentIsFetchedAheadOfADrain(t *testing.T) {
 		t.Fatalf("segments %q, %v, want one", segments, err)
 	}
 	for _, ahead := range []int64{0, fetchWindow} {
-		evict(t, 0, segments...)
-		r, err := b.vault.catalog.get("cache/-/d/f-00")
-		if err != nil {
-			t.Fatal(err)
+		var has int64
+		for tries := 0; tries < 10 && (tries == 0 || has < ahead); tries++ { // where memory is short, the kernel may decline to read ahead
+			evict(t, 0, segments...)
+			r, err := b.vault.catalog.get("cache/-/d/f-00")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := openLanded(b.vault, nil, r, 0, ahead)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			has = inMemory(t, segments...)
 		}
-		f, err := openLanded(b.vault, nil, r, 0, ahead)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-		if has := inMemory(t, segments...); (has >= fetchWindow) != (ahead > 0) {
+		if (has >= fetchWindow) != (ahead > 0) {
 			t.Errorf("%d bytes ahead were to be fetched, and %d are in memory", ahead, has)
 		}
 	}

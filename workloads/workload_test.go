@@ -16,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
@@ -224,6 +226,10 @@ func TestSlowProgramIsKilled(t *testing.T) {
 	}
 	for _, field := range both {
 		pid, _ := strconv.Atoi(field)
+		if fd, err := unix.PidfdOpen(pid, 0); err == nil { // what is killed ends once it has a processor: it is waited for
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Minute.Milliseconds()))
+			unix.Close(fd)
+		}
 		if _, err := procfs("").read(pid); !errors.Is(err, errGone) {
 			t.Errorf("process %d: %v, want it killed", pid, err)
 		}
