@@ -36,15 +36,19 @@ func TestGoodbyesShareWrites(t *testing.T) {
 	}
 	s := &membership{fleet: f}
 	before := writes(t, f.ledger.store)
-	var leaving sync.WaitGroup
+	var leaving, written sync.WaitGroup
+	written.Add(nodes)
 	for _, name := range names {
 		leaving.Go(func() {
 			summary := &api.ManifestSummary{Node: name, Incarnation: "i", Incident: "inc"}
 			w, err := f.manifests.begin(name, summary)
 			if err == nil {
-				if err = w.commit(); err == nil {
-					err = s.end(name, summary, w)
-				}
+				err = w.commit()
+			}
+			written.Done()
+			written.Wait() // a busy machine would have them come one by one
+			if err == nil {
+				err = s.end(name, summary, w)
 			}
 			if err != nil {
 				t.Error(err)
