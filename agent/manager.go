@@ -52,24 +52,6 @@ func headline(s *api.Status) string {
 // feedWatchdog tells the service manager that the agent is alive, as long as its state can be read: a deadlock would
 // stop it.
 func (a *Agent) feedWatchdog(ctx context.Context) error {
-	every, err := systemd.WatchdogInterval()
-	if err != nil {
-		a.log.Warn("the watchdog is not fed", "err", err)
-	}
-	if err != nil || every == 0 {
-		return nil
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		a.status()
-		if err := systemd.Alive(); err != nil {
-			a.log.Warn("the watchdog cannot be fed", "err", err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	systemd.KeepAlive(ctx, a.log, func() { a.status() })
+	return nil
 }

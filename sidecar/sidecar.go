@@ -168,24 +168,6 @@ func (s *Sidecar) ready() {
 // feedWatchdog tells the service manager that the sidecar is alive, as long as its incident can be looked at: a deadlock
 // would stop it.
 func (s *Sidecar) feedWatchdog(ctx context.Context) error {
-	every, err := systemd.WatchdogInterval()
-	if err != nil {
-		s.log.Warn("the watchdog is not fed", "err", err)
-	}
-	if err != nil || every == 0 {
-		return nil
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		s.idle() // which waits for whoever decides something
-		if err := systemd.Alive(); err != nil {
-			s.log.Warn("the watchdog cannot be fed", "err", err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	systemd.KeepAlive(ctx, s.log, func() { s.idle() }) // which waits for whoever decides something
+	return nil
 }

@@ -11,7 +11,9 @@
 package systemd
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -54,6 +56,31 @@ func WatchdogInterval() (time.Duration, error) {
 		return 0, fmt.Errorf("read the watchdog's settings: %w", err)
 	}
 	return limit / 2, nil
+}
+
+// KeepAlive feeds the watchdog, if there is one, until ctx ends. It calls alive each time before: as long as that does not come back,
+// for a deadlock, say, nothing is fed.
+func KeepAlive(ctx context.Context, log *slog.Logger, alive func()) {
+	every, err := WatchdogInterval()
+	if err != nil {
+		log.Warn("the watchdog is not fed", "err", err)
+	}
+	if err != nil || every == 0 {
+		return
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		alive()
+		if err := Alive(); err != nil {
+			log.Warn("the watchdog cannot be fed", "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func notify(state string) error {

@@ -1,9 +1,12 @@
 package systemd
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -92,5 +95,39 @@ func TestWatchdogInterval(t *testing.T) {
 				t.Errorf("got %v, %v, want %v", got, err, row.want)
 			}
 		})
+	}
+}
+
+// The watchdog is fed after each look and again half a limit later, and not while a look does not come back.
+func TestKeepAliveFeedsWhatLooksAlive(t *testing.T) {
+	conn := manager(t)
+	t.Setenv("WATCHDOG_USEC", "20000")
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	ctx, cancel := context.WithCancel(t.Context())
+	looks, stuck := 0, make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		KeepAlive(ctx, slog.New(slog.DiscardHandler), func() {
+			if looks++; looks == 3 {
+				cancel()
+				close(stuck)
+				runtime.Goexit() // as far as the manager can tell, it never comes back
+			}
+		})
+	}()
+	<-stuck
+	<-ended
+	buf := make([]byte, 64)
+	for range 2 {
+		if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "WATCHDOG=1" {
+			t.Errorf("got %q, %v, want the watchdog fed", buf[:n], err)
+		}
+	}
+	if err := conn.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Read(buf); err == nil {
+		t.Errorf("got %q beside a look that does not come back", buf[:n])
 	}
 }
