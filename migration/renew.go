@@ -59,7 +59,9 @@ func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 			log.Error("a store's directory is another than when the agent started, and cannot be opened", "dir", path, "err", err)
 			continue
 		}
-		log.Warn("a store's directory is another than when the agent started: what is in it now is carried, and a restart has it served", "dir", path)
+		if st, known := named.Sys().(*syscall.Stat_t); known && s.replaced.Swap(st.Ino) != st.Ino { // once, and not at each pass of a drain
+			log.Warn("a store's directory is another than when the agent started: what is in it now is carried, and a restart has it served", "dir", path)
+		}
 		if now == s {
 			now = &Store{StoreConfig: s.StoreConfig, layout: s.layout, system: s.system, roots: slices.Clone(s.roots), dirs: slices.Clone(s.dirs), away: slices.Clone(s.away)}
 		}

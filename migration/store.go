@@ -52,6 +52,8 @@ type Store struct {
 	away   []error     // of each directory, why it is taken for one without its disk
 	layout layout
 
+	replaced atomic.Uint64 // the inode of what is in a directory's place, of which the log was told
+
 	mu     sync.Mutex
 	seen   []blockManager // of a store with Spark's layout, when it was last looked for a block
 	seenAt time.Time
