@@ -3,6 +3,7 @@ package clustertest_test
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,53 +111,36 @@ func TestTroubledCloudWithdrawsNothing(t *testing.T) {
 	}
 }
 
-// Nobody at the coordinator hears that the notice was taken back: it finds out.
+// Nobody at the coordinator hears that the notice was taken back: it finds out, also of a node that stays under advice, a notice which
+// makes no node leave.
 func TestNoticeIsWithdrawnUnheard(t *testing.T) {
 	for name, drained := range map[string]bool{"mid-drain": false, "drained": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
-				fill(c, 0)
-				c.Notice(0, 120*time.Second)
-				half(t, c, 0)
-				if drained {
-					c.WaitDrained(0)
-				}
-				c.KillCoordinator()
-				c.Withdraw(0)
-				c.Sleep(15 * time.Second)
-				c.RestartCoordinator()
-				c.Sleep(20 * time.Second)
-				if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
-					t.Errorf("got %v, want it in service", n)
-				}
+		for _, advice := range []string{"", "rebalance"} {
+			t.Run(strings.TrimSpace(name+" "+advice), func(t *testing.T) {
+				bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+					fill(c, 0)
+					if advice != "" {
+						c.Rebalance(0)
+					}
+					c.Notice(0, 120*time.Second)
+					half(t, c, 0)
+					if drained {
+						c.WaitDrained(0)
+					}
+					c.KillCoordinator()
+					c.Withdraw(0)
+					if advice != "" {
+						c.Rebalance(0)
+					}
+					c.Sleep(15 * time.Second)
+					c.RestartCoordinator()
+					c.Sleep(20 * time.Second)
+					if n := c.Show(0); n.State != "ACTIVE" || n.Schedulable != (advice == "") || n.Status.Notice.GetKind() != advice {
+						t.Errorf("got %v, want it in service, and under %q", n, advice)
+					}
+				})
 			})
-		})
-	}
-}
-
-// Nor does anybody hear it of a node that stays under a notice which makes no node leave.
-func TestNoticeIsWithdrawnUnheardAndAdviceStays(t *testing.T) {
-	for name, drained := range map[string]bool{"mid-drain": false, "drained": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
-				fill(c, 0)
-				c.Rebalance(0)
-				c.Notice(0, 120*time.Second)
-				half(t, c, 0)
-				if drained {
-					c.WaitDrained(0)
-				}
-				c.KillCoordinator()
-				c.Withdraw(0)
-				c.Rebalance(0)
-				c.Sleep(15 * time.Second)
-				c.RestartCoordinator()
-				c.Sleep(20 * time.Second)
-				if n := c.Show(0); n.State != "ACTIVE" || n.Schedulable || n.Status.Notice.GetKind() != "rebalance" {
-					t.Errorf("got %v, want it in service, and under the advice", n)
-				}
-			})
-		})
+		}
 	}
 }
 
