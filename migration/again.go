@@ -48,7 +48,7 @@ func (d *Drain) CarryAgain(broken []Broken) (rest []Broken, err error) {
 // again puts a block back into the plan. It reports false when there is none any more.
 func (d *Drain) again(b Broken, e Entry) bool {
 	blk, found := d.findAgain(b.ID)
-	if e.Outcome == voided && found == nil && d.unmoved[b.ID] && len(d.cfg.Again) == 0 {
+	if e.Outcome == voided && found == nil && d.history.broke[b.ID] && len(d.cfg.Again) == 0 {
 		return true // from before a restart: the scan meets it
 	}
 	if found != nil && d.cfg.Once {
@@ -111,25 +111,6 @@ func (p *plan) isSealed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.sealed || p.closed
-}
-
-// takeBack undoes what a line said was moved, when the account of an earlier run is read and a later line voids it.
-func (d *Drain) takeBack(e Entry, moved Count) Count {
-	if v, known := e.version(); known {
-		d.handled.drop(BlockID(e.ID), v)
-	}
-	if d.unmoved == nil {
-		d.unmoved = map[BlockID]bool{}
-	}
-	d.unmoved[BlockID(e.ID)] = true
-	return moved.plus(Count{-1, -e.Bytes})
-}
-
-// movedAgain forgets that a block was taken back when a line after that says that it was moved all the same.
-func (d *Drain) movedAgain(e Entry) {
-	if len(d.unmoved) > 0 {
-		delete(d.unmoved, BlockID(e.ID))
-	}
 }
 
 // goOn begins the account of a drain for broken blocks with what the drain before came to.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -89,27 +90,18 @@ type Drain struct {
 	tookAt  atomic.Int64 // when a peer last took something, Unix nanoseconds
 	traffic traffic
 
-	fallback *fallback // nil: there is none
+	history  *history
+	looks    *looks
+	stirred  stirred       // where something came or went since
+	fallback *fallback     // nil: there is none
+	vacant   chan struct{} // has one when a lane has ended
 
 	mu       sync.Mutex
 	phase    Phase
 	found    Count
 	peers    map[string]*peerState
 	fan      *fan
-	vacant   chan struct{} // has one when a lane has ended
 	lanes    map[carrier]bool
-	handled  latest               // moved by an earlier run of this drain, or changed since the scan began
-	givenUp  map[BlockID]bool     // lost because of its own files
-	recalled int                  // how many blocks were moved by earlier runs
-	met      int                  // how many of them were met again
-	stirred  stirred              // where something came or went since
-	places   *places              // that scans went through
-	unmoved  map[BlockID]bool     // broke at their peers before an earlier run of this drain ended
-	since    map[string]time.Time // by directory: when the last scan that read all of it began
-	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
-	back     time.Duration        // how far the machine's clock was set back since the drain began
-	unread   map[string]string    // directories that no scan could read, and why
-	unlisted map[string]unlisted  // directories in those, not all of whose names the last look could read
 	rateAt   time.Time
 	rateSent int64
 	rate     int64
@@ -149,9 +141,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log)
 	d := &Drain{
 		cfg: cfg, disks: orWell(cfg.Disks), phase: PhaseScanning, stores: map[string]*Store{},
-		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1),
-		handled: newLatest(), givenUp: map[BlockID]bool{}, places: newPlaces(),
-		since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{},
+		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
 	}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
@@ -160,8 +150,11 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Vault.watch(cfg.Disks)
 	d.limit = rate.NewLimiter(rate.Inf, capStep)
 	d.Limit(cfg.MaxBytesPerSecond)
-	earlier := d.recall()
-	d.recalled = len(d.handled.of)
+	history, earlier, err := recall(cfg.Dir)
+	if err != nil {
+		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
+	}
+	d.history = history
 	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
@@ -173,7 +166,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
-	l.summary.Moved, l.several = earlier, earlier.Blocks > 0 || d.unmoved != nil
+	l.summary.Moved, l.several = earlier, earlier.Blocks > 0 || len(history.broke) > 0
 	d.found = earlier
 	d.goOn()
 	return d, nil
@@ -186,29 +179,6 @@ func (d *Drain) Limit(bytesPerSecond int64) {
 		limit = rate.Limit(bytesPerSecond)
 	}
 	d.limit.SetLimit(limit)
-}
-
-// recall reads what an earlier run moved: 24 bytes of memory a block, only where there was one.
-func (d *Drain) recall() (moved Count) {
-	for e, err := range readLedger(ledgerPath(d.cfg.Dir, Moved)) {
-		if err != nil {
-			d.cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
-			break
-		}
-		if e.Outcome == voided {
-			moved = d.takeBack(e, moved)
-			continue
-		}
-		d.movedAgain(e)
-		v, known := e.version()
-		if !known {
-			continue
-		}
-		d.handled.set(BlockID(e.ID), v)
-		moved.Blocks++
-		moved.Bytes += e.Bytes
-	}
-	return moved
 }
 
 // receiptGrace is how long a lane waits for receipts after sending has stopped. It is part of the tail that every
@@ -269,9 +239,13 @@ func (d *Drain) account(ctx context.Context) {
 		d.lose(e, cmp.Or(barred, reason))
 	})
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
-		d.accountForTime(why)
+		d.looks.end(d.dirs(), why)
 	}
-	d.accountForDisks()
+	for dir, why := range d.looks.unreadable() { // nobody knows the names of what is there
+		if d.concernsAny([]string{dir}) {
+			d.ledger.add(Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: Lost, Reason: why})
+		}
+	}
 	if unread.Blocks > 0 {
 		d.cfg.Log.Error("part of the plan cannot be read back: its blocks are lost and not named", "blocks", unread.Blocks, "bytes", unread.Bytes)
 		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -93,7 +92,7 @@ func (d *Drain) dirs() []string {
 func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) {
 	dirs := s.partDirs(part)
 	began := time.Now()
-	before := past{d.looked(dirs), d.places, d.last(dirs), began}
+	before := d.looks.before(dirs, began)
 	look := func(yield func(Item, error) bool) bool { return s.layout.scan(ctx, s, part, before, yield) }
 	if index := d.index(ctx, s, part, before.since); index != nil {
 		defer index.close()
@@ -132,47 +131,19 @@ func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) 
 	}
 	index := d.cfg.Index.open(ctx, s, part)
 	if index != nil {
-		index.past = past{places: d.places, began: index.began}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for _, dir := range s.partDirs(part) {
-			d.asOf[dir] = index.began
-		}
+		index.past = past{places: d.looks.places, began: index.began}
+		d.looks.indexed(s.partDirs(part), index.began)
 	}
 	return index
-}
-
-// looked is the instant since which a file of the directories must have changed to be news, in the sense of fresh; the zero
-// time: every file is.
-func (d *Drain) looked(dirs []string) (since time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i, dir := range dirs {
-		at, ok := d.since[dir]
-		if !ok {
-			return time.Time{}
-		}
-		if at = at.Add(-clockGrain - d.back); i == 0 || at.Before(since) {
-			since = at
-		}
-	}
-	return since
-}
-
-// last is when the look before began, which is what since is of a part that lies in one directory.
-func (d *Drain) last(dirs []string) time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.since[dirs[0]]
 }
 
 // scanned notes which directories a scan has read since it began, and which it could not.
 func (d *Drain) scanned(dirs []string, began time.Time) {
 	for _, dir := range dirs {
 		if d.disks.Readable(dir) {
-			d.read([]string{dir}, began)
+			d.looks.read([]string{dir}, began)
 		} else {
-			d.missed(dir, (&silentError{dir}).Error())
+			d.looks.missed(dir, (&silentError{dir}).Error())
 		}
 	}
 }
@@ -184,85 +155,9 @@ func (d *Drain) abandoned(s *Store, dirs []string, began time.Time) {
 		if d.disks.Readable(dir) {
 			why = fmt.Sprintf("not all of it was read: another disk of store %s does not answer", s.Name)
 		}
-		d.missed(dir, why)
+		d.looks.missed(dir, why)
 		if d.disks.Readable(dir) {
-			d.mu.Lock()
-			d.since[dir] = began
-			d.mu.Unlock()
-		}
-	}
-}
-
-// read notes that all of these directories was read since then.
-func (d *Drain) read(dirs []string, began time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, dir := range dirs {
-		if _, known := d.since[dir]; !known {
-			delete(d.unread, dir)
-		}
-		d.since[dir] = began
-		maps.DeleteFunc(d.unlisted, func(listed string, u unlisted) bool { return below(listed, dir) && u.at.Before(began) })
-	}
-}
-
-// missed notes that a directory cannot be read, if it never was.
-func (d *Drain) missed(dir, why string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, known := d.since[dir]; known || d.unread[dir] != "" {
-		return
-	}
-	d.unread[dir] = why
-	d.cfg.Log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", why)
-}
-
-// unlisted is why not all names in a directory could be told, and when.
-type unlisted struct {
-	why string
-	at  time.Time
-}
-
-// mostUnlisted bounds those that are named: of more, the store's directory is.
-const mostUnlisted = 1024
-
-// unlist notes a directory in which there may be what nobody can name, until a look can read it.
-func (d *Drain) unlist(e *unlistedError) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	dir := e.path()
-	_, known := d.unlisted[dir]
-	if !known && len(d.unlisted) >= mostUnlisted {
-		dir = e.root
-		_, known = d.unlisted[dir]
-	}
-	d.unlisted[dir] = unlisted{e.err.Error(), time.Now()}
-	if !known {
-		d.cfg.Log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", e.err)
-	}
-}
-
-// accountForTime notes the directories that no scan came to the end of.
-func (d *Drain) accountForTime(why string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, dir := range d.dirs() {
-		if _, known := d.since[dir]; !known && d.unread[dir] == "" {
-			d.unread[dir] = "not all of it was read: " + why
-		}
-	}
-}
-
-// accountForDisks books what no scan could read: nobody knows its name.
-func (d *Drain) accountForDisks() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for dir, u := range d.unlisted {
-		d.unread[dir] = cmp.Or(d.unread[dir], u.why)
-	}
-	for _, dir := range slices.Sorted(maps.Keys(d.unread)) {
-		if d.concernsAny([]string{dir}) {
-			d.ledger.add(Entry{ID: fmt.Sprintf("(what lies in %s)", dir), Outcome: Lost, Reason: d.unread[dir]})
+			d.looks.passBy(dir, began)
 		}
 	}
 }

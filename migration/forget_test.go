@@ -216,11 +216,11 @@ func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 		t.Error("all is here, and something is looked for")
 	}
 	dir := filepath.Join(a.dir, "cache")
-	d.since[dir] = time.Now().Add(time.Hour)
+	d.looks.since[dir] = time.Now().Add(time.Hour)
 	if d.scan(t.Context(), 1); d.stirred.any() {
 		t.Errorf("nothing changed, and something is looked for: %v", d.stirred.dirs)
 	}
-	d.since[dir] = time.Now().Add(-time.Hour)
+	d.looks.since[dir] = time.Now().Add(-time.Hour)
 	d.scan(t.Context(), 2)
 	for id, want := range map[string]bool{"cache/-/f-0001": true, "cache/-/sub/x": true, "cache/-/other/x": false} {
 		if got := d.stirred.has(id); got != want {

@@ -83,15 +83,15 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 		t.Fatalf("found %d", n)
 	}
 	dir := a.stores[0].Paths[0]
-	d.since[dir] = d.since[dir].Add(time.Hour) // as the clock said then
+	d.looks.since[dir] = d.looks.since[dir].Add(time.Hour) // as the clock said then
 	d.ledger.summary.Started = d.ledger.summary.Started.Add(time.Hour)
 	write(t, filepath.Join(dir, "x"), nil)
-	d.heedClock(time.Hour)
-	since := d.since[dir]
+	d.looks.heedClock(time.Hour)
+	since := d.looks.since[dir]
 	if n := d.scan(t.Context(), 1); n != 1 {
 		t.Errorf("found %d, want what was written since", n)
 	}
-	d.since[dir] = since
+	d.looks.since[dir] = since
 	if n := d.scan(t.Context(), 1); n != 0 {
 		t.Errorf("found %d again", n)
 	}

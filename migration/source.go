@@ -44,7 +44,7 @@ func stillSame(r io.Reader, m Member) error {
 // changed, and must not take it for news.
 func (d *Drain) same(b Block, err error) error {
 	if err == errTouched {
-		d.remember(b)
+		d.history.remember(b)
 		return nil
 	}
 	return err
@@ -156,7 +156,8 @@ func (d *Drain) judge(e entry, err error) ruling {
 			return ruling{entry: e, outcome: Skipped, why: "deleted while the node was draining"}
 		case errors.Is(found, errNoData) && past.misreads > 1: // nobody is naming it
 			return ruling{entry: e, outcome: Skipped, why: "its data file was deleted while the node was draining: only the index is left"}
-		case found == nil && asPlanned && d.elsewhere(e.Block, now):
+		case found == nil && asPlanned && d.history.elsewhere(e.Block, now):
+			d.finds(Count{-1, -e.Bytes()}) // it is counted as that
 			return ruling{entry: e, later: true}
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives
 			return ruling{entry: e, later: true}
@@ -199,7 +200,7 @@ func (d *Drain) carryOut(r ruling) {
 		d.cfg.Log.Debug("block not moved in this pass", "block", r.ID, "err", r.why)
 	case r.outcome == Lost:
 		d.cfg.Log.Error("block lost", "block", r.ID, "err", r.why)
-		d.giveUp(r.ID)
+		d.history.giveUp(r.ID)
 		d.lose(r.entry, r.why)
 	}
 	d.plan.settle(1)

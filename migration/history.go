@@ -1,0 +1,99 @@
+package migration
+
+import "sync"
+
+// history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
+// it has, is remembered: memory stays flat on a node whose engines have stopped.
+type history struct {
+	broke map[BlockID]bool // at their peers, before an earlier run of this drain ended
+
+	mu       sync.Mutex
+	handled  latest           // moved by an earlier run, or changed since the scan began
+	givenUp  map[BlockID]bool // lost because of its own files
+	recalled int              // how many blocks were moved by earlier runs
+	met      int              // how many of them were met again
+}
+
+// recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that
+// not all of it could be read; the rest is sent again.
+func recall(dir string) (*history, Count, error) {
+	s := &history{handled: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	moved, err := s.readMoved(dir)
+	s.recalled = len(s.handled.of)
+	return s, moved, err
+}
+
+func (s *history) readMoved(dir string) (moved Count, err error) {
+	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+		if err != nil {
+			return moved, err
+		}
+		id := BlockID(e.ID)
+		v, known := e.version()
+		switch {
+		case e.Outcome == voided: // the line before does not count
+			if known {
+				s.handled.drop(id, v)
+			}
+			s.broke[id] = true
+			moved = moved.plus(Count{-1, -e.Bytes})
+		case known:
+			delete(s.broke, id) // it was moved all the same
+			s.handled.set(id, v)
+			moved = moved.plus(Count{1, e.Bytes})
+		default:
+			delete(s.broke, id)
+		}
+	}
+	return moved, nil
+}
+
+// first reports whether a block is met in this version for the first time. recent says that it changed since the drain began.
+func (s *history) first(b Block, recent bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !recent && len(s.handled.of)+len(s.givenUp) == 0 {
+		return true
+	}
+	v := b.version()
+	known := s.handled.is(b.ID, v)
+	if known {
+		s.met++
+	}
+	if known || s.givenUp[b.ID] {
+		return false
+	}
+	if recent {
+		s.handled.set(b.ID, v)
+	}
+	return true
+}
+
+// remember notes a version that came into the plan otherwise than by a scan.
+func (s *history) remember(b Block) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.handled.set(b.ID, b.version())
+}
+
+// elsewhere reports whether what a planned block has become is another entry of the plan, or was moved by an earlier run.
+func (s *history) elsewhere(planned, now Block) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := now.version()
+	return s.handled.is(now.ID, v) && v != planned.version()
+}
+
+// giveUp has later scans pass a block by: it is lost, and once is enough.
+func (s *history) giveUp(id BlockID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.givenUp[id] = true
+}
+
+// allMet reports whether all is still here that earlier runs of the drain have moved.
+func (s *history) allMet() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.met >= s.recalled
+}

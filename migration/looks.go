@@ -1,0 +1,179 @@
+package migration
+
+import (
+	"cmp"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// looks is what a drain knows of its scans: when each directory was read to its end, and which could not be.
+type looks struct {
+	places *places // that scans went through
+	log    *slog.Logger
+
+	mu       sync.Mutex
+	since    map[string]time.Time // by directory: when the last scan that read all of it began
+	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
+	back     time.Duration        // how far the machine's clock was set back since the drain began
+	unread   map[string]string    // directories that no scan could read, and why
+	unlisted map[string]unlisted  // directories in those, not all of whose names the last look could read
+}
+
+// unlisted is why not all names in a directory could be told, and when.
+type unlisted struct {
+	why string
+	at  time.Time
+}
+
+// mostUnlisted bounds those that are named: of more, the store's directory is.
+const mostUnlisted = 1024
+
+// clockGrain is more than a file system's time stamps lag behind the clock (a kernel tick, 10 ms at most).
+const clockGrain = 50 * time.Millisecond
+
+func newLooks(log *slog.Logger) *looks {
+	return &looks{
+		places: newPlaces(), log: log,
+		since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{},
+	}
+}
+
+// before is what a look at a part of a store that begins now has from those before it. since is the instant from which on a file
+// of the directories must have changed to be news, in the sense of news; the zero time: every file is.
+func (l *looks) before(dirs []string, began time.Time) past {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := past{places: l.places, last: l.since[dirs[0]], began: began}
+	for i, dir := range dirs {
+		at, ok := l.since[dir]
+		if !ok {
+			p.since = time.Time{}
+			break
+		}
+		if at = at.Add(-clockGrain - l.back); i == 0 || at.Before(p.since) {
+			p.since = at
+		}
+	}
+	return p
+}
+
+// news reports whether a block of these directories may be one that no look has met as it is, and whether it changed since the
+// drain began, or the index that the block is from. What is in a directory that was not looked through before where it is, counts
+// as changed (anew).
+func (l *looks) news(dirs []string, changed, began time.Time, anew bool) (news, recent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, dir := range dirs {
+		if since, ok := l.since[dir]; ok && !anew && changed.Before(since.Add(-clockGrain-l.back)) {
+			return false, false
+		}
+		if asOf, ok := l.asOf[dir]; ok && asOf.Before(began) {
+			began = asOf
+		}
+	}
+	return true, anew || changed.After(began.Add(-clockGrain-l.back))
+}
+
+// indexed notes that an index takes the place of the first look at these directories: the next one is for what changed since it was begun.
+func (l *looks) indexed(dirs []string, began time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, dir := range dirs {
+		l.asOf[dir] = began
+	}
+}
+
+// heedClock has looks be for what changed since the machine's clock was set back, which bears times of before that.
+func (l *looks) heedClock(back time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if back > l.back+clockGrain/2 {
+		l.log.Warn("the clock was set back: what changed in that time is carried again", "took", back)
+		l.back = back
+	}
+}
+
+// setBack is how much less the machine's clock has gone since then than time has, if it has.
+func setBack(then time.Time) time.Duration {
+	now := time.Now()
+	return now.Sub(then) - now.Round(0).Sub(then.Round(0)) // Round(0) takes the monotonic reading off
+}
+
+// read notes that all of these directories was read since then.
+func (l *looks) read(dirs []string, began time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, dir := range dirs {
+		if _, known := l.since[dir]; !known {
+			delete(l.unread, dir)
+		}
+		l.since[dir] = began
+		maps.DeleteFunc(l.unlisted, func(listed string, u unlisted) bool { return below(listed, dir) && u.at.Before(began) })
+	}
+}
+
+// passBy has the next looks be for what changed since then in a directory of which not all was read.
+func (l *looks) passBy(dir string, began time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since[dir] = began
+}
+
+// missed notes that a directory cannot be read, if it never was.
+func (l *looks) missed(dir, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.since[dir]; known || l.unread[dir] != "" {
+		return
+	}
+	l.unread[dir] = why
+	l.log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", why)
+}
+
+// unlist notes a directory in which there may be what nobody can name, until a look can read it.
+func (l *looks) unlist(e *unlistedError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	dir := e.path()
+	_, known := l.unlisted[dir]
+	if !known && len(l.unlisted) >= mostUnlisted {
+		dir = e.root
+		_, known = l.unlisted[dir]
+	}
+	l.unlisted[dir] = unlisted{e.err.Error(), time.Now()}
+	if !known {
+		l.log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", e.err)
+	}
+}
+
+// end notes why no look came to the end of those of the directories that none did.
+func (l *looks) end(dirs []string, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, dir := range dirs {
+		if _, known := l.since[dir]; !known && l.unread[dir] == "" {
+			l.unread[dir] = "not all of it was read: " + why
+		}
+	}
+}
+
+// unreadable yields the directories in which nobody knows the names of what is lost, and why.
+func (l *looks) unreadable() iter.Seq2[string, string] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := maps.Clone(l.unread)
+	for dir, u := range l.unlisted {
+		all[dir] = cmp.Or(all[dir], u.why)
+	}
+	return func(yield func(string, string) bool) {
+		for _, dir := range slices.Sorted(maps.Keys(all)) {
+			if !yield(dir, all[dir]) {
+				return
+			}
+		}
+	}
+}
