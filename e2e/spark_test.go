@@ -1,0 +1,267 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// spark is a Spark application with one executor (testdata/spark/Probe.java): what it writes and reads, Spark's own code does.
+type spark struct {
+	t   *testing.T
+	in  io.WriteCloser
+	out *bufio.Scanner
+	err *bytes.Buffer
+}
+
+// application is an id as YARN gives them: it is in the names of the directories that it gives to an application.
+const application = "application_1700000000000_0001"
+
+// apart is where a cluster manager puts an application's directory.
+func apart(dirs []string) (all []string) {
+	for _, dir := range dirs {
+		all = append(all, filepath.Join(dir, "usercache/who/appcache", application))
+	}
+	return all
+}
+
+// sparkJars finds Spark: $SPARK_HOME, or what tools/spark brings.
+func sparkJars(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("LIFEBOAT_INTEROP") != "1" {
+		t.Skip("runs Spark: set LIFEBOAT_INTEROP=1")
+	}
+	for _, program := range []string{"java", "javac"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("no %s here: install openjdk-17-jdk-headless", program)
+		}
+	}
+	home, err := filepath.Abs(cmp.Or(os.Getenv("SPARK_HOME"), "../bin/spark"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jars := filepath.Join(home, "jars")
+	if found, _ := filepath.Glob(filepath.Join(jars, "spark-core_*.jar")); len(found) == 0 {
+		t.Skipf("no Spark in %s: run tools/spark, or set SPARK_HOME", home)
+	}
+	return jars + "/*"
+}
+
+// startSpark runs its jobs: when it returns, their map outputs and cached partitions are in the local directories.
+func startSpark(t *testing.T, jars string, dirs []string, fallback string) *spark {
+	t.Helper()
+	classes := t.TempDir()
+	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Options.java").exits(0)
+	options := strings.Fields(run(t, nil, nil, "java", "-cp", classes+":"+jars, "Options").exits(0).stdout)
+	for _, dir := range append(dirs, fallback) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("java", append(options, "-Xmx512m", "-cp", classes+":"+jars, "Probe", strings.Join(dirs, ","), application, fallback)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + classes, "SPARK_LOCAL_IP=127.0.0.1"}
+	cmd.SysProcAttr = ownGroup()
+	s := &spark{t: t, err: &bytes.Buffer{}}
+	cmd.Stderr = s.err
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.in, s.out = in, bufio.NewScanner(out)
+	s.out.Buffer(nil, 1<<20)
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+		_ = cmd.Wait()
+	})
+	if said := s.line(); said != "ready" {
+		t.Fatalf("Spark did not start: %s\n%s", said, s.err)
+	}
+	return s
+}
+
+func (s *spark) line() string {
+	s.out.Scan()
+	return s.out.Text()
+}
+
+func (s *spark) ask(question ...string) string {
+	s.t.Helper()
+	if _, err := fmt.Fprintln(s.in, strings.Join(question, " ")); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.line()
+}
+
+// says fails the test unless Spark gives that answer.
+func (s *spark) says(want string, question ...string) {
+	s.t.Helper()
+	if got := s.ask(question...); got != want {
+		s.t.Errorf("Spark, asked %q: got %q, want %q", question, got, want)
+	}
+}
+
+// committed are the ids of what Spark says is on its disks, in a scope.
+func (s *spark) committed(scope string) (ids []string) {
+	for _, name := range strings.Fields(s.ask("blocks")) {
+		ids = append(ids, "spark/"+scope+"/"+name)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// moved are the blocks of an account that moved. Nothing else may be in it.
+func (m manifestView) moved(t *testing.T) (ids []string) {
+	t.Helper()
+	for _, e := range m.Entries {
+		if e.Outcome != "moved" {
+			t.Errorf("%s is %s: %s", e.ID, e.Outcome, e.Reason)
+		}
+		ids = append(ids, e.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// An executor with two local directories, as YARN gives them, leaves to a node with three: the external shuffle service there
+// finds every partition where it looks for it, its checksums agree, and cached partitions are there too.
+func TestSparksShuffleServiceServesWhatLanded(t *testing.T) {
+	jars := sparkJars(t)
+	f := newFleet(t)
+	a, b := f.agent("host-a"), f.agent("host-b")
+	three := append(b.spark(), filepath.Join(b.dir, "spark2"))
+	b.reconfigure(fmt.Sprintf("stores: [{name: spark, kind: shuffle, layout: spark, paths: [%s]}]", strings.Join(three, ", ")))
+	s := startSpark(t, jars, apart(a.spark()), filepath.Join(f.dir, "none"))
+	f.up()
+
+	a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
+	if got, want := a.manifest().moved(t), s.committed(application); !slices.Equal(got, want) {
+		t.Errorf("the node moved %v, and Spark has %v", got, want)
+	}
+	var dirs []string
+	for _, dir := range three {
+		dirs = append(dirs, filepath.Join(dir, application, "blockmgr-lifeboat"))
+	}
+	const all = "read 168 of 168 verified 87 cached 12"
+	f.until(func() error { // small blocks become files later
+		if got := s.ask("service", strings.Join(dirs, ",")); got != all {
+			return fmt.Errorf("the shuffle service: got %q, want %q", got, all)
+		}
+		return nil
+	})
+}
+
+// Nothing names the application above a standalone worker's directories. An executor that has one of them is found by its
+// block manager's name.
+func TestSparksShuffleServiceServesAnUnnamedApplication(t *testing.T) {
+	jars := sparkJars(t)
+	f := newFleet(t)
+	a, b := f.agent("host-a"), f.agent("host-b")
+	a.reconfigure(fmt.Sprintf("stores: [{name: spark, kind: shuffle, layout: spark, paths: [%s]}]", a.spark()[0]))
+	s := startSpark(t, jars, a.spark()[:1], filepath.Join(f.dir, "none"))
+	managers, _ := filepath.Glob(filepath.Join(a.spark()[0], "blockmgr-*"))
+	if len(managers) != 1 {
+		t.Fatalf("got the block managers %v, want one", managers)
+	}
+	manager := filepath.Base(managers[0])
+	f.up()
+
+	a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
+	if got, want := a.manifest().moved(t), s.committed(manager); !slices.Equal(got, want) {
+		t.Errorf("the node moved %v, and Spark has %v", got, want)
+	}
+	const all = "read 168 of 168 verified 87 cached 12"
+	f.until(func() error {
+		if got := s.ask("service", filepath.Join(b.spark()[0], manager)+","+filepath.Join(b.spark()[1], manager)); got != all {
+			return fmt.Errorf("the shuffle service: got %q, want %q", got, all)
+		}
+		return nil
+	})
+}
+
+// No peer has room. What the node puts into the last resort is what Spark's own fallback storage would have, file for file, and
+// a job of an application whose executor is gone goes on with it: no map runs again.
+func TestSparkGoesOnFromTheFallback(t *testing.T) {
+	jars := sparkJars(t)
+	f := newFleet(t)
+	dir, _ := f.spill()
+	a := f.agent("host-a", fmt.Sprintf("fallback: {name: spill, dir: %s, layout: spark-fallback}", dir))
+	s := startSpark(t, jars, apart(a.spark()), dir)
+	f.up()
+
+	a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
+	if got, want := a.manifest().moved(t), s.committed(application); !slices.Equal(got, want) {
+		t.Errorf("the node moved %v, and Spark has %v", got, want)
+	}
+	const all = "read 87 of 168"
+	s.says(all, "fallback", dir)
+	own := filepath.Join(f.dir, "own")
+	s.says("copied 24", "spare", own) // its driver looks for all map outputs in the fallback storage from now on
+	s.says(all, "fallback", own)
+	theirs, ours := tree(t, filepath.Join(own, application)), tree(t, filepath.Join(dir, application))
+	for name, content := range theirs {
+		if !bytes.Equal(ours[name], content) {
+			t.Errorf("%s: ours has %d bytes, Spark's %d, or other ones", name, len(ours[name]), len(content))
+		}
+	}
+	if len(theirs) == 0 || len(ours) != len(theirs) {
+		t.Errorf("ours has %d files, Spark's %d", len(ours), len(theirs))
+	}
+
+	// Its executor's files are gone, and so is Spark's copy.
+	if err := os.RemoveAll(own); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range s.committed("") {
+		for _, part := range []string{"", ".data", ".index", ".checksum.ADLER32"} {
+			for _, d := range apart(a.spark()) {
+				files, _ := filepath.Glob(filepath.Join(d, "blockmgr-*/??", filepath.Base(id)+part))
+				for _, file := range files {
+					if err := os.Remove(file); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+	s.says("", "blocks")
+	s.says("right after 0 map tasks", "again")
+}
+
+// tree are the files of map outputs below a directory but for the checksums: Spark's does not copy its own, and has those of Hadoop's
+// local file system beside each file.
+func tree(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), ".") || strings.Contains(e.Name(), ".checksum.") {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		all[name], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
