@@ -19,6 +19,7 @@ import (
 // spark is a Spark application with one executor (testdata/spark/Probe.java): what it writes and reads, Spark's own code does.
 type spark struct {
 	t   *testing.T
+	pid int
 	in  io.WriteCloser
 	out *bufio.Scanner
 	err *bytes.Buffer
@@ -84,7 +85,7 @@ func startSpark(t *testing.T, jars string, dirs []string, fallback string) *spar
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.in, s.out = in, bufio.NewScanner(out)
+	s.pid, s.in, s.out = cmd.Process.Pid, in, bufio.NewScanner(out)
 	s.out.Buffer(nil, 1<<20)
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
@@ -242,6 +243,34 @@ func TestSparkGoesOnFromTheFallback(t *testing.T) {
 	}
 	s.says("", "blocks")
 	s.says("right after 0 map tasks", "again")
+}
+
+// Spark writes on while its node leaves, names and removes map outputs, and ends when it is done: what it had on its disks then has moved.
+func TestSparkWritesWhileItsNodeLeaves(t *testing.T) {
+	jars := sparkJars(t)
+	f := newFleet(t)
+	a, _ := f.agent("host-a"), f.agent("host-b")
+	s := startSpark(t, jars, apart(a.spark()), filepath.Join(f.dir, "none"))
+	a.reconfigure(fmt.Sprintf("workloads: [{name: spark, type: pid_file, pid_file: %s, await: true, every: 200ms}]", f.write("spark.pid", fmt.Sprint(s.pid))))
+	f.up()
+
+	a.verb("decommission", "--self", "--timeout", "600s").exits(0)
+	s.says("worked", "work", "30")
+	want := s.committed(application)
+	s.in.Close()
+	f.until(a.is("DECOMMISSIONED"))
+	outcomes := map[string]string{}
+	for _, e := range a.manifest().Entries {
+		outcomes[e.ID] = e.Outcome + " " + e.Reason
+		if e.Outcome == "lost" {
+			t.Errorf("%s is lost: %s", e.ID, e.Reason)
+		}
+	}
+	for _, id := range want {
+		if got := outcomes[id]; got != "moved " {
+			t.Errorf("%s: got %q, want it moved", id, got)
+		}
+	}
 }
 
 // tree are the files of map outputs below a directory but for the checksums: Spark's does not copy its own, and has those of Hadoop's

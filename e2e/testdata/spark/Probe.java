@@ -50,6 +50,7 @@ import scala.collection.JavaConverters;
  *   fallback DIR       reads every partition from the fallback storage in DIR but the empty ones, which Spark does not ask for
  *   service DIRS       reads every partition, and the cached ones, as the external shuffle service does for an executor with these local
  *                      directories, and has it compare the checksum files
+ *   work N             runs N jobs more, of which every other one's files go as Spark cleans up
  *   again              runs the jobs once more whose maps are done, and says how many map tasks ran and how many blocks came from where
  * </pre>
  */
@@ -64,6 +65,7 @@ public final class Probe {
     private final Map<String, Long> mapTasks = new TreeMap<>();
     private final Map<ShuffleBlockId, byte[]> partitions = new LinkedHashMap<>();
     private final Map<RDDBlockId, byte[]> kept = new LinkedHashMap<>();
+    private final List<JavaPairRDD<Integer, Long>> worked = new ArrayList<>();
     private final long want;
 
     private Probe(String localDirs, String app, String fallback) throws IOException {
@@ -186,6 +188,18 @@ public final class Probe {
         }
     }
 
+    private String work(int jobs) throws Exception {
+        for (int i = 0; i < jobs; i++) {
+            int each = i;
+            JavaPairRDD<Integer, Long> more = numbers(RECORDS).mapToPair(n -> new Tuple2<>(n % 500, (long) n * each)).reduceByKey(new HashPartitioner(REDUCERS), Long::sum);
+            more.count();
+            if (i % 2 == 0) worked.add(more);
+            else System.gc(); // Spark's cleaner waits for that
+        }
+        Thread.sleep(2000); // for what it removes
+        return "worked";
+    }
+
     private String answer(String line) {
         String[] words = line.split(" ", 2);
         try {
@@ -194,6 +208,7 @@ public final class Probe {
                 case "spare": return spare(words[1]);
                 case "fallback": return compare(false, id -> FallbackStorage.read(fallbackIn(words[1]), (BlockId) id));
                 case "service": return service(words[1]);
+                case "work": return work(Integer.parseInt(words[1]));
                 case "again": return again();
                 default: return "failed: no such command: " + line;
             }
