@@ -58,18 +58,25 @@ func sparkJars(t *testing.T) string {
 	return jars + "/*"
 }
 
+// javaOf compiles what is in testdata/spark, and returns the command line that runs a class of that or of Spark.
+func javaOf(t *testing.T, jars string) (classes string, java []string) {
+	t.Helper()
+	classes = t.TempDir()
+	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Options.java").exits(0)
+	options := strings.Fields(run(t, nil, nil, "java", "-cp", classes+":"+jars, "Options").exits(0).stdout)
+	return classes, append(append([]string{"java"}, options...), "-Xmx512m", "-cp", classes+":"+jars)
+}
+
 // startSpark runs its jobs: when it returns, their map outputs and cached partitions are in the local directories.
 func startSpark(t *testing.T, jars string, dirs []string, fallback string) *spark {
 	t.Helper()
-	classes := t.TempDir()
-	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Options.java").exits(0)
-	options := strings.Fields(run(t, nil, nil, "java", "-cp", classes+":"+jars, "Options").exits(0).stdout)
+	classes, java := javaOf(t, jars)
 	for _, dir := range append(dirs, fallback) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("java", append(options, "-Xmx512m", "-cp", classes+":"+jars, "Probe", strings.Join(dirs, ","), application, fallback)...)
+	cmd := exec.Command(java[0], append(java[1:], "Probe", strings.Join(dirs, ","), application, fallback)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + classes, "SPARK_LOCAL_IP=127.0.0.1"}
 	cmd.SysProcAttr = ownGroup()
 	s := &spark{t: t, err: &bytes.Buffer{}}
