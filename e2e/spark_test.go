@@ -58,27 +58,25 @@ func sparkJars(t *testing.T) string {
 	return jars + "/*"
 }
 
-// javaOf compiles what is in testdata/spark, and returns the command line that runs a class of that or of Spark.
-func javaOf(t *testing.T, jars string) (classes string, java []string) {
+// javaOf compiles what is in testdata/spark, and the plugin, and returns the command line that runs a class of that or of Spark.
+func javaOf(t *testing.T, jars string) []string {
 	t.Helper()
-	classes = t.TempDir()
-	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Options.java").exits(0)
+	classes := t.TempDir()
+	run(t, nil, nil, "javac", "-cp", jars, "-d", classes, "testdata/spark/Probe.java", "testdata/spark/Options.java", "../examples/spark/LifeboatPlugin.java").exits(0)
 	options := strings.Fields(run(t, nil, nil, "java", "-cp", classes+":"+jars, "Options").exits(0).stdout)
-	return classes, append(append([]string{"java"}, options...), "-Xmx512m", "-cp", classes+":"+jars)
+	return slices.Concat([]string{"java"}, options, []string{"-Xmx512m", "-cp", classes + ":" + jars})
 }
 
 // startSpark runs its jobs: when it returns, their map outputs and cached partitions are in the local directories.
-func startSpark(t *testing.T, jars string, dirs []string, fallback string) *spark {
+func startSpark(t *testing.T, jars string, dirs []string, fallback string, settings ...string) *spark {
 	t.Helper()
-	classes, java := javaOf(t, jars)
+	java := javaOf(t, jars)
 	for _, dir := range append(dirs, fallback) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command(java[0], append(java[1:], "Probe", strings.Join(dirs, ","), application, fallback)...)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + classes, "SPARK_LOCAL_IP=127.0.0.1"}
-	cmd.SysProcAttr = ownGroup()
+	cmd := jvm(slices.Concat(java, []string{"Probe", strings.Join(dirs, ","), application, fallback}, settings))
 	s := &spark{t: t, err: &bytes.Buffer{}}
 	cmd.Stderr = s.err
 	in, err := cmd.StdinPipe()
@@ -89,19 +87,40 @@ func startSpark(t *testing.T, jars string, dirs []string, fallback string) *spar
 	if err != nil {
 		t.Fatal(err)
 	}
+	launch(t, cmd)
+	s.pid, s.in, s.out = cmd.Process.Pid, in, bufio.NewScanner(out)
+	s.out.Buffer(nil, 1<<20)
+	t.Cleanup(func() { // before it is killed, which ends what writes there
+		if t.Failed() {
+			in.Close()
+			_ = cmd.Wait()
+			t.Logf("Spark:\n%s", s.err)
+		}
+	})
+	if said := s.line(); said != "ready" {
+		t.Fatalf("Spark did not start: %s", said)
+	}
+	return s
+}
+
+// jvm is a command that runs Java.
+func jvm(line []string) *exec.Cmd {
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "SPARK_LOCAL_IP=127.0.0.1"}
+	cmd.SysProcAttr = ownGroup()
+	return cmd
+}
+
+// launch starts a command that is killed when the test ends.
+func launch(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s.pid, s.in, s.out = cmd.Process.Pid, in, bufio.NewScanner(out)
-	s.out.Buffer(nil, 1<<20)
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
 		_ = cmd.Wait()
 	})
-	if said := s.line(); said != "ready" {
-		t.Fatalf("Spark did not start: %s\n%s", said, s.err)
-	}
-	return s
 }
 
 func (s *spark) line() string {
@@ -132,6 +151,24 @@ func (s *spark) committed(scope string) (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// clear removes what Spark has on its disks, as if its machine were gone, but leaves its directories: it is still there, after all.
+func (s *spark) clear(dirs []string) {
+	s.t.Helper()
+	for _, id := range s.committed("") {
+		for _, part := range []string{"", ".data", ".index", ".checksum.ADLER32"} {
+			for _, dir := range dirs {
+				files, _ := filepath.Glob(filepath.Join(dir, "blockmgr-*/??", filepath.Base(id)+part))
+				for _, file := range files {
+					if err := os.Remove(file); err != nil {
+						s.t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+	s.says("", "blocks")
 }
 
 // moved are the blocks of an account that moved. Nothing else may be in it.
@@ -236,19 +273,7 @@ func TestSparkGoesOnFromTheFallback(t *testing.T) {
 	if err := os.RemoveAll(own); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range s.committed("") {
-		for _, part := range []string{"", ".data", ".index", ".checksum.ADLER32"} {
-			for _, d := range apart(a.spark()) {
-				files, _ := filepath.Glob(filepath.Join(d, "blockmgr-*/??", filepath.Base(id)+part))
-				for _, file := range files {
-					if err := os.Remove(file); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-		}
-	}
-	s.says("", "blocks")
+	s.clear(apart(a.spark()))
 	s.says("right after 0 map tasks", "again")
 }
 

@@ -40,7 +40,7 @@ func workers(page string) (states map[string]string, err error) {
 func TestSparkWorkerHearsOfTheNotice(t *testing.T) {
 	jars := sparkJars(t)
 	story(t)
-	_, java := javaOf(t, jars)
+	java := javaOf(t, jars)
 	c := newCar(t,
 		"{name: ready, signal: {signal: SIGPWR, pid_file: DIR/ready.pid}}",
 		"{name: unready, signal: {signal: SIGPWR, pid_file: DIR/unready.pid}}",

@@ -3,6 +3,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.lang.reflect.Field;
 import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -14,18 +15,21 @@ import java.util.stream.IntStream;
 import java.util.zip.Adler32;
 
 import org.apache.spark.HashPartitioner;
+import org.apache.spark.MapOutputTrackerMaster;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.java.JavaPairRDD;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.network.buffer.ManagedBuffer;
+import org.apache.spark.network.shuffle.BlockStoreClient;
 import org.apache.spark.network.shuffle.ExternalShuffleBlockResolver;
 import org.apache.spark.network.shuffle.checksum.Cause;
 import org.apache.spark.network.shuffle.protocol.ExecutorShuffleInfo;
 import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.shuffle.IndexShuffleBlockResolver;
 import org.apache.spark.shuffle.ShuffleBlockInfo;
@@ -44,13 +48,15 @@ import scala.collection.JavaConverters;
  * have put anywhere.
  *
  * <pre>
- * Probe LOCAL_DIRS APP FALLBACK   local directories with commas between; the directory that Spark's fallback storage is to be in
+ * Probe LOCAL_DIRS APP FALLBACK [KEY=VALUE]...   local directories with commas between; the directory that Spark's fallback storage is
+ *                      to be in; other settings
  *   blocks             the names of all that is committed on disk, with spaces between
  *   spare DIR          has Spark itself put every map output into a fallback storage in DIR, and the driver hear of it
  *   fallback DIR       reads every partition from the fallback storage in DIR but the empty ones, which Spark does not ask for
  *   service DIRS       reads every partition, and the cached ones, as the external shuffle service does for an executor with these local
  *                      directories, and has it compare the checksum files
  *   work N             runs N jobs more, of which every other one's files go as Spark cleans up
+ *   lose               has the driver lose its executor, and says when it knows where all map outputs are, or that it does not learn it
  *   again              runs the jobs once more whose maps are done, and says how many map tasks ran and how many blocks came from where
  * </pre>
  */
@@ -68,16 +74,21 @@ public final class Probe {
     private final List<JavaPairRDD<Integer, Long>> worked = new ArrayList<>();
     private final long want;
 
-    private Probe(String localDirs, String app, String fallback) throws IOException {
+    private Probe(String localDirs, String app, String fallback, List<String> settings) throws Exception {
         this.app = app;
         SparkConf conf = new SparkConf().setMaster("local[2]").setAppName("probe")
             .set("spark.local.dir", localDirs)
             .set("spark.ui.enabled", "false")
             .set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.1")
             .set("spark.storage.decommission.fallbackStorage.path", uri(fallback));
+        for (String s : settings) conf.set(s.split("=", 2)[0], s.split("=", 2)[1]);
         spark = new JavaSparkContext(conf);
         spark.setLogLevel("ERROR");
-        SparkEnv.get().conf().set("spark.app.id", app); // a cluster manager's, whose directories bear it; what is local has one by the clock
+        // The id that a cluster manager gives, whose directories bear it. What is local has one by the clock, known too late.
+        SparkEnv.get().conf().set("spark.app.id", app);
+        Field known = BlockStoreClient.class.getDeclaredField("appId");
+        known.setAccessible(true);
+        known.set(SparkEnv.get().blockManager().blockStoreClient(), app);
         spark.sc().addSparkListener(new SparkListener() {
             @Override public void onTaskEnd(SparkListenerTaskEnd end) {
                 synchronized (mapTasks) { mapTasks.merge(end.taskType(), 1L, Long::sum); }
@@ -178,8 +189,18 @@ public final class Probe {
         return said + " verified " + sums + " cached " + kept.size();
     }
 
+    private String lose() throws Exception {
+        MapOutputTrackerMaster tracker = (MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker();
+        tracker.removeOutputsOnHost("127.0.0.1");
+        spark.sc().listenerBus().post(new SparkListenerExecutorRemoved(System.currentTimeMillis(), "driver", "its machine is gone"));
+        for (int tries = 0; tries < 300; tries++) {
+            if (tracker.getNumAvailableOutputs(0) == MAPS && tracker.getNumAvailableOutputs(1) == MAPS) return "found";
+            Thread.sleep(100);
+        }
+        return "has " + tracker.getNumAvailableOutputs(0) + " and " + tracker.getNumAvailableOutputs(1) + " of " + MAPS;
+    }
+
     private String again() throws Exception {
-        SparkEnv.get().blockManager().master(); // the driver's, in this process
         synchronized (mapTasks) { mapTasks.clear(); }
         long got = total();
         spark.sc().listenerBus().waitUntilEmpty();
@@ -209,6 +230,7 @@ public final class Probe {
                 case "fallback": return compare(false, id -> FallbackStorage.read(fallbackIn(words[1]), (BlockId) id));
                 case "service": return service(words[1]);
                 case "work": return work(Integer.parseInt(words[1]));
+                case "lose": return lose();
                 case "again": return again();
                 default: return "failed: no such command: " + line;
             }
@@ -218,7 +240,7 @@ public final class Probe {
     }
 
     public static void main(String[] args) throws Exception {
-        Probe probe = new Probe(args[0], args[1], args[2]);
+        Probe probe = new Probe(args[0], args[1], args[2], Arrays.asList(args).subList(3, args.length));
         System.out.println("ready");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) System.out.println(probe.answer(line));
