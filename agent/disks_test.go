@@ -84,9 +84,9 @@ func TestDiskStatesTellTheUnknownApart(t *testing.T) {
 func TestLandingFindsTheDisk(t *testing.T) {
 	a, stub := onDisks(t,
 		disks.Disk{Path: "/data", Health: disks.Healthy, UsableBytes: 5},
-		disks.Disk{Path: "/data/deep", Health: disks.IOHang},
-		disks.Disk{Path: "/mnt/d0", Health: disks.HighUsage},
-		disks.Disk{Path: "/mnt/d1", Health: disks.Slow, UsableBytes: 9},
+		disks.Disk{Path: "/data/deep", Device: "8:1", Health: disks.IOHang},
+		disks.Disk{Path: "/mnt/d0", Device: "8:17", Whole: "sdb", Health: disks.HighUsage},
+		disks.Disk{Path: "/mnt/d1", Device: "8:18", Whole: "sdb", Health: disks.Slow, UsableBytes: 9},
 		disks.Disk{Path: "/mnt/d2", Health: disks.Unknown},
 	)
 	l := a.landing
@@ -103,6 +103,11 @@ func TestLandingFindsTheDisk(t *testing.T) {
 		room, _ := l.Room(path)
 		if w, k, r := l.Writable(path), l.Keeps(path), l.Readable(path); room != want.room || w != want.writable || k != want.keeps || r != want.readable {
 			t.Errorf("%s: got room %d, writable %t, keeps %t, readable %t, want %+v", path, room, w, k, r, want)
+		}
+	}
+	for path, want := range map[string]string{"/data/deep/x": "8:1", "/mnt/d0": "sdb", "/mnt/d1/a": "sdb", "/elsewhere": ""} {
+		if got := l.Disk(path); got != want {
+			t.Errorf("%s: got disk %q, want %q", path, got, want)
 		}
 	}
 	if path, _, ok := l.Take(1, []string{"/elsewhere", "/data/vault", "/mnt/d1"}); path != "/data/vault" || !ok || !slices.Equal(stub.taken, []string{"/data", "/mnt/d1"}) {

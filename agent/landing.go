@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,6 +103,12 @@ func (l *landing) Keeps(path string) bool {
 func (l *landing) Readable(path string) bool {
 	d, ok := on(path, l.healths())
 	return !ok || d.Health != disks.IOHang && d.Health != disks.Missing
+}
+
+// Disk names the disk that a path lies on.
+func (l *landing) Disk(path string) string {
+	d, _ := on(path, l.healths())
+	return cmp.Or(d.Whole, d.Device)
 }
 
 // Flushed and Fetched tell of work that was done, Fault of work that the disk refused.

@@ -25,6 +25,8 @@ type Disks interface {
 	Keeps(path string) bool
 	// Readable is false where a read may never come back.
 	Readable(path string) bool
+	// Disk names the disk that a path lies on; "": not known.
+	Disk(path string) string
 	// Flushed and Fetched tell of work that was done, Fault of work that the disk refused.
 	Flushed(path string, bytes int64, took time.Duration)
 	Fetched(path string, bytes int64, took time.Duration)
@@ -87,6 +89,7 @@ func (w *wellDisks) Take(need int64, among []string) (string, func(), bool) {
 func (*wellDisks) Writable(string) bool                 { return true }
 func (*wellDisks) Keeps(string) bool                    { return true }
 func (*wellDisks) Readable(string) bool                 { return true }
+func (*wellDisks) Disk(string) string                   { return "" }
 func (*wellDisks) Flushed(string, int64, time.Duration) {}
 func (*wellDisks) Fetched(string, int64, time.Duration) {}
 func (*wellDisks) Fault(string, error)                  {}

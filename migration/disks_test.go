@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -28,6 +29,7 @@ type fakeDisks struct {
 	flushed  map[string]int64
 	fetched  map[string]int64
 	faults   map[string]error
+	disk     map[string]string // those that share one
 	changed  chan struct{}
 }
 
@@ -75,6 +77,8 @@ func (f *fakeDisks) Readable(p string) bool {
 	defer f.mu.Unlock()
 	return !f.bad[p]
 }
+
+func (f *fakeDisks) Disk(p string) string { return cmp.Or(f.disk[p], p) }
 
 func (f *fakeDisks) note(where map[string]int64, p string, bytes int64) {
 	f.mu.Lock()

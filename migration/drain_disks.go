@@ -79,6 +79,28 @@ func (d *Drain) look(now time.Time) {
 	d.plan.bar(barred)
 }
 
+// heldUp is how long a lane must have waited for a read to be held up by its disk. What memory has takes less, also where lanes
+// wait for a processor.
+const heldUp = 5 * time.Millisecond
+
+// crowded are the directories that a lane should take nothing from while there is anything else, for enough others wait for their
+// disks. Or all of them would wait for the disk of what should leave first, and other disks and the link would rest.
+func (d *Drain) crowded(now time.Time) map[string]bool {
+	var waiting []string
+	d.mu.Lock()
+	lanes := len(d.lanes)
+	for l := range d.lanes {
+		if dir, took, ok := l.busy(now); ok && took >= heldUp {
+			waiting = append(waiting, dir)
+		}
+	}
+	d.mu.Unlock()
+	if len(waiting) == 0 {
+		return nil
+	}
+	return d.plan.crowd(waiting, lanes, d.disks.Disk)
+}
+
 // dirs are all that the drain reads from.
 func (d *Drain) dirs() []string {
 	dirs := d.cfg.Vault.all()

@@ -25,6 +25,7 @@ type plan struct {
 	racks       []*rack
 	order       []queue           // the spools of all racks, in the order in which they are emptied
 	barred      map[string]string // directories that do not answer, and what to say of them
+	crowded     map[string]bool   // directories that enough lanes wait for, while another is handed out blocks
 	alone       time.Time         // since when nothing is left but what lies there
 	returned    []entry           // came back from a lane, or fits no lane's room now
 	gaps        int               // in returned, where some were handed out of it a moment ago
@@ -147,11 +148,13 @@ func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool
 }
 
 // takeSome appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out
-// when those before it are on their way.
-func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, room, affordable int64) (_ []entry, wait time.Duration, err error) {
+// when those before it are on their way. What lies in crowded directories is left alone.
+func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, room, affordable int64, crowded map[string]bool) (_ []entry, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.closeGaps()
+	p.crowded = crowded
+	defer func() { p.crowded = nil }()
 	now, passed := time.Now(), 0
 	for range blocks {
 		e, ok, wait, err := p.one(now, &passed, peer, room, affordable)
@@ -186,7 +189,7 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 	}
 	for ; *passed < len(p.returned); *passed++ {
 		e := &p.returned[*passed]
-		if e.ID == "" || len(p.barred) > 0 && p.barsBlock(e.Block) != "" {
+		if e.ID == "" || len(p.barred) > 0 && p.barsBlock(e.Block) != "" || len(p.crowded) > 0 && p.crowds(p.dirs(e.Block)) {
 			continue
 		}
 		there := false
@@ -214,7 +217,7 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 		return taken, true, 0, nil
 	}
 	for _, s := range p.order {
-		if s.left.Blocks == 0 || p.bars(s.dirs) != "" {
+		if s.left.Blocks == 0 || p.bars(s.dirs) != "" || p.crowds(s.dirs) {
 			continue
 		}
 		least, below := s.bounds()

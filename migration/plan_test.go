@@ -292,7 +292,7 @@ func TestPlanWithThousandsThatReturned(t *testing.T) {
 		began := time.Now()
 		for n := first; n < first+count; n += len(batch) {
 			var err error
-			if batch, _, err = p.takeSome(batch[:0], maxBatch, unlimited, peer, unlimited, unlimited); err != nil || len(batch) == 0 {
+			if batch, _, err = p.takeSome(batch[:0], maxBatch, unlimited, peer, unlimited, unlimited, nil); err != nil || len(batch) == 0 {
 				t.Fatalf("%d blocks after %d: %v", len(batch), n, err)
 			}
 			for i, e := range batch {

@@ -129,6 +129,37 @@ func (p *plan) bars(dirs []string) string {
 	return ""
 }
 
+// crowd returns the directories on disks that hold up as many lanes as is their share, when lanes are shared out evenly among the
+// disks that the plan is of. waiting has the directory of each lane that is held up.
+func (p *plan) crowd(waiting []string, lanes int, disk func(dir string) string) (crowded map[string]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	on := map[string]string{}
+	heldUp := map[string]int{} // by disk
+	for _, r := range p.racks {
+		for _, dir := range r.dirs {
+			on[dir] = disk(dir)
+			heldUp[on[dir]] = 0
+		}
+	}
+	for _, dir := range waiting {
+		heldUp[disk(dir)]++
+	}
+	for dir, disk := range on {
+		if heldUp[disk]*len(heldUp) >= lanes {
+			if crowded == nil {
+				crowded = map[string]bool{}
+			}
+			crowded[dir] = true
+		}
+	}
+	return crowded
+}
+
+func (p *plan) crowds(dirs []string) bool {
+	return len(p.crowded) > 0 && slices.ContainsFunc(dirs, func(dir string) bool { return p.crowded[dir] })
+}
+
 func (p *plan) barsBlock(b Block) string {
 	if len(p.barred) == 0 {
 		return ""

@@ -170,7 +170,8 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 }
 
 // takeShare has the plan hand out blocks that are in time beside what all lanes have begun: those that would be at the rate
-// that the lane has now, else those that would be if it had what the others leave, since it has nothing better to try.
+// that the lane has now, else those that would be if it had what the others leave, since it has nothing better to try. Those on
+// disks that enough lanes wait for come last.
 func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time.Duration, err error) {
 	t, room := &l.d.traffic, l.roomLeft()
 	t.carried(l, time.Now(), l.gone(0))
@@ -187,9 +188,16 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time
 	if l.cold { // a disk is asked for all of it at once
 		bytes = fetchWindow
 	}
-	batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable))
-	if err == errNoTime && known && !l.slack && most > affordable {
-		batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, most)
+	take := func(crowded map[string]bool) {
+		batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
+		if err == errNoTime && known && !l.slack && most > affordable {
+			batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
+		}
+	}
+	crowded := l.d.crowded(time.Now())
+	take(crowded)
+	if len(batch) == 0 && len(crowded) > 0 {
+		take(nil)
 	}
 	for _, e := range batch {
 		ahead += e.Bytes()

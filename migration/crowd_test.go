@@ -1,0 +1,92 @@
+package migration
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// waiter is a lane that has waited so long for a read from a directory.
+type waiter struct {
+	lane
+	dir  string
+	took time.Duration
+}
+
+func (w *waiter) busy(time.Time) (string, time.Duration, bool) { return w.dir, w.took, w.dir != "" }
+
+// Blocks of one size on several disks are planned one disk behind the other. While lanes wait for the first disk, others take from the
+// next: a machine with four disks would else be emptied as fast as one of them is read.
+func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
+	const long = heldUp
+	for _, row := range []struct {
+		what    string
+		lanes   []waiter // beside the one that takes
+		one     bool     // the directories lie on one disk
+		left    int      // blocks on the second disk
+		batch   string   // disks of what is taken
+		waiting bool     // the first blocks were handed out already, and came back
+	}{
+		{what: "nobody waits", lanes: []waiter{{}, {}, {}}, left: 4, batch: "0000"},
+		{what: "one of four waits", lanes: []waiter{{dir: "c0", took: long}, {}, {}}, left: 4, batch: "0000"},
+		{what: "half of four wait", lanes: []waiter{{dir: "c0", took: long}, {dir: "c0", took: long}, {}}, left: 4, batch: "1111"},
+		{what: "they read from memory", lanes: []waiter{{dir: "c0", took: long - 1}, {dir: "c0", took: long - 1}, {}}, left: 4, batch: "0000"},
+		{what: "one disk", lanes: []waiter{{dir: "c0", took: long}, {dir: "c0", took: long}, {}}, one: true, left: 4, batch: "0000"},
+		{what: "more wait for the first", lanes: []waiter{{dir: "c0", took: long}, {dir: "c0", took: long}, {dir: "c1", took: long}}, left: 4, batch: "1111"},
+		{what: "nothing else is left", lanes: []waiter{{dir: "c0", took: long}, {dir: "c0", took: long}, {}}, batch: "0000"},
+		{what: "little else is left", lanes: []waiter{{dir: "c0", took: long}, {dir: "c0", took: long}, {}}, left: 2, batch: "11"},
+		{what: "they came back", lanes: []waiter{{dir: "c0", took: long}, {dir: "c0", took: long}, {}}, left: 4, waiting: true, batch: "1111"},
+	} {
+		t.Run(row.what, func(t *testing.T) {
+			a, f := onDisks(t, "a", []StoreConfig{with(filesStore, "c0", "c1")})
+			dirs := a.stores[0].Paths
+			if row.one {
+				f.disk = map[string]string{dirs[0]: "sda", dirs[1]: "sda"}
+			}
+			tr := newTrip(t, a)
+			d, err := NewDrain(tr.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.plan.close()
+			for root, blocks := range []int{4, row.left} {
+				for i := range blocks {
+					b := block(10*root+i, 1000)
+					b.Members[0].root = root
+					if err := d.plan.add(t.Context(), b); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: unlimited}
+			take := func() []entry {
+				batch, _, err := l.takeShare(4, unlimited)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return batch
+			}
+			if row.waiting {
+				d.plan.putBack(take())
+			}
+			d.join(l)
+			for i := range row.lanes {
+				w := &row.lanes[i]
+				if w.dir != "" {
+					w.dir = filepath.Join(a.dir, w.dir)
+				}
+				d.join(w)
+			}
+			var got strings.Builder
+			for _, e := range take() {
+				fmt.Fprint(&got, slices.Index(dirs, d.where(e.Block)[0]))
+			}
+			if got.String() != row.batch {
+				t.Errorf("got blocks of disks %s, want %s", got.String(), row.batch)
+			}
+		})
+	}
+}
