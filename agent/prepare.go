@@ -18,9 +18,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
 	for ctx.Err() == nil {
 		began := time.Now()
-		cfg := a.drainConfig(i.ID, a.incidents.Dir(i.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
-		cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
-		d, err := migration.NewDrain(cfg)
+		d, err := migration.NewDrain(a.aheadConfig(i.ID))
 		if err != nil {
 			a.log.Error("copying ahead cannot begin", "err", err)
 			return
@@ -36,6 +34,15 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// aheadConfig is for one pass of copying ahead. Nothing is lost in it: a drain that takes over must not wait until all that
+// is left was named.
+func (a *Agent) aheadConfig(incident string) migration.DrainConfig {
+	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.PreCopyBytesPerSecond)
+	cfg.Once = true
+	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
+	return cfg
 }
 
 // drainConfig is for a drain that carries all that this node has, but for what the ledger in dir says is elsewhere.

@@ -45,6 +45,9 @@ func TestDrainIsToldWhatItPlansBy(t *testing.T) {
 	faster := *a.limits.Load()
 	faster.Drain.MaxBytesPerSecond = 2000
 	a.limits.Store(&faster)
+	if ahead := a.aheadConfig(p.Incident.ID); ahead.MaxBytesPerSecond != int64(c.Drain.PreCopyBytesPerSecond) || !ahead.Once || ahead.Dir != last.Dir {
+		t.Errorf("copying ahead gets %+v", ahead)
+	}
 	if next := a.passConfig(p.Incident.ID, false); next.MaxBytesPerSecond != 2000 || !next.Once {
 		t.Errorf("the pass after a reload gets a cap of %d bytes a second and Once %t, want 2000 and true", next.MaxBytesPerSecond, next.Once)
 	}
