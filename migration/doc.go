@@ -20,7 +20,7 @@
 //	the wire:             frame, payload, conn, chunk
 //	a drain:              drain, history, looks, oversee, peers, fan, lane, send, write, window; watch
 //	  reads its blocks:   beneath, near, fetch_ahead
-//	  in time:            pace, traffic, hush
+//	  in time:            pace, throttle, traffic, hush
 //	  its account:        ledger, line, ledger_lost, ledger_again
 //	a receiver:           receive, inbound, berth, budget, allotment, known, glance, nowhere, outbox
 //	  to its receipts:    landing, publish, commit

@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/lifeboat/lifeboat/durable"
 )
 
@@ -85,7 +83,7 @@ type Drain struct {
 	stores  map[string]*Store
 	plan    *plan
 	ledger  *ledger
-	limit   *rate.Limiter
+	limit   throttle
 	sent    atomic.Int64 // bytes of blocks written to peers, receipted or not
 	tookAt  atomic.Int64 // when a peer last took something, Unix nanoseconds
 	traffic traffic
@@ -148,7 +146,6 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 		s.watch(cfg.Disks)
 	}
 	cfg.Vault.watch(cfg.Disks)
-	d.limit = rate.NewLimiter(rate.Inf, capStep)
 	d.Limit(cfg.MaxBytesPerSecond)
 	history, earlier, err := recall(cfg.Dir)
 	if err != nil {
@@ -172,14 +169,8 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	return d, nil
 }
 
-// Limit changes the cap on the whole drain while it runs; 0: no cap. What waits for the old one waits for the rest of that.
-func (d *Drain) Limit(bytesPerSecond int64) {
-	limit := rate.Inf
-	if bytesPerSecond > 0 {
-		limit = rate.Limit(bytesPerSecond)
-	}
-	d.limit.SetLimit(limit)
-}
+// Limit changes the cap on the whole drain while it runs; 0: no cap.
+func (d *Drain) Limit(bytesPerSecond int64) { d.limit.set(bytesPerSecond) }
 
 // receiptGrace is how long a lane waits for receipts after sending has stopped. It is part of the tail that every
 // deadline keeps back (5 s or more).

@@ -413,6 +413,20 @@ func TestDrainUnderALowCapEndsInOrder(t *testing.T) {
 	})
 }
 
+// A cap that was set far too low by mistake is lifted for those who wait for it, too: each waits for minutes.
+func TestCapThatIsLiftedHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 10, 4*ChunkBytes)
+		tr := newTrip(t, a, newNode(t, "b"))
+		tr.cfg.MaxBytesPerSecond = 100
+		began := time.Now()
+		time.AfterFunc(3*time.Second, func() { tr.drain.Limit(0) })
+		if sum, _ := tr.run(t.Context()); sum.Moved.Blocks != 10 || time.Since(began) > 10*time.Second {
+			t.Errorf("got %+v after %v, want 10 blocks moved soon after the cap was lifted", sum, time.Since(began))
+		}
+	})
+}
+
 func TestDrainThatIsStoppedSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, want := cached(t, 10, 100)

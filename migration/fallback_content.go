@@ -32,9 +32,8 @@ func (u *upload) content(i int, pass func(n int) error) *memberContent {
 
 // pass waits until the cap on the drain lets so many bytes through.
 func (u *upload) pass(ctx context.Context, n int) error {
-	if err := u.d.limit.WaitN(ctx, n); err != nil {
-		<-ctx.Done() // it does not before the deadline
-		return ctx.Err()
+	if err := u.d.limit.wait(ctx, n); err != nil {
+		return err
 	}
 	u.d.sent.Add(int64(n))
 	return nil

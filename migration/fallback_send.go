@@ -92,7 +92,7 @@ func (d *Drain) affordable(ctx context.Context) int64 {
 	defer d.fallback.mu.Unlock()
 	left := time.Until(until) - d.fallback.latency
 	rate := d.fallback.rate
-	if cap := float64(d.limit.Limit()); rate == 0 || cap < rate {
+	if cap := float64(d.limit.rate()); rate == 0 || cap < rate {
 		rate = cap // what is not known is not slow
 	}
 	if left <= 0 {

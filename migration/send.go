@@ -287,20 +287,15 @@ func (d *Drain) unwanted(p *peerState) bool {
 	return p.surplus
 }
 
-// capStep is what a lane waits for at once under a cap: little, so that a cap that is lifted is felt soon, and that the
-// deadline finds little waiting.
-const capStep = 32 << 10
-
 // allowed waits until the cap lets more of the buffer through than was sent, and says how much: without a cap all of it.
 func (l *lane) allowed(ctx context.Context, sent int) (ready int, err error) {
 	for ready = sent; ready < len(l.buf); {
 		n := min(len(l.buf)-ready, capStep)
-		if err := l.d.limit.WaitN(ctx, n); err != nil {
-			<-ctx.Done() // the cap on the drain does not let so much through before the deadline
-			return ready, ctx.Err()
+		if err := l.d.limit.wait(ctx, n); err != nil {
+			return ready, err
 		}
 		ready += n
-		if l.d.limit.Limit() != rate.Inf || ready-sent >= l.stride() {
+		if l.d.limit.rate() != rate.Inf || ready-sent >= l.stride() {
 			break
 		}
 	}
