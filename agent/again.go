@@ -99,6 +99,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 		return broken
 	}
 	a.drains.set(d, false, false)
+	a.limitDrains()
 	began := time.Now()
 	sum, err := d.Run(sending)
 	if err != nil {

@@ -109,6 +109,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 	running, stop := context.WithTimeout(ctx, a.limits.Load().Drain.Timeout)
 	defer stop()
 	a.evacuations.begin(v.ID, d)
+	a.limitDrains()
 	defer a.evacuations.begin("", nil)
 	a.log.Info("evacuating", "disk", v.Path, "by", v.By)
 	overtaken := false

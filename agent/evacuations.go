@@ -200,6 +200,16 @@ func (e *evacuations) begin(id string, d *migration.Drain) {
 	e.running, e.drain = id, d
 }
 
+// limit changes the cap of the evacuation that runs, if there is one.
+func (e *evacuations) limit(l Drain) {
+	e.mu.Lock()
+	d := e.drain
+	e.mu.Unlock()
+	if d != nil {
+		d.Limit(int64(l.PreCopyBytesPerSecond))
+	}
+}
+
 // progress is how far the drain of an evacuation is, while it runs.
 func (e *evacuations) progress(id string) (migration.Progress, bool) {
 	e.mu.Lock()

@@ -157,6 +157,7 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration
 		return migration.Summary{}, false
 	}
 	a.drains.set(d, false, !last)
+	a.limitDrains()
 	if !last {
 		bounded, cut := context.WithCancel(ctx)
 		defer cut()

@@ -24,6 +24,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 			return
 		}
 		a.drains.set(d, true, false)
+		a.limitDrains()
 		sum, err := d.Run(ctx)
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)

@@ -21,6 +21,14 @@ func limitsOf(cfg Config) *limits {
 	return &limits{cfg.Drain, cfg.Receive, cfg.Policy, cfg.Disks.Evacuate}
 }
 
+// limitDrains has what runs go by the caps as they are now. Whoever begins a drain says it too: the caps may have changed while
+// that was made.
+func (a *Agent) limitDrains() {
+	l := a.limits.Load().Drain
+	a.drains.limit(l)
+	a.evacuations.limit(l)
+}
+
 // policy says how far the node goes for which kind of notice.
 func (a *Agent) policy() preemption.Policy { return a.limits.Load().Policy }
 
@@ -43,7 +51,7 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	a.limits.Store(now)
 	a.disks.SetReserve(reserve(cfg.Receive))
 	cfg.Disks.Evacuate = a.file.Disks.Evacuate // was taken over; the rest of its section is not
-	a.drains.limit(now.Drain)
+	a.limitDrains()
 	a.attention.stir() // when workloads are stopped follows from it
 
 	old, wanted := reflect.ValueOf(a.file), reflect.ValueOf(cfg)

@@ -23,6 +23,10 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	if a.evacuations, err = openEvacuations(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+
 	now := old
 	now.Drain.Timeout, now.Receive.ReserveBytes = 2*time.Hour, 7
 	now.Disks.Evacuate = false

@@ -88,6 +88,36 @@ func TestDyingDiskIsEvacuated(t *testing.T) {
 	})
 }
 
+// SIGHUP with another drain.pre_copy_bytes_per_second counts for the evacuation that runs.
+func TestReloadLiftsTheCapOfAnEvacuation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cfg agent.Config
+		c := clustertest.New(t, clustertest.Config{Agents: 3, Agent: func(i int, own *agent.Config) {
+			own.Drain.PreCopyBytesPerSecond = 1 << 10
+			if i == 0 {
+				cfg = *own
+			}
+		}})
+		for i := range 20 {
+			c.Write(0, "cache", fmt.Sprint("part-", i), 200<<10)
+		}
+		c.SetDisk(0, "cache", disks.Critical)
+		state := func(want string) func() bool {
+			return func() bool {
+				all := c.Status(0).GetEvacuations()
+				return len(all) == 1 && all[0].GetState() == want
+			}
+		}
+		c.Until("the evacuation begins", 5*time.Second, state("running"))
+		c.Sleep(5 * time.Second)
+		cfg.Drain.PreCopyBytesPerSecond = 0
+		if left := c.Agent(0).Reload(cfg); len(left) > 0 {
+			t.Errorf("%q need a restart", left)
+		}
+		c.Until("the evacuation ends", 10*time.Second, state("done"))
+	})
+}
+
 // An evacuation waits while the whole node leaves, and goes on if it stays after all.
 func TestEvacuationGivesWayToANotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
