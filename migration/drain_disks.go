@@ -101,6 +101,14 @@ func (d *Drain) crowded(now time.Time) map[string]bool {
 	return d.plan.crowd(waiting, lanes, d.disks.Disk)
 }
 
+// handOut has somebody take blocks from the plan, of crowded directories only if there is nothing else.
+func (d *Drain) handOut(take func(crowded map[string]bool) (some bool)) {
+	crowded := d.crowded(time.Now())
+	if !take(crowded) && len(crowded) > 0 {
+		take(nil)
+	}
+}
+
 // dirs are all that the drain reads from.
 func (d *Drain) dirs() []string {
 	dirs := d.cfg.Vault.all()

@@ -62,13 +62,17 @@ func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 	for ctx.Err() == nil {
 		pause := lookAtPeers
 		if !d.peersTake() {
-			e, ok, _, err := entry{}, false, time.Duration(0), errNoRoom
+			var one []entry
+			err := errNoRoom
 			if room := d.affordable(ctx); room >= 0 {
-				e, ok, _, err = d.plan.take(d.fallback.state.Node, room)
+				d.handOut(func(crowded map[string]bool) (some bool) {
+					one, _, err = d.plan.takeSome(nil, 1, 0, d.fallback.state.Node, room, math.MaxInt64, crowded)
+					return len(one) > 0
+				})
 			}
 			switch {
-			case ok:
-				pause = d.upload(ctx, e)
+			case len(one) > 0:
+				pause = d.upload(ctx, one[0])
 			case err == errSettled:
 				return true
 			case err == errNoRoom:

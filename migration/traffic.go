@@ -188,17 +188,13 @@ func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time
 	if l.cold { // a disk is asked for all of it at once
 		bytes = fetchWindow
 	}
-	take := func(crowded map[string]bool) {
+	l.d.handOut(func(crowded map[string]bool) (some bool) {
 		batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, min(most, affordable), crowded)
 		if err == errNoTime && known && !l.slack && most > affordable {
 			batch, wait, err = l.d.plan.takeSome(l.batch[:0], blocks, bytes, l.peer.Node, room, most, crowded)
 		}
-	}
-	crowded := l.d.crowded(time.Now())
-	take(crowded)
-	if len(batch) == 0 && len(crowded) > 0 {
-		take(nil)
-	}
+		return len(batch) > 0
+	})
 	for _, e := range batch {
 		ahead += e.Bytes()
 	}
