@@ -146,7 +146,7 @@ func (s *spark) says(want string, question ...string) {
 
 // committed are the ids of what Spark says is on its disks, in a scope.
 func (s *spark) committed(scope string) (ids []string) {
-	for _, name := range strings.Fields(s.ask("blocks")) {
+	for name := range strings.FieldsSeq(s.ask("blocks")) {
 		ids = append(ids, "spark/"+scope+"/"+name)
 	}
 	slices.Sort(ids)
