@@ -58,12 +58,7 @@ func TestDyingDiskIsEvacuated(t *testing.T) {
 			dying = append(dying, c.Write(0, "cache", fmt.Sprint("part-", i), 200<<10))
 		}
 		safe := c.Write(0, "spark", "shuffle_1_2_0", 1<<10)
-		state := func(want string) func() bool {
-			return func() bool {
-				all := c.Status(0).GetEvacuations()
-				return len(all) == 1 && all[0].GetState() == want && all[0].GetBy() == "CRITICAL"
-			}
-		}
+		state := evacuationOf(c, disks.Critical)
 		c.SetDisk(0, "cache", disks.Critical)
 		c.Until("the evacuation begins", 5*time.Second, state("running"))
 		c.Kill(0)
@@ -88,6 +83,16 @@ func TestDyingDiskIsEvacuated(t *testing.T) {
 	})
 }
 
+// evacuationOf asks whether the first node has one evacuation, for that reason, in a state.
+func evacuationOf(c *clustertest.Cluster, by disks.Health) func(state string) func() bool {
+	return func(state string) func() bool {
+		return func() bool {
+			all := c.Status(0).GetEvacuations()
+			return len(all) == 1 && all[0].GetState() == state && all[0].GetBy() == by.String()
+		}
+	}
+}
+
 // SIGHUP with another drain.pre_copy_bytes_per_second counts for the evacuation that runs.
 func TestReloadLiftsTheCapOfAnEvacuation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -102,12 +107,7 @@ func TestReloadLiftsTheCapOfAnEvacuation(t *testing.T) {
 			c.Write(0, "cache", fmt.Sprint("part-", i), 200<<10)
 		}
 		c.SetDisk(0, "cache", disks.Critical)
-		state := func(want string) func() bool {
-			return func() bool {
-				all := c.Status(0).GetEvacuations()
-				return len(all) == 1 && all[0].GetState() == want
-			}
-		}
+		state := evacuationOf(c, disks.Critical)
 		c.Until("the evacuation begins", 5*time.Second, state("running"))
 		c.Sleep(5 * time.Second)
 		cfg.Drain.PreCopyBytesPerSecond = 0
@@ -128,12 +128,7 @@ func TestEvacuationGivesWayToANotice(t *testing.T) {
 			c.Write(0, "cache", fmt.Sprint("part-", i), 200<<10)
 		}
 		c.SetDisk(0, "cache", disks.ReadWriteFailure)
-		state := func(want string) func() bool {
-			return func() bool {
-				all := c.Status(0).GetEvacuations()
-				return len(all) == 1 && all[0].GetState() == want
-			}
-		}
+		state := evacuationOf(c, disks.ReadWriteFailure)
 		c.Until("the evacuation begins", 5*time.Second, state("running"))
 		c.Notice(0, 2*time.Minute)
 		c.WaitDrained(0)
