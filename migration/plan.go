@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -131,20 +130,6 @@ func (p *plan) seal() {
 	defer p.mu.Unlock()
 	p.sealed = true
 	p.wake()
-}
-
-// take hands out the first block that is due at that peer and needs at most room bytes. ok is false when there is none now; wait is
-// then how long until one that waits is due (0: nothing waits for the clock).
-func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
-	return p.takeInTime(peer, room, math.MaxInt64)
-}
-
-// takeInTime also leaves alone what is larger than affordable: it would be there too late.
-func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer p.closeGaps()
-	return p.one(time.Now(), new(int), peer, room, affordable)
 }
 
 // takeSome appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out

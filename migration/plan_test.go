@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -336,4 +337,18 @@ func TestPlanOfManySpoolsDoesNotMakeTheScanWait(t *testing.T) {
 			t.Fatalf("not all came back: %v", err)
 		}
 	}
+}
+
+// take hands out the first block that is due at that peer and needs at most room bytes. ok is false when there is none now; wait is
+// then how long until one that waits is due (0: nothing waits for the clock).
+func (p *plan) take(peer string, room int64) (e entry, ok bool, wait time.Duration, err error) {
+	return p.takeInTime(peer, room, math.MaxInt64)
+}
+
+// takeInTime also leaves alone what is larger than affordable: it would be there too late.
+func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.closeGaps()
+	return p.one(time.Now(), new(int), peer, room, affordable)
 }
