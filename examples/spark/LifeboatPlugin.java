@@ -73,7 +73,9 @@ public final class LifeboatPlugin implements SparkPlugin {
                     try {
                         BlockManagerId where = find((Integer) shuffle.getKey(), lost[i].mapId(), lost[i].location().host());
                         if (where != null) tracker.updateMapOutput((Integer) shuffle.getKey(), lost[i].mapId(), where);
-                    } catch (IOException | InterruptedException e) {
+                    } catch (InterruptedException e) {
+                        return; // Spark ends
+                    } catch (Exception e) { // of any kind: what Spark's client throws when nobody listens is not declared
                         again = true;
                     }
                 }
