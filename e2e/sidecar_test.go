@@ -129,14 +129,7 @@ func (c *car) lines(name string, count int) (lines []string) {
 func (c *car) process(pidFile, script string) *exec.Cmd {
 	c.t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", strings.ReplaceAll(script, "DIR", c.dir))
-	cmd.SysProcAttr = ownGroup()
-	if err := cmd.Start(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-		_ = cmd.Wait()
-	})
+	launch(c.t, cmd)
 	if err := os.WriteFile(filepath.Join(c.dir, pidFile), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		c.t.Fatal(err)
 	}

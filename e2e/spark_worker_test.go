@@ -50,13 +50,13 @@ func TestSparkWorkerHearsOfTheNotice(t *testing.T) {
 	_, unready, _ := net.SplitHostPort(freeAddress(t))
 	page := freeAddress(t)
 	_, pagePort, _ := net.SplitHostPort(page)
-	jvm := func(name, options, class string, args ...string) *os.Process {
+	deploy := func(name, options, class string, args ...string) *os.Process {
 		line := slices.Concat(java, strings.Fields(options), []string{"org.apache.spark.deploy." + class, "--host", "127.0.0.1"}, args)
 		return c.process(name+".pid", "exec '"+strings.Join(line, "' '")+"' >>DIR/"+name+".log 2>&1").Process
 	}
-	jvm("master", "", "master.Master", "--port", port, "--webui-port", pagePort)
+	deploy("master", "", "master.Master", "--port", port, "--webui-port", pagePort)
 	worker := func(name, options, own string) *os.Process {
-		return jvm(name, options, "worker.Worker", "--port", own, "--webui-port", "0", "--cores", "1", "--memory", "512m", "--work-dir", filepath.Join(c.dir, name), "spark://127.0.0.1:"+port)
+		return deploy(name, options, "worker.Worker", "--port", own, "--webui-port", "0", "--cores", "1", "--memory", "512m", "--work-dir", filepath.Join(c.dir, name), "spark://127.0.0.1:"+port)
 	}
 	worker("ready", "-Dspark.decommission.enabled=true", ready)
 	spared := worker("unready", "", unready)

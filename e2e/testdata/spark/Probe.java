@@ -57,7 +57,7 @@ import scala.collection.JavaConverters;
  *                      directories, and has it compare the checksum files
  *   work N             runs N jobs more, of which every other one's files go as Spark cleans up
  *   lose               has the driver lose its executor, and says when it knows where all map outputs are, or that it does not learn it
- *   again              runs the jobs once more whose maps are done, and says how many map tasks ran and how many blocks came from where
+ *   again              runs the jobs once more whose maps are done, and says whether the results are the same, and how many map tasks ran
  * </pre>
  */
 public final class Probe {
@@ -68,7 +68,7 @@ public final class Probe {
     private final IndexShuffleBlockResolver resolver;
     private final JavaPairRDD<Integer, Long> sums, few;
     private final JavaRDD<String> cached;
-    private final Map<String, Long> mapTasks = new TreeMap<>();
+    private final Map<String, Long> tasks = new TreeMap<>();
     private final Map<ShuffleBlockId, byte[]> partitions = new LinkedHashMap<>();
     private final Map<RDDBlockId, byte[]> kept = new LinkedHashMap<>();
     private final List<JavaPairRDD<Integer, Long>> worked = new ArrayList<>();
@@ -91,7 +91,7 @@ public final class Probe {
         known.set(SparkEnv.get().blockManager().blockStoreClient(), app);
         spark.sc().addSparkListener(new SparkListener() {
             @Override public void onTaskEnd(SparkListenerTaskEnd end) {
-                synchronized (mapTasks) { mapTasks.merge(end.taskType(), 1L, Long::sum); }
+                synchronized (tasks) { tasks.merge(end.taskType(), 1L, Long::sum); }
             }
         });
         sums = numbers(RECORDS).mapToPair(i -> new Tuple2<>(i % 1000, (long) i)).reduceByKey(new HashPartitioner(REDUCERS), Long::sum);
@@ -201,11 +201,11 @@ public final class Probe {
     }
 
     private String again() throws Exception {
-        synchronized (mapTasks) { mapTasks.clear(); }
+        synchronized (tasks) { tasks.clear(); }
         long got = total();
         spark.sc().listenerBus().waitUntilEmpty();
-        synchronized (mapTasks) {
-            return (got == want ? "right" : "wrong: " + got + ", not " + want) + " after " + mapTasks.getOrDefault("ShuffleMapTask", 0L) + " map tasks";
+        synchronized (tasks) {
+            return (got == want ? "right" : "wrong: " + got + ", not " + want) + " after " + tasks.getOrDefault("ShuffleMapTask", 0L) + " map tasks";
         }
     }
 
