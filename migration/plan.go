@@ -119,7 +119,11 @@ func (p *plan) add(ctx context.Context, b Block) error {
 	if p.closed {
 		return errSettled
 	}
-	p.noteSpool(p.spool(b).push(b))
+	dir := ""
+	if dirs := p.dirs(b); len(dirs) > 0 {
+		dir = dirs[0]
+	}
+	p.noteSpool(p.spool(b, dir).push(b))
 	p.wake()
 	return nil
 }
@@ -174,7 +178,7 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 	}
 	for ; *passed < len(p.returned); *passed++ {
 		e := &p.returned[*passed]
-		if e.ID == "" || len(p.barred) > 0 && p.barsBlock(e.Block) != "" || len(p.crowded) > 0 && p.crowds(p.dirs(e.Block)) {
+		if e.ID == "" || (len(p.barred) > 0 || len(p.crowded) > 0) && slices.ContainsFunc(p.dirs(e.Block), p.shuts) {
 			continue
 		}
 		there := false
@@ -201,21 +205,24 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 		p.outstanding++
 		return taken, true, 0, nil
 	}
-	for _, s := range p.order {
-		if s.left.Blocks == 0 || p.bars(s.dirs) != "" || p.crowds(s.dirs) {
+	for i := 0; i < len(p.order); i++ { // what is set aside comes behind
+		s := p.order[i]
+		if s.left.Blocks == 0 || p.shuts(s.dir) {
 			continue
 		}
-		least, below := s.bounds()
-		if least > most {
+		if least := s.least(); least > most {
 			leave(least)
 			continue
 		}
-		if below-1 > most && len(p.returned) >= maxReturned {
-			leave(below - 1)
+		if s.most > most && len(p.returned) >= maxReturned {
+			leave(s.most)
 			continue
 		}
 		for b := range p.pops(s.spool) {
 			p.wake() // there is room in memory, should the scan wait for it
+			if p.setAside(b) {
+				continue
+			}
 			if b.Bytes() <= most {
 				p.outstanding++
 				return entry{Block: b}, true, 0, nil
@@ -273,7 +280,7 @@ func (p *plan) pops(s *spool) iter.Seq[Block] {
 // empty reports whether nothing is left to hand out and nothing is handed out.
 func (p *plan) empty() bool {
 	for _, s := range p.order {
-		if s.left.Blocks > 0 && p.bars(s.dirs) == "" {
+		if s.left.Blocks > 0 && p.barred[s.dir] == "" {
 			return false
 		}
 	}

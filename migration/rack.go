@@ -4,16 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"math/bits"
 	"path/filepath"
 	"slices"
 	"time"
 )
 
-// rack is the plan of what lies in the same directories.
+// rack is the plan of what lies in a directory first. One for each set of directories would be too many: a map output of Spark's lies in
+// three, and twelve disks have 1,700 such sets.
 type rack struct {
-	dirs   []string
+	dir    string
 	spools [ranks][sizeClasses]*spool
 }
 
@@ -40,28 +40,24 @@ func sizeClass(bytes int64) int {
 	return min(n/sizeStep+1, sizeClasses-1)
 }
 
-// bounds are what the blocks of a queue have at least, and less than what.
-func (s queue) bounds() (least, below int64) {
-	if s.class > 0 {
-		least = 1 << (sizeFirst + (s.class-1)*sizeStep)
+// least is what the blocks of a queue have at least.
+func (s queue) least() int64 {
+	if s.class == 0 {
+		return 0
 	}
-	if s.class == sizeClasses-1 {
-		return least, math.MaxInt64
-	}
-	return least, 1 << (sizeFirst + s.class*sizeStep)
+	return 1 << (sizeFirst + (s.class-1)*sizeStep)
 }
 
 // thaw is how long a plan waits for disks that do not answer once nothing else is left: one period of the probes that tell
 // of them, so that what was said last is said once more.
 const thaw = 10 * time.Second
 
-// spool is where a block is put.
-func (p *plan) spool(b Block) *spool {
-	dirs := p.dirs(b)
-	i := slices.IndexFunc(p.racks, func(r *rack) bool { return slices.Equal(r.dirs, dirs) })
+// spool is where a block is put that lies in a directory.
+func (p *plan) spool(b Block, dir string) *spool {
+	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir })
 	if i < 0 {
 		i = len(p.racks)
-		p.racks = append(p.racks, &rack{dirs: dirs})
+		p.racks = append(p.racks, &rack{dir: dir})
 	}
 	rank, class := rank(b.Bytes(), inTurn(b, p.worths.of(b))), sizeClass(b.Bytes())
 	s := &p.racks[i].spools[rank][class]
@@ -119,14 +115,22 @@ func (p *plan) bar(dirs map[string]string) {
 	}
 }
 
-// bars returns what to say of the first of the directories that does not answer.
-func (p *plan) bars(dirs []string) string {
-	for _, dir := range dirs {
-		if why := p.barred[dir]; why != "" {
-			return why
-		}
+// shuts reports whether nothing is to be handed out now that lies in a directory.
+func (p *plan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
+
+// setAside puts a block that also lies in a directory that is shut on the rack of that one, and says if it did.
+func (p *plan) setAside(b Block) bool {
+	if len(p.barred) == 0 && len(p.crowded) == 0 {
+		return false
 	}
-	return ""
+	dirs := p.dirs(b)
+	i := slices.IndexFunc(dirs, p.shuts)
+	if i < 0 {
+		return false
+	}
+	p.noteSpool(p.spool(b, dirs[i]).push(b))
+	p.wake() // fewer may be left for who waits
+	return true
 }
 
 // crowd returns the directories on disks that hold up as many lanes as is their share, when lanes are shared out evenly among the
@@ -137,13 +141,12 @@ func (p *plan) crowd(waiting []string, lanes int, disk func(dir string) string) 
 	on := map[string]string{}
 	heldUp := map[string]int{} // by disk
 	for _, r := range p.racks {
-		for _, dir := range r.dirs {
-			on[dir] = disk(dir)
-			heldUp[on[dir]] = 0
-		}
+		on[r.dir] = disk(r.dir)
+		heldUp[on[r.dir]] = 0
 	}
 	for _, dir := range waiting {
-		heldUp[disk(dir)]++
+		on[dir] = disk(dir)
+		heldUp[on[dir]]++
 	}
 	for dir, disk := range on {
 		if heldUp[disk]*len(heldUp) >= lanes {
@@ -156,15 +159,17 @@ func (p *plan) crowd(waiting []string, lanes int, disk func(dir string) string) 
 	return crowded
 }
 
-func (p *plan) crowds(dirs []string) bool {
-	return len(p.crowded) > 0 && slices.ContainsFunc(dirs, func(dir string) bool { return p.crowded[dir] })
-}
-
+// barsBlock is what to say of the first of a block's directories that does not answer.
 func (p *plan) barsBlock(b Block) string {
 	if len(p.barred) == 0 {
 		return ""
 	}
-	return p.bars(p.dirs(b))
+	for _, dir := range p.dirs(b) {
+		if why := p.barred[dir]; why != "" {
+			return why
+		}
+	}
+	return ""
 }
 
 // forThaw is how long to wait for what lies on disks that do not answer, now that nothing else is left.

@@ -15,6 +15,7 @@ import (
 type spool struct {
 	path    string
 	left    Count // pushed and not popped
+	most    int64 // bytes of the largest that was pushed
 	f       *os.File
 	written int64  // bytes in the file
 	read    int64  // bytes of the file already in head
@@ -29,6 +30,7 @@ type spool struct {
 func (s *spool) push(b Block) error {
 	s.left.Blocks++
 	s.left.Bytes += b.Bytes()
+	s.most = max(s.most, b.Bytes())
 	at := len(s.tail)
 	s.tail = appendBlock(append(s.tail, 0, 0, 0, 0), b)
 	binary.BigEndian.PutUint32(s.tail[at:], uint32(len(s.tail)-at-4))
