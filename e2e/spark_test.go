@@ -180,7 +180,7 @@ func (s *spark) served(dirs []string) func() error {
 	}
 }
 
-// An executor with two local directories, as YARN gives them, leaves to a node with three: the external shuffle service there
+// An executor with two local directories, as YARN gives them, in another order than its node knows, leaves to a node with three: the external shuffle service there
 // finds every partition where it looks for it, its checksums agree, and cached partitions are there too.
 func TestSparksShuffleServiceServesWhatLanded(t *testing.T) {
 	jars := sparkJars(t)
@@ -188,7 +188,9 @@ func TestSparksShuffleServiceServesWhatLanded(t *testing.T) {
 	a, b := f.agent("host-a"), f.agent("host-b")
 	three := append(b.spark(), filepath.Join(b.dir, "spark2"))
 	b.reconfigure(fmt.Sprintf("stores: [{name: spark, kind: shuffle, layout: spark, paths: [%s]}]", strings.Join(three, ", ")))
-	s := startSpark(t, jars, apart(a.spark()), filepath.Join(f.dir, "none"))
+	turned := apart(a.spark())
+	slices.Reverse(turned)
+	s := startSpark(t, jars, turned, filepath.Join(f.dir, "none"))
 	f.up()
 
 	a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)

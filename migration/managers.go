@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,21 +21,22 @@ type blockManager struct {
 	base  string
 	scope string
 	app   bool     // the scope is an application's id
+	seats []seat   // that it may have; nil: there is nothing to tell by
 	dir   *os.Root // nil: reached from the store's directory
 }
 
-func newBlockManager(root int, p string) blockManager {
+func newBlockManager(root int, p string) *blockManager {
 	base := path.Base(p)
 	for part := range strings.SplitSeq(path.Dir(p), "/") {
 		if applicationDir.MatchString(part) {
-			return blockManager{root: root, path: p, base: base, scope: part, app: true}
+			return &blockManager{root: root, path: p, base: base, scope: part, app: true}
 		}
 	}
-	return blockManager{root: root, path: p, base: base, scope: base}
+	return &blockManager{root: root, path: p, base: base, scope: base}
 }
 
 // mayShare reports whether two directories may belong to one executor: the same application, or nothing known of either.
-func (m blockManager) mayShare(other blockManager) bool {
+func (m *blockManager) mayShare(other *blockManager) bool {
 	if m.app || other.app {
 		return m.scope == other.scope
 	}
@@ -44,15 +46,15 @@ func (m blockManager) mayShare(other blockManager) bool {
 // managers are the blockmgr directories of a store: a few for each executor that ever ran here. mates are those found to
 // be one executor's: an index in one agreed with the data in the other, so their other files are looked for there first.
 type managers struct {
-	all      []blockManager
-	mates    map[side]blockManager
+	all      []*blockManager
+	mates    map[side]*blockManager
 	checksum string // the algorithm met last: an application has one
 }
 
-// side asks which manager the executor of one has in another local directory.
+// side asks which manager the executor of one has at another seat.
 type side struct {
-	of   blockManager
-	root int
+	of *blockManager
+	at seat
 }
 
 var errAmbiguous = errors.New("cannot tell which belongs")
@@ -69,11 +71,11 @@ func (s *Store) lately() *managers {
 		m, _ := s.managers(context.Background(), func(error) bool { return true })
 		s.seen, s.seenAt = m.all, time.Now()
 	}
-	return &managers{all: s.seen, mates: map[side]blockManager{}}
+	return &managers{all: s.seen, mates: map[side]*blockManager{}}
 }
 
 func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *managers, ok bool) {
-	m = &managers{mates: map[side]blockManager{}}
+	m = &managers{mates: map[side]*blockManager{}}
 	for i, root := range s.roots {
 		if err := s.readable(s.Paths[i]); err != nil {
 			if !fault(err) {
@@ -94,6 +96,7 @@ func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *manage
 			return m, false
 		}
 	}
+	s.seated(m.all)
 	return m, true
 }
 
@@ -102,8 +105,8 @@ const maxOpenManagers = 128
 
 // open makes the way to the managers' files short: a file far down costs a system call or two for every directory above.
 func (m *managers) open(s *Store) {
-	for i := range m.all[:min(len(m.all), maxOpenManagers)] {
-		m.all[i].dir, _ = s.roots[m.all[i].root].OpenRoot(m.all[i].path) // nil works too
+	for _, mgr := range m.all[:min(len(m.all), maxOpenManagers)] {
+		mgr.dir, _ = s.roots[mgr.root].OpenRoot(mgr.path) // nil works too
 	}
 }
 
@@ -115,27 +118,20 @@ func (m *managers) close() {
 	}
 }
 
-// lookUp finds a file of a block that has another file in near: where Spark's rule puts it among the local directories that
-// are configured now, else where it would be if near were the executor's only one. accept says whether what is there is the
-// right one. More than one match is an error.
-func (s *Store) lookUp(all *managers, near blockManager, name string, accept func(Member) bool) (Member, error) {
-	dir, sub := SparkPlace(name, len(s.roots))
-	try := func(m blockManager, p string) (Member, error) {
-		f, err := s.memberIn(m, p)
-		if err == nil && !accept(f) {
-			err = fs.ErrNotExist
+// lookUp finds a file of a block that has a known one in near: where Spark's rule puts it for a seat that near may have. accept says
+// whether what is there is the right one. More than one match is an error.
+func (s *Store) lookUp(all *managers, near *blockManager, known, name string, accept func(Member) bool) (Member, error) {
+	missing := error(fs.ErrNotExist)
+	for _, has := range s.seatsWith(near, known) {
+		f, err := s.lookIn(all, near, has, name, accept)
+		if err == nil || errors.Is(err, errAmbiguous) {
+			return f, err
 		}
-		return f, err
+		if missing == fs.ErrNotExist {
+			missing = err
+		}
 	}
-	f, err := s.lookIn(all, near, dir, path.Join(sub, name), try)
-	if err != nil && len(s.roots) > 1 && !errors.Is(err, errAmbiguous) && !unseen(err) {
-		_, sub = SparkPlace(name, 1)
-		f, err = try(near, path.Join(sub, name))
-	}
-	if err != nil && !errors.Is(err, errAmbiguous) && !unseen(err) {
-		err = cmp.Or(s.readable(s.Paths[dir]), fs.ErrNotExist)
-	}
-	return f, err
+	return Member{}, missing
 }
 
 // unseen reports whether a file could not be looked at, which does not mean that it is not there.
@@ -144,24 +140,33 @@ func unseen(err error) bool {
 	return is && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) && !errors.Is(err, fs.ErrInvalid)
 }
 
-// lookIn tries the manager that near's executor has in a local directory; where it is not known which that is, all that are
-// there.
-func (s *Store) lookIn(all *managers, near blockManager, dir int, p string, try func(m blockManager, p string) (Member, error)) (found Member, err error) {
-	if near.root == dir { // an executor has one in each
-		return try(near, p)
+// lookIn tries the manager that near's executor has where the file belongs if near has that seat; where it is not known which that is,
+// all that may be it.
+func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string, accept func(Member) bool) (found Member, err error) {
+	dir, sub := SparkPlace(name, has.of)
+	try := func(m *blockManager) (Member, error) {
+		f, err := s.memberIn(m, path.Join(sub, name))
+		if err == nil && !accept(f) {
+			err = fs.ErrNotExist
+		}
+		return f, err
 	}
-	if m, known := all.mates[side{near, dir}]; known {
-		if f, err := try(m, p); err == nil {
+	if dir == has.at {
+		return try(near)
+	}
+	at := seat{has.of, dir}
+	if m, known := all.mates[side{near, at}]; known {
+		if f, err := try(m); err == nil {
 			return f, nil
 		}
 	}
-	matches, missing := 0, error(fs.ErrNotExist)
+	matches, missing := 0, error(nil)
 	for _, m := range all.all {
-		if m.root != dir || !m.mayShare(near) {
+		if m == near || !m.mayShare(near) || !s.maySit(m, at) {
 			continue
 		}
-		f, err := try(m, p)
-		if m.base == near.base { // a landed block's, named alike in all
+		f, err := try(m)
+		if m.base == near.base && at == s.seatOf(m) { // a landed block's, named alike in all
 			return f, err
 		}
 		if err == nil {
@@ -173,16 +178,24 @@ func (s *Store) lookIn(all *managers, near blockManager, dir int, p string, try 
 	}
 	switch matches {
 	case 0:
-		return Member{}, missing
+		return Member{}, cmp.Or(missing, s.unread(near, at), fs.ErrNotExist)
 	case 1:
 		return found, nil
 	default:
-		return Member{}, fmt.Errorf("%d block managers have a %s: %w to %s", matches, path.Base(p), errAmbiguous, near.path)
+		return Member{}, fmt.Errorf("%d block managers have a %s: %w to %s", matches, name, errAmbiguous, near.path)
 	}
 }
 
+// unread says why what near's executor keeps at a seat cannot be read; nil: its disks answer.
+func (s *Store) unread(near *blockManager, at seat) error {
+	if at.of == len(s.roots) && slices.Contains(near.seats, s.seatOf(near)) {
+		return s.readable(s.Paths[at.at])
+	}
+	return s.whole()
+}
+
 // memberIn describes a file in a manager.
-func (s *Store) memberIn(m blockManager, p string) (Member, error) {
+func (s *Store) memberIn(m *blockManager, p string) (Member, error) {
 	if m.dir == nil {
 		return s.member(m.root, path.Join(m.path, p), path.Base(p))
 	}
@@ -194,11 +207,15 @@ func (s *Store) memberIn(m blockManager, p string) (Member, error) {
 }
 
 // marry remembers that an index in one manager agrees with data in another.
-func (m *managers) marry(index blockManager, data Member) {
-	for _, other := range m.all {
-		if other.root == data.root && other.root != index.root && strings.HasPrefix(data.path, other.path+"/") {
-			m.mates[side{index, other.root}] = other
-			m.mates[side{other, index.root}] = index
+func (s *Store) marry(all *managers, near *blockManager, index, data Member) {
+	for _, other := range all.all {
+		if other == near || other.root != data.root || !strings.HasPrefix(data.path, other.path+"/") {
+			continue
+		}
+		for _, has := range s.seatsWith(near, index.path) {
+			dir, _ := SparkPlace(data.Name, has.of)
+			all.mates[side{near, seat{has.of, dir}}] = other
+			all.mates[side{other, has}] = near
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf16"
@@ -72,7 +73,7 @@ var errNoData = errors.New("index without its data")
 func anyFile(Member) bool { return true }
 
 // mapOutput assembles the block whose index file is given. The error says why it is not a committed map output.
-func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block, error) {
+func (s *Store) mapOutput(all *managers, mgr *blockManager, index Member) (Block, error) {
 	base := strings.TrimSuffix(index.Name, ".index")
 	id, err := s.id(mgr.scope, base)
 	if err != nil {
@@ -83,16 +84,16 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 		return Block{}, err
 	}
 	members := []Member{index}
-	data, err := s.lookUp(all, mgr, base+".data", func(m Member) bool { return m.Bytes == end })
+	data, err := s.lookUp(all, mgr, index.path, base+".data", func(m Member) bool { return m.Bytes == end })
 	switch {
 	case err == nil:
 		members = []Member{data, index}
-		all.marry(mgr, data)
+		s.marry(all, mgr, index, data)
 	case end == 0 && (silent(err) || unseen(err)):
 	case !errors.Is(err, fs.ErrNotExist):
 		return Block{}, err
 	case end != 0:
-		if wrong, err := s.lookUp(all, mgr, base+".data", anyFile); err == nil {
+		if wrong, err := s.lookUp(all, mgr, index.path, base+".data", anyFile); err == nil {
 			return Block{}, fmt.Errorf("index and data disagree: the index ends at %d, the data has %d bytes", end, wrong.Bytes)
 		}
 		return Block{}, fmt.Errorf("%w: %d bytes are missing", errNoData, end)
@@ -101,7 +102,7 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 		if alg == "" {
 			continue
 		}
-		if sums, err := s.lookUp(all, mgr, base+".checksum."+alg, anyFile); err == nil {
+		if sums, err := s.lookUp(all, mgr, index.path, base+".checksum."+alg, anyFile); err == nil {
 			members = append(members, sums)
 			all.checksum = alg
 			break
@@ -111,7 +112,7 @@ func (s *Store) mapOutput(all *managers, mgr blockManager, index Member) (Block,
 }
 
 // checkIndex reads an index file and returns where its last partition ends.
-func (s *Store) checkIndex(mgr blockManager, index Member) (int64, error) {
+func (s *Store) checkIndex(mgr *blockManager, index Member) (int64, error) {
 	dir, p := s.roots[mgr.root], index.path
 	if mgr.dir != nil {
 		dir, p = mgr.dir, strings.TrimPrefix(p, mgr.path+"/")
@@ -183,7 +184,7 @@ type leave string
 func (why leave) Error() string { return string(why) }
 
 // show yields what sparkItem said of a file. One that the disk does not give is not one that we leave alone.
-func (s *Store) show(mgr blockManager, f *seen, item Item, err error, yield func(Item, error) bool) bool {
+func (s *Store) show(mgr *blockManager, f *seen, item Item, err error, yield func(Item, error) bool) bool {
 	switch {
 	case errors.Is(err, errNotShown), errors.Is(err, fs.ErrNotExist): // or cleaned up while we looked
 		return true
@@ -202,7 +203,7 @@ func (s *Store) show(mgr blockManager, f *seen, item Item, err error, yield func
 var errNotShown = errors.New("part of another item")
 
 // sparkItem says what one file below a blockmgr directory is, or as an error why it is left alone.
-func (s *Store) sparkItem(all *managers, mgr blockManager, f *seen) (Item, error) {
+func (s *Store) sparkItem(all *managers, mgr *blockManager, f *seen) (Item, error) {
 	name := f.name
 	match := mapOutputFile.FindStringSubmatch(name)
 	switch {
@@ -218,7 +219,7 @@ func (s *Store) sparkItem(all *managers, mgr blockManager, f *seen) (Item, error
 		b, err := s.mapOutput(all, mgr, m)
 		return Item{Block: b}, err
 	case match != nil:
-		if _, err := s.lookUp(all, mgr, match[1]+".index", anyFile); errors.Is(err, fs.ErrNotExist) {
+		if _, err := s.lookUp(all, mgr, f.path, match[1]+".index", anyFile); errors.Is(err, fs.ErrNotExist) {
 			return Item{}, leave("no index: the map output was not committed")
 		}
 		return Item{}, errNotShown
@@ -245,24 +246,24 @@ func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
 	if output {
 		name = id.Block().Name() + ".index"
 	}
-	dir, sub := SparkPlace(name, len(s.roots))
-	_, single := SparkPlace(name, 1)
 	for _, mgr := range all.all {
 		if mgr.scope != id.Scope() || s.readable(s.Paths[mgr.root]) != nil {
 			continue
 		}
-		p := path.Join(mgr.path, sub, name)
-		if mgr.root != dir {
-			p = path.Join(mgr.path, single, name)
+		for _, seat := range append(slices.Clone(mgr.seats), s.seatOf(mgr)) {
+			sub, ok := seat.holds(name)
+			if !ok {
+				continue
+			}
+			m, err := s.member(mgr.root, path.Join(mgr.path, sub, name), name)
+			switch {
+			case err != nil:
+			case output:
+				return s.mapOutput(all, mgr, m)
+			default:
+				return s.block(id, m), nil
+			}
 		}
-		m, err := s.member(mgr.root, p, name)
-		if err != nil {
-			continue
-		}
-		if !output {
-			return s.block(id, m), nil
-		}
-		return s.mapOutput(all, mgr, m)
 	}
 	return Block{}, cmp.Or(s.whole(), fs.ErrNotExist)
 }

@@ -33,7 +33,7 @@ type StoreConfig struct {
 	Kind   string
 	Layout string
 	Land   string
-	Paths  []string // ordered: Spark's placement depends on the order
+	Paths  []string // ordered: where a landed block of Spark's belongs depends on the order
 
 	// What a block is worth: the first hint that matches, else Value, else (0) what is usual for its kind.
 	Value time.Duration
@@ -54,8 +54,10 @@ type Store struct {
 
 	replaced atomic.Uint64 // the inode of what is in a directory's place, of which the log was told
 
+	seats atomic.Pointer[map[seatKey]seat] // that are certain
+
 	mu     sync.Mutex
-	seen   []blockManager // of a store with Spark's layout, when it was last looked for a block
+	seen   []*blockManager // of a store with Spark's layout, when it was last looked for a block
 	seenAt time.Time
 }
 
