@@ -109,11 +109,11 @@ func (a *Agent) diskStates() (all []*api.Disk) {
 	return all
 }
 
-// notMounted says why a store's directory is taken for one without its disk. The monitor knows only what was mounted since it
-// began to look.
+// notMounted says why a store's directory is taken for one without its disk, or is not the one that is open. The monitor knows only what
+// was mounted since it began to look.
 func (a *Agent) notMounted(path string) error {
 	for _, s := range a.stores {
-		if why := s.Away(path); why != nil {
+		if why := cmp.Or(s.Away(path), s.Displaced(path)); why != nil {
 			return why
 		}
 	}

@@ -17,6 +17,7 @@ func (r *Receiver) oversee(ctx context.Context) {
 	for {
 		changed := r.disks.Changed()
 		r.look(time.Now())
+		r.compare()
 		r.revive(ctx, said)
 		select {
 		case <-changed:
@@ -54,6 +55,18 @@ func (r *Receiver) look(now time.Time) {
 		r.disks.Fault(in.why.dir, in.why)
 		r.commit.disown(in.unanswered(), in.why)
 		close(in.lost)
+	}
+}
+
+// compare looks whether the stores' directories are still those that blocks land in.
+func (r *Receiver) compare() {
+	for _, s := range r.cfg.Stores {
+		if s.Land == LandPlace && s.comparing.CompareAndSwap(false, true) {
+			go func() {
+				defer s.comparing.Store(false)
+				s.compare(r.disks, r.cfg.Log)
+			}()
+		}
 	}
 }
 
@@ -162,7 +175,7 @@ func (r *Receiver) hangs(dir string) error {
 // that nothing else has its name.
 func (r *Receiver) sound(s *Store) error {
 	for _, p := range s.Paths {
-		if err := cmp.Or(r.hangs(p), s.Away(p)); err != nil {
+		if err := cmp.Or(r.hangs(p), s.Away(p), s.Displaced(p)); err != nil {
 			return err
 		}
 	}

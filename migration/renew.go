@@ -1,17 +1,21 @@
 package migration
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
 )
 
 // An agent opens the directories of its stores as it starts. By the time of a drain another one may have a directory's name: who
-// cleans up removes it and makes it again, and a disk may have been mounted there. What is to be carried lies in that.
+// cleans up removes it and makes it again, and a disk may have been mounted there. What is to be carried lies in that, and nothing more
+// is to land in the one that is open.
 
 // renewed are the stores as their paths name them now. A disk that does not say so at once has its store left as it was.
 func renewed(stores []*Store, disks Disks, log *slog.Logger) []*Store {
@@ -74,6 +78,42 @@ func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 		}
 	}
 	return now
+}
+
+// compare finds the directories of a store that have lost their names to others: what landed in them now, nobody would look for there.
+func (s *Store) compare(disks Disks, log *slog.Logger) {
+	displaced := make([]error, len(s.roots))
+	for i, path := range s.Paths {
+		if !disks.Readable(path) {
+			continue
+		}
+		named, err := os.Stat(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		open, unknown := s.roots[i].Stat(".")
+		if unknown != nil || err == nil && os.SameFile(named, open) {
+			continue
+		}
+		what := "is another directory than when the agent started, mounted or made since"
+		if err != nil {
+			what = "was removed after the agent started"
+		}
+		displaced[i] = &awayError{fmt.Errorf("%s %s: nothing lands in it until the agent is restarted", path, what)}
+		if s.Displaced(path) == nil {
+			log.Error("nothing lands in a store's directory any more", "store", s.Name, "err", displaced[i])
+		}
+	}
+	s.displaced.Store(&displaced)
+}
+
+// Displaced says why nothing lands in a directory of the store's; nil: its name is still that of the one that is open.
+func (s *Store) Displaced(path string) error {
+	displaced, i := s.displaced.Load(), slices.Index(s.Paths, filepath.Clean(path))
+	if displaced == nil || i < 0 {
+		return nil
+	}
+	return (*displaced)[i]
 }
 
 // removed reports whether a directory that is open was removed: one that has a name has one link at least.

@@ -1,8 +1,11 @@
 package migration
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -43,5 +46,70 @@ func TestEmptyDirectoryInThePlaceOfAnother(t *testing.T) {
 	wantThere(t, map[string][]byte{"cache/-/x": contentOf("x", 1000)}, entries, b)
 	if sum.Moved.Blocks != 1 || sum.Total().Blocks != 1 {
 		t.Errorf("got %+v, %v", sum, entries)
+	}
+}
+
+// A disk is mounted over a store's directory that blocks land in. From then on they rest in the vault, and where the engine looks
+// once the agent was restarted; before, they landed beneath the mount.
+func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
+	for name, size := range map[string]int{"small": 1000, "large": packedBytes + 1} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "b", with(placeStore, "cache"))
+			dir := filepath.Join(n.dir, "cache")
+			wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", size))))
+			n.unpack()
+			if err := os.Rename(dir, dir+"-beneath"); err != nil {
+				t.Fatal(err)
+			}
+			n.compare()
+			if why := n.stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "removed after") {
+				t.Errorf("of a directory that is gone it says %v", why)
+			}
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			n.compare()
+			if why := n.stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "another directory") {
+				t.Errorf("of the directory it says %v", why)
+			}
+			wantDurable(t, landAll(t, n, blockFrames(2, "cache/-/y", contentOf("y", size))))
+			n.unpack()
+			if _, err := os.Stat(dir + "-beneath/y"); err == nil {
+				t.Error("it landed where nobody looks")
+			}
+			for _, id := range []string{"x", "y"} {
+				if got := n.content(t, "cache/-/"+id); !bytes.Equal(got, contentOf(id, size)) {
+					t.Errorf("%s: other bytes", id)
+				}
+			}
+
+			// Else it would be taken for one whose disk is not mounted.
+			if err := os.Mkdir(filepath.Join(dir, stagingDir), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			s, err := OpenStore(n.stores[0].StoreConfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			n.stores[0] = s
+			n.reopen(t)
+			n.receive(t)
+			n.compare()
+			if n.unpack(); size <= packedBytes {
+				if got, err := os.ReadFile(filepath.Join(dir, "y")); err != nil || !bytes.Equal(got, contentOf("y", size)) {
+					t.Errorf("after the restart its file is not there: %v", err)
+				}
+			}
+			if got := n.content(t, "cache/-/y"); !bytes.Equal(got, contentOf("y", size)) || s.Displaced(dir) != nil {
+				t.Errorf("after the restart: %v, or other bytes", s.Displaced(dir))
+			}
+		})
+	}
+}
+
+func (n *node) compare() {
+	for _, s := range n.stores {
+		s.compare(orWell(n.disks), slog.New(slog.DiscardHandler))
 	}
 }

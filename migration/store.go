@@ -52,7 +52,9 @@ type Store struct {
 	away   []error     // of each directory, why it is taken for one without its disk
 	layout layout
 
-	replaced atomic.Uint64 // the inode of what is in a directory's place, of which the log was told
+	replaced  atomic.Uint64           // the inode of what is in a directory's place, of which the log was told
+	displaced atomic.Pointer[[]error] // of each directory, why nothing lands in it; nil: nobody has looked
+	comparing atomic.Bool             // a look that hangs has not come back
 
 	seats atomic.Pointer[map[seatKey]seat] // that are certain
 
