@@ -20,7 +20,7 @@
 //	agents call:          auth, lobby, membership, join, reports, broken, goodbye, manifests, wire
 //	people call:          operator, asking, audit; http
 //	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
-//	who follows:          events, events_hub, events_audience, events_call, events_page, events_moved; webhooks
+//	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks
 //	the daemon:           config, coordinator, pulse, metrics, liveness_metrics
 package coordinator
 

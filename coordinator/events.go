@@ -67,7 +67,7 @@ func (f filter) check() error {
 		return err
 	}
 	for _, t := range f.types {
-		if err := checkWord("type", t, maxWord); err != nil {
+		if err := checkType(t); err != nil {
 			return err
 		}
 	}

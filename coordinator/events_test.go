@@ -3,7 +3,9 @@ package coordinator
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -232,7 +234,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v: got %t, want %t, and a gap in any case", c.filter, got, c.want)
 		}
 	}
-	for _, bad := range []filter{{types: make([]string, maxFilter+1)}, {types: []string{"\x1b"}}, {node: strings.Repeat("a", maxName+1)}} {
+	for _, bad := range []filter{{types: make([]string, maxFilter+1)}, {types: []string{"\x1b"}}, {types: []string{evLost, "nodelost"}}, {node: strings.Repeat("a", maxName+1)}} {
 		if bad.check() == nil {
 			t.Errorf("a filter of %d types and %d bytes of node was taken", len(bad.types), len(bad.node))
 		}
@@ -268,5 +270,30 @@ func TestSubscribersAreBounded(t *testing.T) {
 	all[0].leave()
 	if _, err := a.join(func() {}); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who filters by a type finds it in the documentation, and what that names is told.
+func TestEventTypesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "|---|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	documented := map[string]bool{}
+	for row := range strings.Lines(table) {
+		for name := range strings.SplitSeq(strings.Split(row, "|")[1], ",") {
+			if name = strings.TrimSpace(name); name != "**soft**" {
+				documented[name] = true
+			}
+		}
+	}
+	told := map[string]bool{}
+	for _, name := range eventTypes {
+		told[name] = true
+	}
+	if !maps.Equal(documented, told) {
+		t.Errorf("documented are %v, told %v", slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(told)))
 	}
 }

@@ -80,7 +80,7 @@ func TestPagesGoOnAndChoose(t *testing.T) {
 			}
 			conn.Close()
 		}
-		for _, path := range []string{"/events?after=yesterday", "/events?type=%1b", "/events?node=" + strings.Repeat("a", maxName+1)} {
+		for _, path := range []string{"/events?after=yesterday", "/events?type=%1b", "/events?type=NodeLots", "/events?node=" + strings.Repeat("a", maxName+1)} {
 			if code, body := v.get(path, &spark); code != 400 {
 				v.Errorf("%s: got %d %s, want 400", path, code, body)
 			}
