@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/migration"
 )
 
 // spark is a Spark application with one executor (testdata/spark/Probe.java): what it writes and reads, Spark's own code does.
@@ -247,6 +249,16 @@ func TestSparkGoesOnFromTheFallback(t *testing.T) {
 	}
 	if len(theirs) == 0 || len(ours) != len(theirs) {
 		t.Errorf("ours has %d files, Spark's %d", len(ours), len(theirs))
+	}
+
+	// What Spark itself has put there an agent would remove in time, to the last file.
+	if err := fs.WalkDir(os.DirFS(own), ".", func(name string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && !migration.FallbackFile(name) {
+			t.Errorf("%s would never be removed", name)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 
 	// Its executor's files are gone, and so is Spark's copy.

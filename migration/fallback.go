@@ -94,7 +94,9 @@ func (f *Fallback) place(b Block) string {
 	return FallbackBlocks
 }
 
-var sparkFallbackFile = regexp.MustCompile(`^(application_\d+_\d+|app-\d+-\d+|local-\d+)/\d+/(\d+/)?shuffle_\d+_\d+_\d+\.(data|index|checksum\.[A-Z0-9]+)$`)
+var sparkFallbackFile = regexp.MustCompile(`^(application_\d+_\d+|app-\d+-\d+|local-\d+)/\d+/(\d+/)?(` +
+	`shuffle_\d+_\d+_\d+\.(data|index|checksum\.[A-Z0-9]+)|` +
+	`\.shuffle_\d+_\d+_\d+\.(data|index)\.crc)$`) // which Hadoop puts beside each file in a directory (ChecksumFileSystem)
 
 // FallbackFile reports whether a name in a fallback's storage is one that this package or Spark's fallback storage gives:
 // what is named otherwise there is somebody else's.

@@ -566,3 +566,21 @@ func FuzzFallbackRecord(f *testing.F) {
 		}
 	})
 }
+
+// Whoever put it there, what Spark's fallback storage consists of is ours to remove, and nothing beside it.
+func TestFallbackFileOfSpark(t *testing.T) {
+	for name, ours := range map[string]bool{
+		"app-20260101000000-0001/7/123/shuffle_7_1_0.index":      true,
+		"app-20260101000000-0001/7/123/.shuffle_7_1_0.index.crc": true,
+		"application_1_1/7/shuffle_7_1_0.data":                   true,
+		"application_1_1/7/.shuffle_7_1_0.data.crc":              true,
+		"application_1_1/7/.shuffle_7_1_0.data":                  false,
+		"application_1_1/7/shuffle_7_1_0.data.crc":               false,
+		"application_1_1/7/.notes.crc":                           false,
+		".shuffle_7_1_0.data.crc":                                false,
+	} {
+		if got := FallbackFile(name); got != ours {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
