@@ -84,6 +84,8 @@ func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 func (s *Store) compare(disks Disks, log *slog.Logger) {
 	displaced := make([]error, len(s.roots))
 	for i, path := range s.Paths {
+		was := s.Displaced(path)
+		displaced[i] = was // unless it can be told
 		if !disks.Readable(path) {
 			continue
 		}
@@ -92,7 +94,11 @@ func (s *Store) compare(disks Disks, log *slog.Logger) {
 			continue
 		}
 		open, unknown := s.roots[i].Stat(".")
-		if unknown != nil || err == nil && os.SameFile(named, open) {
+		if unknown != nil {
+			continue
+		}
+		if err == nil && os.SameFile(named, open) {
+			displaced[i] = nil
 			continue
 		}
 		what := "is another directory than when the agent started, mounted or made since"
@@ -100,7 +106,7 @@ func (s *Store) compare(disks Disks, log *slog.Logger) {
 			what = "was removed after the agent started"
 		}
 		displaced[i] = &awayError{fmt.Errorf("%s %s: nothing lands in it until the agent is restarted", path, what)}
-		if s.Displaced(path) == nil {
+		if was == nil {
 			log.Error("nothing lands in a store's directory any more", "store", s.Name, "err", displaced[i])
 		}
 	}

@@ -72,6 +72,10 @@ func TestNothingLandsInADirectoryThatLostItsName(t *testing.T) {
 			if why := n.stores[0].Displaced(dir); why == nil || !strings.Contains(why.Error(), "another directory") {
 				t.Errorf("of the directory it says %v", why)
 			}
+			n.stores[0].compare(unreadable{orWell(n.disks)}, slog.New(slog.DiscardHandler))
+			if n.stores[0].Displaced(dir) == nil {
+				t.Error("while its disk does not answer it is taken for the one that is open")
+			}
 			wantDurable(t, landAll(t, n, blockFrames(2, "cache/-/y", contentOf("y", size))))
 			n.unpack()
 			if _, err := os.Stat(dir + "-beneath/y"); err == nil {
@@ -113,3 +117,8 @@ func (n *node) compare() {
 		s.compare(orWell(n.disks), slog.New(slog.DiscardHandler))
 	}
 }
+
+// unreadable is a node on which no disk answers.
+type unreadable struct{ Disks }
+
+func (unreadable) Readable(string) bool { return false }
