@@ -2,8 +2,8 @@
 // real signals and kill -9. What a bubble cannot show is shown here: that what was promised before a process died is kept
 // by the one that is started after it, and that the verbs say so with the right words and exit codes.
 //
-// It needs no root and nothing installed; the stories with Spark, which only `make interop` tells, need a JDK and what tools/spark brings. It looks from outside only: at what verbs print, at what is answered over HTTP,
-// at files that people would look at. Each story has a fleet of its own, and waits for what it expects however long it takes.
+// It needs no root and nothing installed; the stories with Spark, which only `make interop` tells, need a JDK and what tools/spark
+// brings. It looks from outside only: at what verbs print, at what is answered over HTTP, at files that people would look at. Each story has a fleet of its own, and waits for what it expects however long it takes.
 // Nothing imports this package, and it replaces no test of a part.
 package e2e_test
 

@@ -182,8 +182,9 @@ func (s *spark) served(dirs []string) func() error {
 	}
 }
 
-// An executor with two local directories, as YARN gives them, in another order than its node knows, leaves to a node with three: the external shuffle service there
-// finds every partition where it looks for it, its checksums agree, and cached partitions are there too.
+// An executor with two local directories, as YARN gives them, in another order than its node knows, leaves to a node with three:
+// the external shuffle service there finds every partition where it looks for it, its checksums agree, and cached partitions are
+// there too.
 func TestSparksShuffleServiceServesWhatLanded(t *testing.T) {
 	jars := sparkJars(t)
 	f := newFleet(t)

@@ -166,7 +166,7 @@ func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string,
 			continue
 		}
 		f, err := try(m)
-		if m.base == near.base && at == s.seatOf(m) { // a landed block's, named alike in all
+		if m.base == near.base && at == s.configured(m) { // a landed block's, named alike in all
 			return f, err
 		}
 		if err == nil {
@@ -188,7 +188,7 @@ func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string,
 
 // unread says why what near's executor keeps at a seat cannot be read; nil: its disks answer.
 func (s *Store) unread(near *blockManager, at seat) error {
-	if at.of == len(s.roots) && slices.Contains(near.seats, s.seatOf(near)) {
+	if at.of == len(s.roots) && slices.Contains(near.seats, s.configured(near)) {
 		return s.readable(s.Paths[at.at])
 	}
 	return s.whole()

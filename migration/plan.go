@@ -178,7 +178,10 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 	}
 	for ; *passed < len(p.returned); *passed++ {
 		e := &p.returned[*passed]
-		if e.ID == "" || (len(p.barred) > 0 || len(p.crowded) > 0) && slices.ContainsFunc(p.dirs(e.Block), p.shuts) {
+		if e.ID == "" {
+			continue
+		}
+		if _, is := p.shut(e.Block); is {
 			continue
 		}
 		there := false

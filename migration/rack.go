@@ -118,17 +118,26 @@ func (p *plan) bar(dirs map[string]string) {
 // shuts reports whether nothing is to be handed out now that lies in a directory.
 func (p *plan) shuts(dir string) bool { return p.crowded[dir] || p.barred[dir] != "" }
 
-// setAside puts a block that also lies in a directory that is shut on the rack of that one, and says if it did.
-func (p *plan) setAside(b Block) bool {
+// shut returns the first of a block's directories that is shut.
+func (p *plan) shut(b Block) (dir string, is bool) {
 	if len(p.barred) == 0 && len(p.crowded) == 0 {
-		return false
+		return "", false
 	}
 	dirs := p.dirs(b)
 	i := slices.IndexFunc(dirs, p.shuts)
 	if i < 0 {
+		return "", false
+	}
+	return dirs[i], true
+}
+
+// setAside puts a block that also lies in a directory that is shut on the rack of that one, and says if it did.
+func (p *plan) setAside(b Block) bool {
+	dir, is := p.shut(b)
+	if !is {
 		return false
 	}
-	p.noteSpool(p.spool(b, dirs[i]).push(b))
+	p.noteSpool(p.spool(b, dir).push(b))
 	p.wake() // fewer may be left for who waits
 	return true
 }

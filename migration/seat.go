@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"math"
 	"os"
 	"path"
 	"slices"
@@ -17,8 +16,8 @@ type seat struct{ of, at int }
 // maxSeats is how many local directories an executor has at most; machines with 60 disks are the largest that are sold for Hadoop.
 const maxSeats = 64
 
-// seatOf is the seat of a directory if the executor has the store's directories as they are configured. What has landed lies so.
-func (s *Store) seatOf(m *blockManager) seat { return seat{len(s.roots), m.root} }
+// configured is the seat of a directory if the executor has the store's directories as they are configured. What has landed lies so.
+func (s *Store) configured(m *blockManager) seat { return seat{len(s.roots), m.root} }
 
 // holds is the subdirectory in which a directory with that seat keeps a file, if it is the one that does.
 func (s seat) holds(name string) (sub string, ok bool) {
@@ -28,24 +27,12 @@ func (s seat) holds(name string) (sub string, ok bool) {
 
 // seatsBy are those that a directory can have which keeps a file in a subdirectory.
 func seatsBy(name, sub string) (seats []seat) {
-	h := int(javaHash(name))
 	for of := 1; of <= maxSeats; of++ {
-		if h/of%subDirectories == subNumber(sub) {
-			seats = append(seats, seat{of, h % of})
+		if dir, in := SparkPlace(name, of); in == sub {
+			seats = append(seats, seat{of, dir})
 		}
 	}
 	return seats
-}
-
-// subNumber is that of a subdirectory's two hex digits.
-func subNumber(sub string) (n int) {
-	for _, c := range []byte(sub) {
-		n = n<<4 | int(c&15)
-		if c >= 'a' {
-			n += 9
-		}
-	}
-	return n
 }
 
 const (
@@ -62,7 +49,7 @@ func (s *Store) sit(m *blockManager) (seats []seat, certain bool) {
 	}
 	defer top.Close()
 	agree, sample := map[seat]int{}, 0
-	for _, sub := range someNames(top, ".", math.MaxInt) {
+	for _, sub := range someNames(top, ".", 0) {
 		if !subDirectory.MatchString(sub) {
 			continue
 		}
@@ -92,14 +79,14 @@ func (s *Store) sit(m *blockManager) (seats []seat, certain bool) {
 	return seats, most >= seatProof && len(seats) == 1
 }
 
-// someNames are at most so many of the names in a directory.
+// someNames are at most so many of the names in a directory; 0: all.
 func someNames(dir *os.Root, name string, most int) []string {
 	f, err := dir.Open(name)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	names, _ := f.Readdirnames(max(0, most)) // what cannot be read tells nothing
+	names, _ := f.Readdirnames(most) // what cannot be read tells nothing
 	return names
 }
 
@@ -127,11 +114,19 @@ type seatKey struct {
 	path string
 }
 
-// seatsWith are the seats that a manager can have that keeps a file in a place: first those that other files of it tell of.
+// seatsOf are those that a manager can have: first what its files tell.
+func (s *Store) seatsOf(m *blockManager) []seat {
+	if as := s.configured(m); !slices.Contains(m.seats, as) {
+		return append(slices.Clone(m.seats), as)
+	}
+	return m.seats
+}
+
+// seatsWith are the seats that a manager can have that keeps a file in a place.
 func (s *Store) seatsWith(m *blockManager, file string) (seats []seat) {
 	name, sub := path.Base(file), path.Base(path.Dir(file))
-	for _, seat := range append(slices.Clone(m.seats), s.seatOf(m)) {
-		if in, ok := seat.holds(name); ok && in == sub && !slices.Contains(seats, seat) {
+	for _, seat := range s.seatsOf(m) {
+		if in, ok := seat.holds(name); ok && in == sub {
 			seats = append(seats, seat)
 		}
 	}
@@ -143,5 +138,5 @@ func (s *Store) seatsWith(m *blockManager, file string) (seats []seat) {
 
 // maySit reports whether a manager may have a seat. Of an empty one nothing is known.
 func (s *Store) maySit(m *blockManager, at seat) bool {
-	return len(m.seats) == 0 || slices.Contains(m.seats, at) || at == s.seatOf(m)
+	return len(m.seats) == 0 || slices.Contains(m.seats, at) || at == s.configured(m)
 }

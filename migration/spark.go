@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf16"
@@ -250,7 +249,7 @@ func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
 		if mgr.scope != id.Scope() || s.readable(s.Paths[mgr.root]) != nil {
 			continue
 		}
-		for _, seat := range append(slices.Clone(mgr.seats), s.seatOf(mgr)) {
+		for _, seat := range s.seatsOf(mgr) {
 			sub, ok := seat.holds(name)
 			if !ok {
 				continue
