@@ -27,6 +27,154 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CheckAppsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Apps          []string               `protobuf:"bytes,2,rep,name=apps,proto3" json:"apps,omitempty"` // at most 1,024
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckAppsRequest) Reset() {
+	*x = CheckAppsRequest{}
+	mi := &file_lifeboat_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckAppsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckAppsRequest) ProtoMessage() {}
+
+func (x *CheckAppsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckAppsRequest.ProtoReflect.Descriptor instead.
+func (*CheckAppsRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CheckAppsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CheckAppsRequest) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+type CheckAppsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Over          []*AppOver             `protobuf:"bytes,1,rep,name=over,proto3" json:"over,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckAppsReply) Reset() {
+	*x = CheckAppsReply{}
+	mi := &file_lifeboat_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckAppsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckAppsReply) ProtoMessage() {}
+
+func (x *CheckAppsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckAppsReply.ProtoReflect.Descriptor instead.
+func (*CheckAppsReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CheckAppsReply) GetOver() []*AppOver {
+	if x != nil {
+		return x.Over
+	}
+	return nil
+}
+
+type AppOver struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Why           string                 `protobuf:"bytes,2,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AppOver) Reset() {
+	*x = AppOver{}
+	mi := &file_lifeboat_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AppOver) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AppOver) ProtoMessage() {}
+
+func (x *AppOver) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AppOver.ProtoReflect.Descriptor instead.
+func (*AppOver) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AppOver) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *AppOver) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Request       []byte                 `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"` // for a certificate, DER, of the same key
@@ -36,7 +184,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_lifeboat_proto_msgTypes[0]
+	mi := &file_lifeboat_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +196,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[0]
+	mi := &file_lifeboat_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +209,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{0}
+	return file_lifeboat_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RenewRequest) GetRequest() []byte {
@@ -81,7 +229,7 @@ type RenewReply struct {
 
 func (x *RenewReply) Reset() {
 	*x = RenewReply{}
-	mi := &file_lifeboat_proto_msgTypes[1]
+	mi := &file_lifeboat_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -93,7 +241,7 @@ func (x *RenewReply) String() string {
 func (*RenewReply) ProtoMessage() {}
 
 func (x *RenewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[1]
+	mi := &file_lifeboat_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -106,7 +254,7 @@ func (x *RenewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
 func (*RenewReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{1}
+	return file_lifeboat_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RenewReply) GetCertificate() []byte {
@@ -140,7 +288,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_lifeboat_proto_msgTypes[2]
+	mi := &file_lifeboat_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -152,7 +300,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[2]
+	mi := &file_lifeboat_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -165,7 +313,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{2}
+	return file_lifeboat_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RegisterRequest) GetNode() string {
@@ -236,7 +384,7 @@ type RegisterReply struct {
 
 func (x *RegisterReply) Reset() {
 	*x = RegisterReply{}
-	mi := &file_lifeboat_proto_msgTypes[3]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +396,7 @@ func (x *RegisterReply) String() string {
 func (*RegisterReply) ProtoMessage() {}
 
 func (x *RegisterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[3]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +409,7 @@ func (x *RegisterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterReply.ProtoReflect.Descriptor instead.
 func (*RegisterReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{3}
+	return file_lifeboat_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterReply) GetNodeId() string {
@@ -302,7 +450,7 @@ type Pace struct {
 
 func (x *Pace) Reset() {
 	*x = Pace{}
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +462,7 @@ func (x *Pace) String() string {
 func (*Pace) ProtoMessage() {}
 
 func (x *Pace) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +475,7 @@ func (x *Pace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pace.ProtoReflect.Descriptor instead.
 func (*Pace) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{4}
+	return file_lifeboat_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Pace) GetInterval() *durationpb.Duration {
@@ -379,7 +527,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +539,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +552,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{5}
+	return file_lifeboat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Status) GetNotice() *Notice {
@@ -509,7 +657,7 @@ type Workload struct {
 
 func (x *Workload) Reset() {
 	*x = Workload{}
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -521,7 +669,7 @@ func (x *Workload) String() string {
 func (*Workload) ProtoMessage() {}
 
 func (x *Workload) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -534,7 +682,7 @@ func (x *Workload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workload.ProtoReflect.Descriptor instead.
 func (*Workload) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{6}
+	return file_lifeboat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Workload) GetName() string {
@@ -611,7 +759,7 @@ type Executor struct {
 
 func (x *Executor) Reset() {
 	*x = Executor{}
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -623,7 +771,7 @@ func (x *Executor) String() string {
 func (*Executor) ProtoMessage() {}
 
 func (x *Executor) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -636,7 +784,7 @@ func (x *Executor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Executor.ProtoReflect.Descriptor instead.
 func (*Executor) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{7}
+	return file_lifeboat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Executor) GetApp() string {
@@ -667,7 +815,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +827,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +840,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{8}
+	return file_lifeboat_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Notice) GetIncident() string {
@@ -754,7 +902,7 @@ type DrainProgress struct {
 
 func (x *DrainProgress) Reset() {
 	*x = DrainProgress{}
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -766,7 +914,7 @@ func (x *DrainProgress) String() string {
 func (*DrainProgress) ProtoMessage() {}
 
 func (x *DrainProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -779,7 +927,7 @@ func (x *DrainProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainProgress.ProtoReflect.Descriptor instead.
 func (*DrainProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{9}
+	return file_lifeboat_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DrainProgress) GetPhase() string {
@@ -857,7 +1005,7 @@ type PeerProgress struct {
 
 func (x *PeerProgress) Reset() {
 	*x = PeerProgress{}
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1017,7 @@ func (x *PeerProgress) String() string {
 func (*PeerProgress) ProtoMessage() {}
 
 func (x *PeerProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1030,7 @@ func (x *PeerProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerProgress.ProtoReflect.Descriptor instead.
 func (*PeerProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{10}
+	return file_lifeboat_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PeerProgress) GetNode() string {
@@ -943,7 +1091,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1103,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1116,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{11}
+	return file_lifeboat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Disk) GetPath() string {
@@ -1130,7 +1278,7 @@ type StoreInfo struct {
 
 func (x *StoreInfo) Reset() {
 	*x = StoreInfo{}
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1290,7 @@ func (x *StoreInfo) String() string {
 func (*StoreInfo) ProtoMessage() {}
 
 func (x *StoreInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1303,7 @@ func (x *StoreInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreInfo.ProtoReflect.Descriptor instead.
 func (*StoreInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{12}
+	return file_lifeboat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StoreInfo) GetName() string {
@@ -1201,7 +1349,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1361,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1374,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{13}
+	return file_lifeboat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HeartbeatRequest) GetNode() string {
@@ -1286,7 +1434,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1298,7 +1446,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1311,7 +1459,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{14}
+	return file_lifeboat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HeartbeatReply) GetRegister() bool {
@@ -1395,7 +1543,7 @@ type BrokenBlock struct {
 
 func (x *BrokenBlock) Reset() {
 	*x = BrokenBlock{}
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1555,7 @@ func (x *BrokenBlock) String() string {
 func (*BrokenBlock) ProtoMessage() {}
 
 func (x *BrokenBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1568,7 @@ func (x *BrokenBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokenBlock.ProtoReflect.Descriptor instead.
 func (*BrokenBlock) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{15}
+	return file_lifeboat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BrokenBlock) GetId() string {
@@ -1453,7 +1601,7 @@ type Directive struct {
 
 func (x *Directive) Reset() {
 	*x = Directive{}
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1613,7 @@ func (x *Directive) String() string {
 func (*Directive) ProtoMessage() {}
 
 func (x *Directive) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1626,7 @@ func (x *Directive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directive.ProtoReflect.Descriptor instead.
 func (*Directive) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{16}
+	return file_lifeboat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Directive) GetDecommission() string {
@@ -1523,7 +1671,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +1683,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +1696,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{17}
+	return file_lifeboat_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Peer) GetNode() string {
@@ -1598,7 +1746,7 @@ type WorkerDecommissionRequest struct {
 
 func (x *WorkerDecommissionRequest) Reset() {
 	*x = WorkerDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1758,7 @@ func (x *WorkerDecommissionRequest) String() string {
 func (*WorkerDecommissionRequest) ProtoMessage() {}
 
 func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1771,7 @@ func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{18}
+	return file_lifeboat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WorkerDecommissionRequest) GetNode() string {
@@ -1662,7 +1810,7 @@ type WorkerDecommissionReply struct {
 
 func (x *WorkerDecommissionReply) Reset() {
 	*x = WorkerDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1822,7 @@ func (x *WorkerDecommissionReply) String() string {
 func (*WorkerDecommissionReply) ProtoMessage() {}
 
 func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1835,7 @@ func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{19}
+	return file_lifeboat_proto_rawDescGZIP(), []int{22}
 }
 
 type WithdrawDecommissionRequest struct {
@@ -1702,7 +1850,7 @@ type WithdrawDecommissionRequest struct {
 
 func (x *WithdrawDecommissionRequest) Reset() {
 	*x = WithdrawDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1862,7 @@ func (x *WithdrawDecommissionRequest) String() string {
 func (*WithdrawDecommissionRequest) ProtoMessage() {}
 
 func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1875,7 @@ func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{20}
+	return file_lifeboat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WithdrawDecommissionRequest) GetNode() string {
@@ -1766,7 +1914,7 @@ type WithdrawDecommissionReply struct {
 
 func (x *WithdrawDecommissionReply) Reset() {
 	*x = WithdrawDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1926,7 @@ func (x *WithdrawDecommissionReply) String() string {
 func (*WithdrawDecommissionReply) ProtoMessage() {}
 
 func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1939,7 @@ func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{21}
+	return file_lifeboat_proto_rawDescGZIP(), []int{24}
 }
 
 type ReportUnavailableRequest struct {
@@ -1804,7 +1952,7 @@ type ReportUnavailableRequest struct {
 
 func (x *ReportUnavailableRequest) Reset() {
 	*x = ReportUnavailableRequest{}
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +1964,7 @@ func (x *ReportUnavailableRequest) String() string {
 func (*ReportUnavailableRequest) ProtoMessage() {}
 
 func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +1977,7 @@ func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableRequest.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{22}
+	return file_lifeboat_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReportUnavailableRequest) GetNode() string {
@@ -1854,7 +2002,7 @@ type ReportUnavailableReply struct {
 
 func (x *ReportUnavailableReply) Reset() {
 	*x = ReportUnavailableReply{}
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +2014,7 @@ func (x *ReportUnavailableReply) String() string {
 func (*ReportUnavailableReply) ProtoMessage() {}
 
 func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +2027,7 @@ func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableReply.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{23}
+	return file_lifeboat_proto_rawDescGZIP(), []int{26}
 }
 
 type ReportBlocksRequest struct {
@@ -1898,7 +2046,7 @@ type ReportBlocksRequest struct {
 
 func (x *ReportBlocksRequest) Reset() {
 	*x = ReportBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +2058,7 @@ func (x *ReportBlocksRequest) String() string {
 func (*ReportBlocksRequest) ProtoMessage() {}
 
 func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +2071,7 @@ func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ReportBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{24}
+	return file_lifeboat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportBlocksRequest) GetNode() string {
@@ -1990,7 +2138,7 @@ type ReportBlocksReply struct {
 
 func (x *ReportBlocksReply) Reset() {
 	*x = ReportBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2150,7 @@ func (x *ReportBlocksReply) String() string {
 func (*ReportBlocksReply) ProtoMessage() {}
 
 func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2163,7 @@ func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksReply.ProtoReflect.Descriptor instead.
 func (*ReportBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{25}
+	return file_lifeboat_proto_rawDescGZIP(), []int{28}
 }
 
 type HeldBlock struct {
@@ -2029,7 +2177,7 @@ type HeldBlock struct {
 
 func (x *HeldBlock) Reset() {
 	*x = HeldBlock{}
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2189,7 @@ func (x *HeldBlock) String() string {
 func (*HeldBlock) ProtoMessage() {}
 
 func (x *HeldBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2202,7 @@ func (x *HeldBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBlock.ProtoReflect.Descriptor instead.
 func (*HeldBlock) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{26}
+	return file_lifeboat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HeldBlock) GetId() string {
@@ -2091,7 +2239,7 @@ type BlockRun struct {
 
 func (x *BlockRun) Reset() {
 	*x = BlockRun{}
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2251,7 @@ func (x *BlockRun) String() string {
 func (*BlockRun) ProtoMessage() {}
 
 func (x *BlockRun) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2264,7 @@ func (x *BlockRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockRun.ProtoReflect.Descriptor instead.
 func (*BlockRun) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{27}
+	return file_lifeboat_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BlockRun) GetScope() string {
@@ -2158,7 +2306,7 @@ type HeldRun struct {
 
 func (x *HeldRun) Reset() {
 	*x = HeldRun{}
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2318,7 @@ func (x *HeldRun) String() string {
 func (*HeldRun) ProtoMessage() {}
 
 func (x *HeldRun) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2331,7 @@ func (x *HeldRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRun.ProtoReflect.Descriptor instead.
 func (*HeldRun) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{28}
+	return file_lifeboat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HeldRun) GetFrom() string {
@@ -2211,7 +2359,7 @@ type GoodbyeRequest struct {
 
 func (x *GoodbyeRequest) Reset() {
 	*x = GoodbyeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2371,7 @@ func (x *GoodbyeRequest) String() string {
 func (*GoodbyeRequest) ProtoMessage() {}
 
 func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2384,7 @@ func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeRequest.ProtoReflect.Descriptor instead.
 func (*GoodbyeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{29}
+	return file_lifeboat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GoodbyeRequest) GetSummary() *ManifestSummary {
@@ -2269,7 +2417,7 @@ type GoodbyeReply struct {
 
 func (x *GoodbyeReply) Reset() {
 	*x = GoodbyeReply{}
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2429,7 @@ func (x *GoodbyeReply) String() string {
 func (*GoodbyeReply) ProtoMessage() {}
 
 func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2442,7 @@ func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeReply.ProtoReflect.Descriptor instead.
 func (*GoodbyeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{30}
+	return file_lifeboat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GoodbyeReply) GetEntries() int64 {
@@ -2325,7 +2473,7 @@ type ManifestSummary struct {
 
 func (x *ManifestSummary) Reset() {
 	*x = ManifestSummary{}
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2485,7 @@ func (x *ManifestSummary) String() string {
 func (*ManifestSummary) ProtoMessage() {}
 
 func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2498,7 @@ func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestSummary.ProtoReflect.Descriptor instead.
 func (*ManifestSummary) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{31}
+	return file_lifeboat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ManifestSummary) GetNode() string {
@@ -2454,7 +2602,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2614,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2627,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{32}
+	return file_lifeboat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Count) GetBlocks() int64 {
@@ -2509,7 +2657,7 @@ type ManifestEntry struct {
 
 func (x *ManifestEntry) Reset() {
 	*x = ManifestEntry{}
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2669,7 @@ func (x *ManifestEntry) String() string {
 func (*ManifestEntry) ProtoMessage() {}
 
 func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2682,7 @@ func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestEntry.ProtoReflect.Descriptor instead.
 func (*ManifestEntry) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{33}
+	return file_lifeboat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ManifestEntry) GetId() string {
@@ -2585,7 +2733,7 @@ type ManifestRun struct {
 
 func (x *ManifestRun) Reset() {
 	*x = ManifestRun{}
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2745,7 @@ func (x *ManifestRun) String() string {
 func (*ManifestRun) ProtoMessage() {}
 
 func (x *ManifestRun) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2758,7 @@ func (x *ManifestRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestRun.ProtoReflect.Descriptor instead.
 func (*ManifestRun) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{34}
+	return file_lifeboat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ManifestRun) GetOutcome() string {
@@ -2651,7 +2799,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2811,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2824,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{35}
+	return file_lifeboat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LocateRequest) GetId() string {
@@ -2713,7 +2861,7 @@ type LocateReply struct {
 
 func (x *LocateReply) Reset() {
 	*x = LocateReply{}
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2725,7 +2873,7 @@ func (x *LocateReply) String() string {
 func (*LocateReply) ProtoMessage() {}
 
 func (x *LocateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2738,7 +2886,7 @@ func (x *LocateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateReply.ProtoReflect.Descriptor instead.
 func (*LocateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{36}
+	return file_lifeboat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LocateReply) GetState() string {
@@ -2786,7 +2934,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +2946,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +2959,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{37}
+	return file_lifeboat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Holder) GetNode() string {
@@ -2828,6 +2976,419 @@ func (x *Holder) GetAddress() string {
 	return ""
 }
 
+type ListAppsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAppsRequest) Reset() {
+	*x = ListAppsRequest{}
+	mi := &file_lifeboat_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAppsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAppsRequest) ProtoMessage() {}
+
+func (x *ListAppsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAppsRequest.ProtoReflect.Descriptor instead.
+func (*ListAppsRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+}
+
+type ListAppsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Apps          []*App                 `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"` // by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAppsReply) Reset() {
+	*x = ListAppsReply{}
+	mi := &file_lifeboat_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAppsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAppsReply) ProtoMessage() {}
+
+func (x *ListAppsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAppsReply.ProtoReflect.Descriptor instead.
+func (*ListAppsReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ListAppsReply) GetApps() []*App {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+// App is an application that blocks belong to.
+type App struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`                       // RUNNING, OVER; UNKNOWN: nobody speaks for it
+	Since         *durationpb.Duration   `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`                       // for how long it has been in this state; absent: UNKNOWN
+	Why           string                 `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`                           // it is over
+	Owner         string                 `protobuf:"bytes,5,opt,name=owner,proto3" json:"owner,omitempty"`                       // whose certificate speaks for it; empty: nobody's does
+	Lease         *durationpb.Duration   `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`                       // how long it may be silent; absent: for ever
+	LastBeat      *durationpb.Duration   `protobuf:"bytes,7,opt,name=last_beat,json=lastBeat,proto3" json:"last_beat,omitempty"` // age; absent: none since this coordinator leads
+	Nodes         []string               `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`                       // that run it, as their workloads say; at most 64 are named
+	NodesCount    int64                  `protobuf:"varint,9,opt,name=nodes_count,json=nodesCount,proto3" json:"nodes_count,omitempty"`
+	HeldBlocks    int64                  `protobuf:"varint,10,opt,name=held_blocks,json=heldBlocks,proto3" json:"held_blocks,omitempty"` // that landed, at all holders
+	HeldBytes     int64                  `protobuf:"varint,11,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
+	Holders       int64                  `protobuf:"varint,12,opt,name=holders,proto3" json:"holders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *App) Reset() {
+	*x = App{}
+	mi := &file_lifeboat_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *App) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*App) ProtoMessage() {}
+
+func (x *App) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use App.ProtoReflect.Descriptor instead.
+func (*App) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *App) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *App) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *App) GetSince() *durationpb.Duration {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *App) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *App) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *App) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *App) GetLastBeat() *durationpb.Duration {
+	if x != nil {
+		return x.LastBeat
+	}
+	return nil
+}
+
+func (x *App) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *App) GetNodesCount() int64 {
+	if x != nil {
+		return x.NodesCount
+	}
+	return 0
+}
+
+func (x *App) GetHeldBlocks() int64 {
+	if x != nil {
+		return x.HeldBlocks
+	}
+	return 0
+}
+
+func (x *App) GetHeldBytes() int64 {
+	if x != nil {
+		return x.HeldBytes
+	}
+	return 0
+}
+
+func (x *App) GetHolders() int64 {
+	if x != nil {
+		return x.Holders
+	}
+	return 0
+}
+
+type BeatAppRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	App           string                 `protobuf:"bytes,1,opt,name=app,proto3" json:"app,omitempty"`
+	Lease         *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"` // how long it may be silent; absent: ten minutes
+	Over          bool                   `protobuf:"varint,3,opt,name=over,proto3" json:"over,omitempty"`  // it is over
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeatAppRequest) Reset() {
+	*x = BeatAppRequest{}
+	mi := &file_lifeboat_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeatAppRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeatAppRequest) ProtoMessage() {}
+
+func (x *BeatAppRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeatAppRequest.ProtoReflect.Descriptor instead.
+func (*BeatAppRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *BeatAppRequest) GetApp() string {
+	if x != nil {
+		return x.App
+	}
+	return ""
+}
+
+func (x *BeatAppRequest) GetLease() *durationpb.Duration {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *BeatAppRequest) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
+}
+
+type BeatAppReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeatAppReply) Reset() {
+	*x = BeatAppReply{}
+	mi := &file_lifeboat_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeatAppReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeatAppReply) ProtoMessage() {}
+
+func (x *BeatAppReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeatAppReply.ProtoReflect.Descriptor instead.
+func (*BeatAppReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+}
+
+type EndAppsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Apps          []string               `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Undo          bool                   `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"` // they are not over
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndAppsRequest) Reset() {
+	*x = EndAppsRequest{}
+	mi := &file_lifeboat_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndAppsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndAppsRequest) ProtoMessage() {}
+
+func (x *EndAppsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndAppsRequest.ProtoReflect.Descriptor instead.
+func (*EndAppsRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *EndAppsRequest) GetApps() []string {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
+func (x *EndAppsRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *EndAppsRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+type EndAppsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Apps          []*App                 `protobuf:"bytes,1,rep,name=apps,proto3" json:"apps,omitempty"` // as they are now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndAppsReply) Reset() {
+	*x = EndAppsReply{}
+	mi := &file_lifeboat_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndAppsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndAppsReply) ProtoMessage() {}
+
+func (x *EndAppsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndAppsReply.ProtoReflect.Descriptor instead.
+func (*EndAppsReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *EndAppsReply) GetApps() []*App {
+	if x != nil {
+		return x.Apps
+	}
+	return nil
+}
+
 type ListNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2836,7 +3397,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +3409,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +3422,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
 type ListNodesReply struct {
@@ -2873,7 +3434,7 @@ type ListNodesReply struct {
 
 func (x *ListNodesReply) Reset() {
 	*x = ListNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2885,7 +3446,7 @@ func (x *ListNodesReply) String() string {
 func (*ListNodesReply) ProtoMessage() {}
 
 func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2898,7 +3459,7 @@ func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesReply.ProtoReflect.Descriptor instead.
 func (*ListNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+	return file_lifeboat_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListNodesReply) GetNodes() []*Node {
@@ -2917,7 +3478,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +3490,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +3503,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetNodeRequest) GetNode() string {
@@ -2982,7 +3543,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2994,7 +3555,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3007,7 +3568,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Node) GetName() string {
@@ -3177,7 +3738,7 @@ type DecommissionRequest struct {
 
 func (x *DecommissionRequest) Reset() {
 	*x = DecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3189,7 +3750,7 @@ func (x *DecommissionRequest) String() string {
 func (*DecommissionRequest) ProtoMessage() {}
 
 func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3202,7 +3763,7 @@ func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DecommissionRequest) GetNodes() []string {
@@ -3249,7 +3810,7 @@ type DecommissionReply struct {
 
 func (x *DecommissionReply) Reset() {
 	*x = DecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3261,7 +3822,7 @@ func (x *DecommissionReply) String() string {
 func (*DecommissionReply) ProtoMessage() {}
 
 func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3274,7 +3835,7 @@ func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionReply.ProtoReflect.Descriptor instead.
 func (*DecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DecommissionReply) GetNodes() []*Node {
@@ -3294,7 +3855,7 @@ type RecommissionRequest struct {
 
 func (x *RecommissionRequest) Reset() {
 	*x = RecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3306,7 +3867,7 @@ func (x *RecommissionRequest) String() string {
 func (*RecommissionRequest) ProtoMessage() {}
 
 func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3319,7 +3880,7 @@ func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionRequest.ProtoReflect.Descriptor instead.
 func (*RecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RecommissionRequest) GetNodes() []string {
@@ -3345,7 +3906,7 @@ type RecommissionReply struct {
 
 func (x *RecommissionReply) Reset() {
 	*x = RecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3918,7 @@ func (x *RecommissionReply) String() string {
 func (*RecommissionReply) ProtoMessage() {}
 
 func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3931,7 @@ func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionReply.ProtoReflect.Descriptor instead.
 func (*RecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RecommissionReply) GetNodes() []*Node {
@@ -3391,7 +3952,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3964,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3977,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -3451,7 +4012,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3463,7 +4024,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3476,7 +4037,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -3510,7 +4071,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +4083,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +4096,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{48}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -3568,7 +4129,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3580,7 +4141,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3593,7 +4154,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{49}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -3654,7 +4215,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3666,7 +4227,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3679,7 +4240,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -3698,7 +4259,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +4271,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +4284,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -3747,7 +4308,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3759,7 +4320,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3772,7 +4333,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -3826,7 +4387,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +4399,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +4412,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -3875,7 +4436,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3887,7 +4448,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3900,7 +4461,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -3963,7 +4524,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4536,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4549,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -4049,7 +4610,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4061,7 +4622,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4074,7 +4635,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -4109,7 +4670,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4121,7 +4682,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4134,7 +4695,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -4271,7 +4832,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4844,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4857,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Brake) GetScope() string {
@@ -4343,7 +4904,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4355,7 +4916,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4368,7 +4929,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -4387,7 +4948,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4399,7 +4960,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4412,7 +4973,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -4432,7 +4993,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4444,7 +5005,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4457,7 +5018,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -4483,7 +5044,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4495,7 +5056,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4508,7 +5069,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -4538,7 +5099,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4550,7 +5111,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4563,7 +5124,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -4660,7 +5221,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4672,7 +5233,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4685,7 +5246,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Member) GetName() string {
@@ -4756,7 +5317,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4768,7 +5329,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4781,7 +5342,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -4809,7 +5370,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4821,7 +5382,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4834,7 +5395,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -4868,7 +5429,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4880,7 +5441,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4893,7 +5454,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *NewMember) GetName() string {
@@ -4919,7 +5480,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4931,7 +5492,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4944,7 +5505,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -4964,7 +5525,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4976,7 +5537,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4989,7 +5550,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -5015,7 +5576,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5027,7 +5588,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5040,7 +5601,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -5063,7 +5624,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5075,7 +5636,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5088,7 +5649,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *CreateTokenRequest) GetRole() string {
@@ -5136,7 +5697,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5148,7 +5709,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5161,7 +5722,7 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CreateTokenReply) GetToken() string {
@@ -5194,7 +5755,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5206,7 +5767,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5219,7 +5780,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -5286,7 +5847,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5298,7 +5859,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5311,7 +5872,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 type ListTokensReply struct {
@@ -5323,7 +5884,7 @@ type ListTokensReply struct {
 
 func (x *ListTokensReply) Reset() {
 	*x = ListTokensReply{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5335,7 +5896,7 @@ func (x *ListTokensReply) String() string {
 func (*ListTokensReply) ProtoMessage() {}
 
 func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5348,7 +5909,7 @@ func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
 func (*ListTokensReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ListTokensReply) GetTokens() []*TokenInfo {
@@ -5368,7 +5929,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5380,7 +5941,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5393,7 +5954,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -5418,7 +5979,7 @@ type RevokeTokenReply struct {
 
 func (x *RevokeTokenReply) Reset() {
 	*x = RevokeTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5430,7 +5991,7 @@ func (x *RevokeTokenReply) String() string {
 func (*RevokeTokenReply) ProtoMessage() {}
 
 func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5443,7 +6004,7 @@ func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
 func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 type SaveSnapshotRequest struct {
@@ -5454,7 +6015,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5466,7 +6027,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5479,7 +6040,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 type SaveSnapshotReply struct {
@@ -5491,7 +6052,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5503,7 +6064,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5516,7 +6077,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -5534,7 +6095,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5546,7 +6107,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5559,7 +6120,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 type Position struct {
@@ -5575,7 +6136,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5587,7 +6148,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5600,7 +6161,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -5648,7 +6209,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5660,7 +6221,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5673,7 +6234,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -5698,7 +6259,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5710,7 +6271,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5723,7 +6284,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 type FetchManifestRequest struct {
@@ -5735,7 +6296,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5747,7 +6308,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5760,7 +6321,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -5780,7 +6341,7 @@ type SetValuesRequest struct {
 
 func (x *SetValuesRequest) Reset() {
 	*x = SetValuesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5792,7 +6353,7 @@ func (x *SetValuesRequest) String() string {
 func (*SetValuesRequest) ProtoMessage() {}
 
 func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5805,7 +6366,7 @@ func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
 func (*SetValuesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *SetValuesRequest) GetValues() []*BlockValue {
@@ -5832,7 +6393,7 @@ type BlockValue struct {
 
 func (x *BlockValue) Reset() {
 	*x = BlockValue{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5844,7 +6405,7 @@ func (x *BlockValue) String() string {
 func (*BlockValue) ProtoMessage() {}
 
 func (x *BlockValue) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5857,7 +6418,7 @@ func (x *BlockValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
 func (*BlockValue) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *BlockValue) GetId() string {
@@ -5882,7 +6443,7 @@ type SetValuesReply struct {
 
 func (x *SetValuesReply) Reset() {
 	*x = SetValuesReply{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5894,7 +6455,7 @@ func (x *SetValuesReply) String() string {
 func (*SetValuesReply) ProtoMessage() {}
 
 func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5907,7 +6468,7 @@ func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
 func (*SetValuesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 type RemoveBlocksRequest struct {
@@ -5920,7 +6481,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5932,7 +6493,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5945,7 +6506,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -5972,7 +6533,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5984,7 +6545,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5997,7 +6558,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -6024,7 +6585,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6036,7 +6597,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6049,7 +6610,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -6075,7 +6636,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6087,7 +6648,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6100,7 +6661,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -6120,7 +6681,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6132,7 +6693,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6145,7 +6706,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -6172,7 +6733,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6184,7 +6745,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6197,7 +6758,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -6222,7 +6783,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6234,7 +6795,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6247,7 +6808,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
 }
 
 type AgentStatus struct {
@@ -6281,7 +6842,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6293,7 +6854,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6306,7 +6867,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{95}
+	return file_lifeboat_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -6483,7 +7044,7 @@ type Fallback struct {
 
 func (x *Fallback) Reset() {
 	*x = Fallback{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6495,7 +7056,7 @@ func (x *Fallback) String() string {
 func (*Fallback) ProtoMessage() {}
 
 func (x *Fallback) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6508,7 +7069,7 @@ func (x *Fallback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
 func (*Fallback) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Fallback) GetName() string {
@@ -6551,7 +7112,7 @@ type Index struct {
 
 func (x *Index) Reset() {
 	*x = Index{}
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6563,7 +7124,7 @@ func (x *Index) String() string {
 func (*Index) ProtoMessage() {}
 
 func (x *Index) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6576,7 +7137,7 @@ func (x *Index) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Index.ProtoReflect.Descriptor instead.
 func (*Index) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{97}
+	return file_lifeboat_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Index) GetBlocks() int64 {
@@ -6613,7 +7174,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6625,7 +7186,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6638,7 +7199,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{98}
+	return file_lifeboat_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -6676,7 +7237,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6688,7 +7249,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6701,7 +7262,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{99}
+	return file_lifeboat_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -6752,7 +7313,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6764,7 +7325,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6777,7 +7338,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{100}
+	return file_lifeboat_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -6825,7 +7386,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6837,7 +7398,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6850,7 +7411,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{101}
+	return file_lifeboat_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -6923,7 +7484,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6935,7 +7496,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6948,7 +7509,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{102}
+	return file_lifeboat_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ActionState) GetName() string {
@@ -6998,7 +7559,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7010,7 +7571,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7023,7 +7584,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+	return file_lifeboat_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -7070,7 +7631,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7082,7 +7643,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7095,7 +7656,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+	return file_lifeboat_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -7163,7 +7724,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7175,7 +7736,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7188,7 +7749,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+	return file_lifeboat_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -7208,7 +7769,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7220,7 +7781,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7233,7 +7794,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{106}
+	return file_lifeboat_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -7254,7 +7815,15 @@ var File_lifeboat_proto protoreflect.FileDescriptor
 
 const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
-	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"(\n" +
+	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
+	"\x10CheckAppsRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04apps\x18\x02 \x03(\tR\x04apps\":\n" +
+	"\x0eCheckAppsReply\x12(\n" +
+	"\x04over\x18\x01 \x03(\v2\x14.lifeboat.v1.AppOverR\x04over\"-\n" +
+	"\aAppOver\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x10\n" +
+	"\x03why\x18\x02 \x01(\tR\x03why\"(\n" +
 	"\fRenewRequest\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\fR\arequest\">\n" +
 	"\n" +
@@ -7497,7 +8066,38 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x03why\x18\x05 \x01(\tR\x03why\"6\n" +
 	"\x06Holder\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x12\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x11\n" +
+	"\x0fListAppsRequest\"5\n" +
+	"\rListAppsReply\x12$\n" +
+	"\x04apps\x18\x01 \x03(\v2\x10.lifeboat.v1.AppR\x04apps\"\x80\x03\n" +
+	"\x03App\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12/\n" +
+	"\x05since\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12\x14\n" +
+	"\x05owner\x18\x05 \x01(\tR\x05owner\x12/\n" +
+	"\x05lease\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x126\n" +
+	"\tlast_beat\x18\a \x01(\v2\x19.google.protobuf.DurationR\blastBeat\x12\x14\n" +
+	"\x05nodes\x18\b \x03(\tR\x05nodes\x12\x1f\n" +
+	"\vnodes_count\x18\t \x01(\x03R\n" +
+	"nodesCount\x12\x1f\n" +
+	"\vheld_blocks\x18\n" +
+	" \x01(\x03R\n" +
+	"heldBlocks\x12\x1d\n" +
+	"\n" +
+	"held_bytes\x18\v \x01(\x03R\theldBytes\x12\x18\n" +
+	"\aholders\x18\f \x01(\x03R\aholders\"g\n" +
+	"\x0eBeatAppRequest\x12\x10\n" +
+	"\x03app\x18\x01 \x01(\tR\x03app\x12/\n" +
+	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12\x12\n" +
+	"\x04over\x18\x03 \x01(\bR\x04over\"\x0e\n" +
+	"\fBeatAppReply\"P\n" +
+	"\x0eEndAppsRequest\x12\x12\n" +
+	"\x04apps\x18\x01 \x03(\tR\x04apps\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04undo\x18\x03 \x01(\bR\x04undo\"4\n" +
+	"\fEndAppsReply\x12$\n" +
+	"\x04apps\x18\x01 \x03(\v2\x10.lifeboat.v1.AppR\x04apps\"\x12\n" +
 	"\x10ListNodesRequest\"9\n" +
 	"\x0eListNodesReply\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"$\n" +
@@ -7835,7 +8435,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"A\n" +
 	"\vCancelReply\x12\x1c\n" +
 	"\tcancelled\x18\x01 \x01(\bR\tcancelled\x12\x14\n" +
-	"\x05still\x18\x02 \x01(\tR\x05still2\xe0\x05\n" +
+	"\x05still\x18\x02 \x01(\tR\x05still2\xa9\x06\n" +
 	"\n" +
 	"Membership\x12D\n" +
 	"\bRegister\x12\x1c.lifeboat.v1.RegisterRequest\x1a\x1a.lifeboat.v1.RegisterReply\x12G\n" +
@@ -7846,8 +8446,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\fReportBlocks\x12 .lifeboat.v1.ReportBlocksRequest\x1a\x1e.lifeboat.v1.ReportBlocksReply(\x01\x12C\n" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12;\n" +
-	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply2\xfd\n" +
-	"\n" +
+	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply\x12G\n" +
+	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply2\xcb\f\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
@@ -7861,7 +8461,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12M\n" +
 	"\vGetManifest\x12\x1f.lifeboat.v1.GetManifestRequest\x1a\x1b.lifeboat.v1.GoodbyeRequest0\x01\x12:\n" +
 	"\x06Events\x12\x1a.lifeboat.v1.EventsRequest\x1a\x12.lifeboat.v1.Event0\x01\x12J\n" +
-	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus\x12S\n" +
+	"\tGetStatus\x12\x1d.lifeboat.v1.GetStatusRequest\x1a\x1e.lifeboat.v1.CoordinatorStatus\x12F\n" +
+	"\bListApps\x12\x1c.lifeboat.v1.ListAppsRequest\x1a\x1a.lifeboat.v1.ListAppsReply0\x01\x12A\n" +
+	"\aBeatApp\x12\x1b.lifeboat.v1.BeatAppRequest\x1a\x19.lifeboat.v1.BeatAppReply\x12A\n" +
+	"\aEndApps\x12\x1b.lifeboat.v1.EndAppsRequest\x1a\x19.lifeboat.v1.EndAppsReply\x12S\n" +
 	"\rChangeMembers\x12!.lifeboat.v1.ChangeMembersRequest\x1a\x1f.lifeboat.v1.ChangeMembersReply\x12b\n" +
 	"\x12TransferLeadership\x12&.lifeboat.v1.TransferLeadershipRequest\x1a$.lifeboat.v1.TransferLeadershipReply\x12M\n" +
 	"\vCreateToken\x12\x1f.lifeboat.v1.CreateTokenRequest\x1a\x1d.lifeboat.v1.CreateTokenReply\x12J\n" +
@@ -7897,321 +8500,346 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
 var file_lifeboat_proto_goTypes = []any{
-	(*RenewRequest)(nil),                // 0: lifeboat.v1.RenewRequest
-	(*RenewReply)(nil),                  // 1: lifeboat.v1.RenewReply
-	(*RegisterRequest)(nil),             // 2: lifeboat.v1.RegisterRequest
-	(*RegisterReply)(nil),               // 3: lifeboat.v1.RegisterReply
-	(*Pace)(nil),                        // 4: lifeboat.v1.Pace
-	(*Status)(nil),                      // 5: lifeboat.v1.Status
-	(*Workload)(nil),                    // 6: lifeboat.v1.Workload
-	(*Executor)(nil),                    // 7: lifeboat.v1.Executor
-	(*Notice)(nil),                      // 8: lifeboat.v1.Notice
-	(*DrainProgress)(nil),               // 9: lifeboat.v1.DrainProgress
-	(*PeerProgress)(nil),                // 10: lifeboat.v1.PeerProgress
-	(*Disk)(nil),                        // 11: lifeboat.v1.Disk
-	(*StoreInfo)(nil),                   // 12: lifeboat.v1.StoreInfo
-	(*HeartbeatRequest)(nil),            // 13: lifeboat.v1.HeartbeatRequest
-	(*HeartbeatReply)(nil),              // 14: lifeboat.v1.HeartbeatReply
-	(*BrokenBlock)(nil),                 // 15: lifeboat.v1.BrokenBlock
-	(*Directive)(nil),                   // 16: lifeboat.v1.Directive
-	(*Peer)(nil),                        // 17: lifeboat.v1.Peer
-	(*WorkerDecommissionRequest)(nil),   // 18: lifeboat.v1.WorkerDecommissionRequest
-	(*WorkerDecommissionReply)(nil),     // 19: lifeboat.v1.WorkerDecommissionReply
-	(*WithdrawDecommissionRequest)(nil), // 20: lifeboat.v1.WithdrawDecommissionRequest
-	(*WithdrawDecommissionReply)(nil),   // 21: lifeboat.v1.WithdrawDecommissionReply
-	(*ReportUnavailableRequest)(nil),    // 22: lifeboat.v1.ReportUnavailableRequest
-	(*ReportUnavailableReply)(nil),      // 23: lifeboat.v1.ReportUnavailableReply
-	(*ReportBlocksRequest)(nil),         // 24: lifeboat.v1.ReportBlocksRequest
-	(*ReportBlocksReply)(nil),           // 25: lifeboat.v1.ReportBlocksReply
-	(*HeldBlock)(nil),                   // 26: lifeboat.v1.HeldBlock
-	(*BlockRun)(nil),                    // 27: lifeboat.v1.BlockRun
-	(*HeldRun)(nil),                     // 28: lifeboat.v1.HeldRun
-	(*GoodbyeRequest)(nil),              // 29: lifeboat.v1.GoodbyeRequest
-	(*GoodbyeReply)(nil),                // 30: lifeboat.v1.GoodbyeReply
-	(*ManifestSummary)(nil),             // 31: lifeboat.v1.ManifestSummary
-	(*Count)(nil),                       // 32: lifeboat.v1.Count
-	(*ManifestEntry)(nil),               // 33: lifeboat.v1.ManifestEntry
-	(*ManifestRun)(nil),                 // 34: lifeboat.v1.ManifestRun
-	(*LocateRequest)(nil),               // 35: lifeboat.v1.LocateRequest
-	(*LocateReply)(nil),                 // 36: lifeboat.v1.LocateReply
-	(*Holder)(nil),                      // 37: lifeboat.v1.Holder
-	(*ListNodesRequest)(nil),            // 38: lifeboat.v1.ListNodesRequest
-	(*ListNodesReply)(nil),              // 39: lifeboat.v1.ListNodesReply
-	(*GetNodeRequest)(nil),              // 40: lifeboat.v1.GetNodeRequest
-	(*Node)(nil),                        // 41: lifeboat.v1.Node
-	(*DecommissionRequest)(nil),         // 42: lifeboat.v1.DecommissionRequest
-	(*DecommissionReply)(nil),           // 43: lifeboat.v1.DecommissionReply
-	(*RecommissionRequest)(nil),         // 44: lifeboat.v1.RecommissionRequest
-	(*RecommissionReply)(nil),           // 45: lifeboat.v1.RecommissionReply
-	(*RefreshNodesRequest)(nil),         // 46: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 47: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 48: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 49: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 50: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 51: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 52: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 53: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 54: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 55: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 56: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 57: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 58: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 59: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 60: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 61: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 62: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 63: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 64: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 65: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 66: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 67: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 68: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 69: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 70: lifeboat.v1.TransferLeadershipReply
-	(*CreateTokenRequest)(nil),          // 71: lifeboat.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),            // 72: lifeboat.v1.CreateTokenReply
-	(*TokenInfo)(nil),                   // 73: lifeboat.v1.TokenInfo
-	(*ListTokensRequest)(nil),           // 74: lifeboat.v1.ListTokensRequest
-	(*ListTokensReply)(nil),             // 75: lifeboat.v1.ListTokensReply
-	(*RevokeTokenRequest)(nil),          // 76: lifeboat.v1.RevokeTokenRequest
-	(*RevokeTokenReply)(nil),            // 77: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 78: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 79: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 80: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 81: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 82: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 83: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 84: lifeboat.v1.FetchManifestRequest
-	(*SetValuesRequest)(nil),            // 85: lifeboat.v1.SetValuesRequest
-	(*BlockValue)(nil),                  // 86: lifeboat.v1.BlockValue
-	(*SetValuesReply)(nil),              // 87: lifeboat.v1.SetValuesReply
-	(*RemoveBlocksRequest)(nil),         // 88: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 89: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 90: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 91: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 92: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 93: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 94: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 95: lifeboat.v1.AgentStatus
-	(*Fallback)(nil),                    // 96: lifeboat.v1.Fallback
-	(*Index)(nil),                       // 97: lifeboat.v1.Index
-	(*Unpacking)(nil),                   // 98: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 99: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 100: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 101: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 102: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 103: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 104: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 105: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 106: lifeboat.v1.CancelReply
-	nil,                                 // 107: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 108: lifeboat.v1.Event.DataEntry
-	nil,                                 // 109: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 110: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 111: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 112: google.protobuf.Timestamp
+	(*CheckAppsRequest)(nil),            // 0: lifeboat.v1.CheckAppsRequest
+	(*CheckAppsReply)(nil),              // 1: lifeboat.v1.CheckAppsReply
+	(*AppOver)(nil),                     // 2: lifeboat.v1.AppOver
+	(*RenewRequest)(nil),                // 3: lifeboat.v1.RenewRequest
+	(*RenewReply)(nil),                  // 4: lifeboat.v1.RenewReply
+	(*RegisterRequest)(nil),             // 5: lifeboat.v1.RegisterRequest
+	(*RegisterReply)(nil),               // 6: lifeboat.v1.RegisterReply
+	(*Pace)(nil),                        // 7: lifeboat.v1.Pace
+	(*Status)(nil),                      // 8: lifeboat.v1.Status
+	(*Workload)(nil),                    // 9: lifeboat.v1.Workload
+	(*Executor)(nil),                    // 10: lifeboat.v1.Executor
+	(*Notice)(nil),                      // 11: lifeboat.v1.Notice
+	(*DrainProgress)(nil),               // 12: lifeboat.v1.DrainProgress
+	(*PeerProgress)(nil),                // 13: lifeboat.v1.PeerProgress
+	(*Disk)(nil),                        // 14: lifeboat.v1.Disk
+	(*StoreInfo)(nil),                   // 15: lifeboat.v1.StoreInfo
+	(*HeartbeatRequest)(nil),            // 16: lifeboat.v1.HeartbeatRequest
+	(*HeartbeatReply)(nil),              // 17: lifeboat.v1.HeartbeatReply
+	(*BrokenBlock)(nil),                 // 18: lifeboat.v1.BrokenBlock
+	(*Directive)(nil),                   // 19: lifeboat.v1.Directive
+	(*Peer)(nil),                        // 20: lifeboat.v1.Peer
+	(*WorkerDecommissionRequest)(nil),   // 21: lifeboat.v1.WorkerDecommissionRequest
+	(*WorkerDecommissionReply)(nil),     // 22: lifeboat.v1.WorkerDecommissionReply
+	(*WithdrawDecommissionRequest)(nil), // 23: lifeboat.v1.WithdrawDecommissionRequest
+	(*WithdrawDecommissionReply)(nil),   // 24: lifeboat.v1.WithdrawDecommissionReply
+	(*ReportUnavailableRequest)(nil),    // 25: lifeboat.v1.ReportUnavailableRequest
+	(*ReportUnavailableReply)(nil),      // 26: lifeboat.v1.ReportUnavailableReply
+	(*ReportBlocksRequest)(nil),         // 27: lifeboat.v1.ReportBlocksRequest
+	(*ReportBlocksReply)(nil),           // 28: lifeboat.v1.ReportBlocksReply
+	(*HeldBlock)(nil),                   // 29: lifeboat.v1.HeldBlock
+	(*BlockRun)(nil),                    // 30: lifeboat.v1.BlockRun
+	(*HeldRun)(nil),                     // 31: lifeboat.v1.HeldRun
+	(*GoodbyeRequest)(nil),              // 32: lifeboat.v1.GoodbyeRequest
+	(*GoodbyeReply)(nil),                // 33: lifeboat.v1.GoodbyeReply
+	(*ManifestSummary)(nil),             // 34: lifeboat.v1.ManifestSummary
+	(*Count)(nil),                       // 35: lifeboat.v1.Count
+	(*ManifestEntry)(nil),               // 36: lifeboat.v1.ManifestEntry
+	(*ManifestRun)(nil),                 // 37: lifeboat.v1.ManifestRun
+	(*LocateRequest)(nil),               // 38: lifeboat.v1.LocateRequest
+	(*LocateReply)(nil),                 // 39: lifeboat.v1.LocateReply
+	(*Holder)(nil),                      // 40: lifeboat.v1.Holder
+	(*ListAppsRequest)(nil),             // 41: lifeboat.v1.ListAppsRequest
+	(*ListAppsReply)(nil),               // 42: lifeboat.v1.ListAppsReply
+	(*App)(nil),                         // 43: lifeboat.v1.App
+	(*BeatAppRequest)(nil),              // 44: lifeboat.v1.BeatAppRequest
+	(*BeatAppReply)(nil),                // 45: lifeboat.v1.BeatAppReply
+	(*EndAppsRequest)(nil),              // 46: lifeboat.v1.EndAppsRequest
+	(*EndAppsReply)(nil),                // 47: lifeboat.v1.EndAppsReply
+	(*ListNodesRequest)(nil),            // 48: lifeboat.v1.ListNodesRequest
+	(*ListNodesReply)(nil),              // 49: lifeboat.v1.ListNodesReply
+	(*GetNodeRequest)(nil),              // 50: lifeboat.v1.GetNodeRequest
+	(*Node)(nil),                        // 51: lifeboat.v1.Node
+	(*DecommissionRequest)(nil),         // 52: lifeboat.v1.DecommissionRequest
+	(*DecommissionReply)(nil),           // 53: lifeboat.v1.DecommissionReply
+	(*RecommissionRequest)(nil),         // 54: lifeboat.v1.RecommissionRequest
+	(*RecommissionReply)(nil),           // 55: lifeboat.v1.RecommissionReply
+	(*RefreshNodesRequest)(nil),         // 56: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 57: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 58: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 59: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 60: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 61: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 62: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 63: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 64: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 65: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 66: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 67: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 68: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 69: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 70: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 71: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 72: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 73: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 74: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 75: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 76: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 77: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 78: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 79: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 80: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 81: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 82: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 83: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 84: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 85: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 86: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 87: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 88: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 89: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 90: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 91: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 92: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 93: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 94: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 95: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 96: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 97: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 98: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 99: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 100: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 101: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 102: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 103: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 104: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 105: lifeboat.v1.AgentStatus
+	(*Fallback)(nil),                    // 106: lifeboat.v1.Fallback
+	(*Index)(nil),                       // 107: lifeboat.v1.Index
+	(*Unpacking)(nil),                   // 108: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 109: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 110: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 111: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 112: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 113: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 114: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 115: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 116: lifeboat.v1.CancelReply
+	nil,                                 // 117: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 118: lifeboat.v1.Event.DataEntry
+	nil,                                 // 119: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 120: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 121: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 122: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	5,   // 0: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
-	4,   // 1: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	111, // 2: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	111, // 3: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	111, // 4: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	111, // 5: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
-	8,   // 6: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
-	9,   // 7: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
-	11,  // 8: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
-	12,  // 9: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	6,   // 10: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	111, // 11: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	111, // 12: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
-	7,   // 13: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	111, // 14: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
-	10,  // 15: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	111, // 16: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
-	5,   // 17: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	4,   // 18: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	16,  // 19: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	17,  // 20: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	112, // 21: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
-	15,  // 22: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	111, // 23: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	8,   // 24: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	26,  // 25: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	26,  // 26: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
-	28,  // 27: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
-	27,  // 28: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
-	31,  // 29: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	33,  // 30: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	34,  // 31: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	112, // 32: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	112, // 33: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	112, // 34: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	112, // 35: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	32,  // 36: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	32,  // 37: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	32,  // 38: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	32,  // 39: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	27,  // 40: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
-	37,  // 41: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	37,  // 42: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	37,  // 43: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
-	41,  // 44: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	112, // 45: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	111, // 46: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	111, // 47: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	5,   // 48: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	31,  // 49: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	111, // 50: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	111, // 51: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	107, // 52: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	41,  // 53: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	41,  // 54: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	111, // 55: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	49,  // 56: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	48,  // 57: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	111, // 58: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	41,  // 59: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	112, // 60: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	52,  // 61: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	111, // 62: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	112, // 63: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	108, // 64: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	112, // 65: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	109, // 66: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	49,  // 67: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	64,  // 68: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	58,  // 69: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	111, // 70: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	63,  // 71: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	112, // 72: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	110, // 73: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	111, // 74: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	67,  // 75: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	64,  // 76: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	111, // 77: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	73,  // 78: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	111, // 79: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	112, // 80: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	73,  // 81: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	112, // 82: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	86,  // 83: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	111, // 84: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	99,  // 85: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	111, // 86: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	111, // 87: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	112, // 88: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	5,   // 89: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	111, // 90: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	17,  // 91: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	31,  // 92: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	100, // 93: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	101, // 94: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	111, // 95: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	102, // 96: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	99,  // 97: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	112, // 98: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	98,  // 99: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	97,  // 100: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	96,  // 101: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	111, // 102: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	111, // 103: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	111, // 104: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	111, // 105: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	9,   // 106: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	111, // 107: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	111, // 108: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	111, // 109: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	111, // 110: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	111, // 111: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	111, // 112: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	111, // 113: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	111, // 114: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	2,   // 115: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	13,  // 116: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	18,  // 117: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	20,  // 118: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	22,  // 119: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	24,  // 120: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	29,  // 121: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	35,  // 122: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	0,   // 123: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	38,  // 124: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	40,  // 125: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	42,  // 126: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	44,  // 127: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	59,  // 128: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	61,  // 129: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	46,  // 130: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	50,  // 131: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	35,  // 132: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	53,  // 133: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	54,  // 134: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	56,  // 135: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	66,  // 136: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	69,  // 137: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	71,  // 138: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	74,  // 139: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	76,  // 140: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	78,  // 141: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	80,  // 142: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	82,  // 143: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	84,  // 144: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	92,  // 145: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	94,  // 146: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	105, // 147: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	50,  // 148: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	53,  // 149: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	103, // 150: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	90,  // 151: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	88,  // 152: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	85,  // 153: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	3,   // 154: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	14,  // 155: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	19,  // 156: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	21,  // 157: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	23,  // 158: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	25,  // 159: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	30,  // 160: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	36,  // 161: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	1,   // 162: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	39,  // 163: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	41,  // 164: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	43,  // 165: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	45,  // 166: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	60,  // 167: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	62,  // 168: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	47,  // 169: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	51,  // 170: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	36,  // 171: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	29,  // 172: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	55,  // 173: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	57,  // 174: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	68,  // 175: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	70,  // 176: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	72,  // 177: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	75,  // 178: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	77,  // 179: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	79,  // 180: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	81,  // 181: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	83,  // 182: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	82,  // 183: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	93,  // 184: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	95,  // 185: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	106, // 186: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	51,  // 187: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	29,  // 188: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	104, // 189: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	91,  // 190: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	89,  // 191: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	87,  // 192: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	154, // [154:193] is the sub-list for method output_type
-	115, // [115:154] is the sub-list for method input_type
-	115, // [115:115] is the sub-list for extension type_name
-	115, // [115:115] is the sub-list for extension extendee
-	0,   // [0:115] is the sub-list for field type_name
+	2,   // 0: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
+	8,   // 1: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
+	7,   // 2: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
+	121, // 3: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	121, // 4: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	121, // 5: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	121, // 6: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	11,  // 7: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
+	12,  // 8: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
+	14,  // 9: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
+	15,  // 10: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
+	9,   // 11: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
+	121, // 12: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	121, // 13: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	10,  // 14: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
+	121, // 15: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	13,  // 16: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
+	121, // 17: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	8,   // 18: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	7,   // 19: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	19,  // 20: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	20,  // 21: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	122, // 22: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	18,  // 23: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
+	121, // 24: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	11,  // 25: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	29,  // 26: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	29,  // 27: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
+	31,  // 28: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
+	30,  // 29: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
+	34,  // 30: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	36,  // 31: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	37,  // 32: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
+	122, // 33: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	122, // 34: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	122, // 35: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	122, // 36: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	35,  // 37: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	35,  // 38: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	35,  // 39: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	35,  // 40: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	30,  // 41: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
+	40,  // 42: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	40,  // 43: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	40,  // 44: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
+	43,  // 45: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
+	121, // 46: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	121, // 47: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	121, // 48: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	121, // 49: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	43,  // 50: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
+	51,  // 51: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	122, // 52: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	121, // 53: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	121, // 54: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	8,   // 55: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	34,  // 56: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	121, // 57: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	121, // 58: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	117, // 59: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	51,  // 60: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	51,  // 61: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	121, // 62: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	59,  // 63: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	58,  // 64: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	121, // 65: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	51,  // 66: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	122, // 67: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	62,  // 68: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	121, // 69: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	122, // 70: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	118, // 71: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	122, // 72: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	119, // 73: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	59,  // 74: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	74,  // 75: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	68,  // 76: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	121, // 77: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	73,  // 78: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	122, // 79: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	120, // 80: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	121, // 81: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	77,  // 82: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	74,  // 83: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	121, // 84: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	83,  // 85: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	121, // 86: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	122, // 87: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	83,  // 88: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	122, // 89: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	96,  // 90: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	121, // 91: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	109, // 92: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	121, // 93: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	121, // 94: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	122, // 95: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	8,   // 96: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	121, // 97: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	20,  // 98: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	34,  // 99: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	110, // 100: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	111, // 101: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	121, // 102: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	112, // 103: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	109, // 104: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	122, // 105: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	108, // 106: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	107, // 107: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	106, // 108: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	121, // 109: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	121, // 110: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	121, // 111: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	121, // 112: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	12,  // 113: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	121, // 114: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	121, // 115: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	121, // 116: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	121, // 117: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	121, // 118: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	121, // 119: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	121, // 120: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	121, // 121: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	5,   // 122: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	16,  // 123: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	21,  // 124: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	23,  // 125: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	25,  // 126: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	27,  // 127: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	32,  // 128: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	38,  // 129: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	3,   // 130: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	0,   // 131: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	48,  // 132: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	50,  // 133: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	52,  // 134: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	54,  // 135: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	69,  // 136: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	71,  // 137: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	56,  // 138: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	60,  // 139: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	38,  // 140: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	63,  // 141: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	64,  // 142: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	66,  // 143: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	41,  // 144: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	44,  // 145: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	46,  // 146: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	76,  // 147: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	79,  // 148: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	81,  // 149: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	84,  // 150: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	86,  // 151: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	88,  // 152: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	90,  // 153: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	92,  // 154: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	94,  // 155: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	102, // 156: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	104, // 157: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	115, // 158: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	60,  // 159: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	63,  // 160: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	113, // 161: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	100, // 162: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	98,  // 163: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	95,  // 164: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	6,   // 165: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	17,  // 166: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	22,  // 167: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	24,  // 168: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	26,  // 169: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	28,  // 170: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	33,  // 171: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	39,  // 172: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	4,   // 173: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	1,   // 174: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	49,  // 175: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	51,  // 176: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	53,  // 177: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	55,  // 178: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	70,  // 179: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	72,  // 180: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	57,  // 181: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	61,  // 182: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	39,  // 183: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	32,  // 184: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	65,  // 185: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	67,  // 186: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	42,  // 187: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	45,  // 188: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	47,  // 189: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	78,  // 190: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	80,  // 191: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	82,  // 192: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	85,  // 193: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	87,  // 194: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	89,  // 195: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	91,  // 196: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	93,  // 197: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	92,  // 198: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	103, // 199: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	105, // 200: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	116, // 201: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	61,  // 202: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	32,  // 203: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	114, // 204: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	101, // 205: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	99,  // 206: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	97,  // 207: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	165, // [165:208] is the sub-list for method output_type
+	122, // [122:165] is the sub-list for method input_type
+	122, // [122:122] is the sub-list for extension type_name
+	122, // [122:122] is the sub-list for extension extendee
+	0,   // [0:122] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -8219,14 +8847,14 @@ func file_lifeboat_proto_init() {
 	if File_lifeboat_proto != nil {
 		return
 	}
-	file_lifeboat_proto_msgTypes[11].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   111,
+			NumMessages:   121,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -32,6 +32,7 @@ const (
 	Membership_Goodbye_FullMethodName              = "/lifeboat.v1.Membership/Goodbye"
 	Membership_Locate_FullMethodName               = "/lifeboat.v1.Membership/Locate"
 	Membership_Renew_FullMethodName                = "/lifeboat.v1.Membership/Renew"
+	Membership_CheckApps_FullMethodName            = "/lifeboat.v1.Membership/CheckApps"
 )
 
 // MembershipClient is the client API for Membership service.
@@ -60,6 +61,9 @@ type MembershipClient interface {
 	Locate(ctx context.Context, in *LocateRequest, opts ...grpc.CallOption) (*LocateReply, error)
 	// Renew signs a new certificate for the name and the key that the caller's certificate has.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewReply, error)
+	// CheckApps says which of the apps that a node has blocks of are over: what landed there of theirs may go, and what else it
+	// has of theirs need not be carried. Of an app that nobody speaks for nothing is known, and it is not over.
+	CheckApps(ctx context.Context, in *CheckAppsRequest, opts ...grpc.CallOption) (*CheckAppsReply, error)
 }
 
 type membershipClient struct {
@@ -166,6 +170,16 @@ func (c *membershipClient) Renew(ctx context.Context, in *RenewRequest, opts ...
 	return out, nil
 }
 
+func (c *membershipClient) CheckApps(ctx context.Context, in *CheckAppsRequest, opts ...grpc.CallOption) (*CheckAppsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckAppsReply)
+	err := c.cc.Invoke(ctx, Membership_CheckApps_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MembershipServer is the server API for Membership service.
 // All implementations must embed UnimplementedMembershipServer
 // for forward compatibility.
@@ -192,6 +206,9 @@ type MembershipServer interface {
 	Locate(context.Context, *LocateRequest) (*LocateReply, error)
 	// Renew signs a new certificate for the name and the key that the caller's certificate has.
 	Renew(context.Context, *RenewRequest) (*RenewReply, error)
+	// CheckApps says which of the apps that a node has blocks of are over: what landed there of theirs may go, and what else it
+	// has of theirs need not be carried. Of an app that nobody speaks for nothing is known, and it is not over.
+	CheckApps(context.Context, *CheckAppsRequest) (*CheckAppsReply, error)
 	mustEmbedUnimplementedMembershipServer()
 }
 
@@ -228,6 +245,9 @@ func (UnimplementedMembershipServer) Locate(context.Context, *LocateRequest) (*L
 }
 func (UnimplementedMembershipServer) Renew(context.Context, *RenewRequest) (*RenewReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
+}
+func (UnimplementedMembershipServer) CheckApps(context.Context, *CheckAppsRequest) (*CheckAppsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckApps not implemented")
 }
 func (UnimplementedMembershipServer) mustEmbedUnimplementedMembershipServer() {}
 func (UnimplementedMembershipServer) testEmbeddedByValue()                    {}
@@ -390,6 +410,24 @@ func _Membership_Renew_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_CheckApps_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckAppsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).CheckApps(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_CheckApps_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).CheckApps(ctx, req.(*CheckAppsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Membership_ServiceDesc is the grpc.ServiceDesc for Membership service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -425,6 +463,10 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Renew",
 			Handler:    _Membership_Renew_Handler,
 		},
+		{
+			MethodName: "CheckApps",
+			Handler:    _Membership_CheckApps_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -454,6 +496,9 @@ const (
 	Operator_GetManifest_FullMethodName        = "/lifeboat.v1.Operator/GetManifest"
 	Operator_Events_FullMethodName             = "/lifeboat.v1.Operator/Events"
 	Operator_GetStatus_FullMethodName          = "/lifeboat.v1.Operator/GetStatus"
+	Operator_ListApps_FullMethodName           = "/lifeboat.v1.Operator/ListApps"
+	Operator_BeatApp_FullMethodName            = "/lifeboat.v1.Operator/BeatApp"
+	Operator_EndApps_FullMethodName            = "/lifeboat.v1.Operator/EndApps"
 	Operator_ChangeMembers_FullMethodName      = "/lifeboat.v1.Operator/ChangeMembers"
 	Operator_TransferLeadership_FullMethodName = "/lifeboat.v1.Operator/TransferLeadership"
 	Operator_CreateToken_FullMethodName        = "/lifeboat.v1.Operator/CreateToken"
@@ -485,6 +530,13 @@ type OperatorClient interface {
 	GetManifest(ctx context.Context, in *GetManifestRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GoodbyeRequest], error)
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*CoordinatorStatus, error)
+	// ListApps lists the apps that somebody speaks for, those that nodes run, and those that nodes hold blocks of.
+	ListApps(ctx context.Context, in *ListAppsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListAppsReply], error)
+	// BeatApp is an app's own word that it lives, or that it is over. The first one decides whose certificate speaks for it.
+	BeatApp(ctx context.Context, in *BeatAppRequest, opts ...grpc.CallOption) (*BeatAppReply, error)
+	// EndApps is an operator's word that apps are over, or, taken back, that they are not. Nodes remove within some minutes what
+	// landed there of theirs, which cannot be taken back, and drains leave their blocks behind.
+	EndApps(ctx context.Context, in *EndAppsRequest, opts ...grpc.CallOption) (*EndAppsReply, error)
 	// ChangeMembers adds and removes coordinators, one after the other: those that go, first. What is left must be an odd number.
 	ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersReply, error)
 	// TransferLeadership hands the lead to another coordinator before this one goes.
@@ -661,6 +713,45 @@ func (c *operatorClient) GetStatus(ctx context.Context, in *GetStatusRequest, op
 	return out, nil
 }
 
+func (c *operatorClient) ListApps(ctx context.Context, in *ListAppsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListAppsReply], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[4], Operator_ListApps_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListAppsRequest, ListAppsReply]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Operator_ListAppsClient = grpc.ServerStreamingClient[ListAppsReply]
+
+func (c *operatorClient) BeatApp(ctx context.Context, in *BeatAppRequest, opts ...grpc.CallOption) (*BeatAppReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BeatAppReply)
+	err := c.cc.Invoke(ctx, Operator_BeatApp_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) EndApps(ctx context.Context, in *EndAppsRequest, opts ...grpc.CallOption) (*EndAppsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndAppsReply)
+	err := c.cc.Invoke(ctx, Operator_EndApps_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operatorClient) ChangeMembers(ctx context.Context, in *ChangeMembersRequest, opts ...grpc.CallOption) (*ChangeMembersReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ChangeMembersReply)
@@ -713,7 +804,7 @@ func (c *operatorClient) RevokeToken(ctx context.Context, in *RevokeTokenRequest
 
 func (c *operatorClient) SaveSnapshot(ctx context.Context, in *SaveSnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveSnapshotReply], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[4], Operator_SaveSnapshot_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Operator_ServiceDesc.Streams[5], Operator_SaveSnapshot_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -753,6 +844,13 @@ type OperatorServer interface {
 	GetManifest(*GetManifestRequest, grpc.ServerStreamingServer[GoodbyeRequest]) error
 	Events(*EventsRequest, grpc.ServerStreamingServer[Event]) error
 	GetStatus(context.Context, *GetStatusRequest) (*CoordinatorStatus, error)
+	// ListApps lists the apps that somebody speaks for, those that nodes run, and those that nodes hold blocks of.
+	ListApps(*ListAppsRequest, grpc.ServerStreamingServer[ListAppsReply]) error
+	// BeatApp is an app's own word that it lives, or that it is over. The first one decides whose certificate speaks for it.
+	BeatApp(context.Context, *BeatAppRequest) (*BeatAppReply, error)
+	// EndApps is an operator's word that apps are over, or, taken back, that they are not. Nodes remove within some minutes what
+	// landed there of theirs, which cannot be taken back, and drains leave their blocks behind.
+	EndApps(context.Context, *EndAppsRequest) (*EndAppsReply, error)
 	// ChangeMembers adds and removes coordinators, one after the other: those that go, first. What is left must be an odd number.
 	ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersReply, error)
 	// TransferLeadership hands the lead to another coordinator before this one goes.
@@ -808,6 +906,15 @@ func (UnimplementedOperatorServer) Events(*EventsRequest, grpc.ServerStreamingSe
 }
 func (UnimplementedOperatorServer) GetStatus(context.Context, *GetStatusRequest) (*CoordinatorStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedOperatorServer) ListApps(*ListAppsRequest, grpc.ServerStreamingServer[ListAppsReply]) error {
+	return status.Error(codes.Unimplemented, "method ListApps not implemented")
+}
+func (UnimplementedOperatorServer) BeatApp(context.Context, *BeatAppRequest) (*BeatAppReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method BeatApp not implemented")
+}
+func (UnimplementedOperatorServer) EndApps(context.Context, *EndAppsRequest) (*EndAppsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method EndApps not implemented")
 }
 func (UnimplementedOperatorServer) ChangeMembers(context.Context, *ChangeMembersRequest) (*ChangeMembersReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ChangeMembers not implemented")
@@ -1036,6 +1143,53 @@ func _Operator_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operator_ListApps_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListAppsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(OperatorServer).ListApps(m, &grpc.GenericServerStream[ListAppsRequest, ListAppsReply]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Operator_ListAppsServer = grpc.ServerStreamingServer[ListAppsReply]
+
+func _Operator_BeatApp_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BeatAppRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).BeatApp(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_BeatApp_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).BeatApp(ctx, req.(*BeatAppRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_EndApps_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndAppsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).EndApps(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_EndApps_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).EndApps(ctx, req.(*EndAppsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operator_ChangeMembers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ChangeMembersRequest)
 	if err := dec(in); err != nil {
@@ -1177,6 +1331,14 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Operator_GetStatus_Handler,
 		},
 		{
+			MethodName: "BeatApp",
+			Handler:    _Operator_BeatApp_Handler,
+		},
+		{
+			MethodName: "EndApps",
+			Handler:    _Operator_EndApps_Handler,
+		},
+		{
 			MethodName: "ChangeMembers",
 			Handler:    _Operator_ChangeMembers_Handler,
 		},
@@ -1216,6 +1378,11 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "Events",
 			Handler:       _Operator_Events_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ListApps",
+			Handler:       _Operator_ListApps_Handler,
 			ServerStreams: true,
 		},
 		{

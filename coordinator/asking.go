@@ -69,6 +69,13 @@ func asks(method string, req any) (a asking, changes bool) {
 		return a, true
 	case *api.RevokeTokenRequest:
 		return detailed(asking{Asked: "token revoke", Reason: r.Reason}, "token", shortened(r.Id)), true
+	case *api.EndAppsRequest:
+		a = asking{Asked: "apps end", Reason: r.Reason}
+		if r.Undo {
+			a.Asked = "apps end --undo"
+		}
+		named := r.Apps[:min(len(r.Apps), namedInAudit)]
+		return detailed(a, "apps", shortened(strings.Join(named, " ")), "more_apps", countIf(len(r.Apps) > len(named), len(r.Apps)-len(named))), true
 	case *api.ReleaseBrakeRequest:
 		return asking{Asked: "brake release", Reason: r.Reason}, true
 	}

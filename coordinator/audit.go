@@ -154,9 +154,11 @@ func detailed(a asking, data ...string) asking {
 }
 
 // shortened is s as far as a record keeps it.
-func shortened(s string) string {
-	if s = strings.ToValidUTF8(s, "?"); len(s) > maxText {
-		return strings.ToValidUTF8(s[:maxText-3], "") + "..."
+func shortened(s string) string { return shortenedTo(maxText, s) }
+
+func shortenedTo(most int, s string) string {
+	if s = strings.ToValidUTF8(s, "?"); len(s) > most {
+		return strings.ToValidUTF8(s[:most-3], "") + "..."
 	}
 	return s
 }

@@ -24,7 +24,8 @@ func mayCall(method string) []certs.Role {
 		api.Membership_ReportBlocks_FullMethodName,
 		api.Membership_Goodbye_FullMethodName,
 		api.Membership_Locate_FullMethodName,
-		api.Membership_Renew_FullMethodName:
+		api.Membership_Renew_FullMethodName,
+		api.Membership_CheckApps_FullMethodName:
 		return []certs.Role{certs.RoleNode}
 	case api.Operator_Decommission_FullMethodName,
 		api.Operator_Recommission_FullMethodName,
@@ -36,14 +37,18 @@ func mayCall(method string) []certs.Role {
 		api.Operator_CreateToken_FullMethodName,
 		api.Operator_ListTokens_FullMethodName,
 		api.Operator_RevokeToken_FullMethodName,
-		api.Operator_ListAudit_FullMethodName:
+		api.Operator_ListAudit_FullMethodName,
+		api.Operator_EndApps_FullMethodName:
 		return []certs.Role{certs.RoleOperator}
 	case api.Operator_ListNodes_FullMethodName,
 		api.Operator_GetNode_FullMethodName,
 		api.Operator_Locate_FullMethodName,
 		api.Operator_Events_FullMethodName,
-		api.Operator_GetStatus_FullMethodName:
+		api.Operator_GetStatus_FullMethodName,
+		api.Operator_ListApps_FullMethodName:
 		return []certs.Role{certs.RoleNode, certs.RoleOperator, certs.RoleApp}
+	case api.Operator_BeatApp_FullMethodName:
+		return []certs.Role{certs.RoleOperator, certs.RoleApp}
 	case api.Operator_ListBlocks_FullMethodName,
 		api.Operator_GetManifest_FullMethodName:
 		return []certs.Role{certs.RoleNode, certs.RoleOperator}

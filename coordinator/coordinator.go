@@ -15,7 +15,7 @@
 //	  by who leads:       leader, govern, agree, aside, gate, redirect
 //	what is believed:     fleet, leases, suspects, pace, brake, clocks, roster
 //	  where blocks are:   blocks, shelves, lapsed, doors
-//	  what runs where:    apps, executors
+//	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap
 //	agents call:          auth, lobby, membership, join, reports, broken, goodbye, manifests, wire
 //	people call:          operator, asking, audit; http

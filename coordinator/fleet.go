@@ -42,6 +42,7 @@ type fleet struct {
 	leases     *leases
 	roster     *roster
 	apps       *apps
+	beats      appBeats
 	blocks     *blocks
 	manifests  *manifests
 	metrics    *metrics
@@ -88,6 +89,7 @@ func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
 	}
 	f.audience, f.moves, f.broken = newAudience(), newMoves(), newBroken()
 	f.tookOver.Store(&now)
+	f.beats.begin(now)
 	f.brakes.brake = newBrake(cfg.Loss, cfg.Lease)
 	f.metrics = newMetrics(f)
 	return f, nil

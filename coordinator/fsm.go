@@ -174,6 +174,7 @@ type machine struct {
 	LastAudit uint64          `json:"last_audit,omitempty"`
 	Hooks     map[string]mark `json:"hooks,omitempty"` // how far webhooks are, by name; replaced, never changed
 	Door      door            `json:"door,omitzero"`
+	Lives     map[string]life `json:"lives,omitempty"` // of apps; replaced, never changed
 }
 
 func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
@@ -182,8 +183,8 @@ func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 //
 // 1 knew no host files and excluded no nodes. 2 knew one timeout for all nodes of an order, ended nobody at once, began the
 // clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
-// that the leader gives.
-const commandVersion = 3
+// that the leader gives. 3 knew of no apps.
+const commandVersion = appsSince
 
 // atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
 const atOnce = 3
@@ -217,6 +218,18 @@ type command struct {
 	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer
 	Mark      *mark                    `json:"mark,omitempty"`      // mark
 	Pass      *pass                    `json:"pass,omitempty"`      // pass
+	Apps      []string                 `json:"apps,omitempty"`      // what is said of apps; Reason says why they are over
+	Owner     string                   `json:"owner,omitempty"`     // of apps: whose certificate says so; empty: an operator, or the clock
+	Lease     time.Duration            `json:"lease,omitempty"`     // beat-app
+}
+
+// version is the first that applies c as it is meant: an older coordinator stops at what it cannot read, and while all are
+// brought up to date nothing should be written that need not be.
+func (c command) version() int {
+	if len(c.Apps) > 0 {
+		return appsSince
+	}
+	return appsSince - 1
 }
 
 type verb string
@@ -257,6 +270,9 @@ func (m *machine) apply(c command) ([]event, error) {
 	if c.Pass != nil {
 		return m.through(c)
 	}
+	if len(c.Apps) > 0 {
+		return m.live(c)
+	}
 	nodes, hosts, events, err := m.try(c)
 	m.audit(c, events, err)
 	if err != nil {
@@ -288,6 +304,10 @@ func (m *machine) idle(c command) bool {
 	}
 	if c.Pass != nil {
 		_, changed, _, err := m.doorAfter(c)
+		return err == nil && !changed
+	}
+	if len(c.Apps) > 0 {
+		_, changed, _, err := m.livesAfter(c)
 		return err == nil && !changed
 	}
 	_, _, events, err := m.try(c)

@@ -341,7 +341,7 @@ func TestEventsAreBounded(t *testing.T) {
 func randomCommand(r *rand.Rand, at time.Time) command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	c := command{Version: commandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell}
+	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell, doBeatApp, doEndApps, doLapseApps, doResume}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
 	for _, name := range []string{"a", "b"} {
 		if r.IntN(3) == 0 {
@@ -371,6 +371,11 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 		}
 	case doRefuseHosts:
 		c.Nodes, c.Reason = nil, pick("x", "y")
+	case doBeatApp, doEndApps, doLapseApps, doResume:
+		c.Nodes, c.Apps, c.Reason = nil, []string{pick("p", "q"), "r"}[:1+r.IntN(2)], "x"
+		if c.Owner = pick("", "app:1", "app:2"); c.Do == doBeatApp {
+			c.Owner, c.Lease = pick("app:1", "app:2"), time.Duration(1+r.IntN(2))*time.Minute
+		}
 	case doLose:
 		c.Overdue = r.IntN(3) == 0
 	case doForget:
@@ -435,10 +440,11 @@ func FuzzMachine(f *testing.F) {
 			idle := one.idle(c)
 
 			events, err := one.apply(c)
-			if (err != nil || len(events) == 0) && written(t, one) != was {
+			silent := c.Do == doBeatApp && err == nil // tells of nothing
+			if (err != nil || len(events) == 0) && !silent && written(t, one) != was {
 				t.Fatalf("%s: refused or idle (%v), and changed the machine", text, err)
 			}
-			if idle && len(events) > 0 {
+			if idle && (len(events) > 0 || written(t, one) != was) {
 				t.Fatalf("%s: said to be idle, told %v", text, events)
 			}
 			if written(t, before) != was {

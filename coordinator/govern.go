@@ -80,6 +80,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	f.blocks.clear()
 	f.broken.clear()
 	f.apps.clear()
+	f.beats.begin(now)
 	f.roster.clear()
 	if f.ledger.alone() {
 		f.manifests.prune(refs)

@@ -30,7 +30,10 @@ func (s *web) handler() http.Handler {
 	mux.HandleFunc("GET /nodes/{node}", s.known(s.getNode))
 	mux.HandleFunc("GET /events", s.known(s.streamEvents))
 	mux.HandleFunc("GET /audit", s.known(s.listAudit))
-	return mux
+	mux.HandleFunc("GET /apps", s.known(s.listApps))
+	mux.HandleFunc("POST /apps/{app}/beat", s.known(s.beatApp))
+	mux.HandleFunc("POST /apps/{app}/over", s.known(s.overApp))
+	return http.NewCrossOriginProtection().Handler(mux) // an operator's browser may have a certificate, and be on another's page
 }
 
 // known lets through who showed a certificate of a node, an operator or an app.

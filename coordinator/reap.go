@@ -43,7 +43,9 @@ func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 	if gap > max(f.cfg.suspectAfter()/3, 2*reapPace) { // a lease may be so short that every look seems late
 		f.log.Warn("the coordinator was held up: every lease begins anew", "took", gap)
 		f.leases.regrant(now)
+		f.beats.regrant(now)
 	}
 	f.decideAll(command{Do: doLose}, f.judge(now))
 	f.watch(now)
+	f.lapse(now)
 }

@@ -298,6 +298,12 @@ func (v *town) refused(err error, want codes.Code, words string) {
 // get asks the HTTP side, as somebody or as nobody.
 func (v *town) get(path string, as *certs.Name) (int, string) {
 	v.Helper()
+	return v.ask(http.MethodGet, path, as, nil)
+}
+
+// ask asks for a page of the coordinator's; as nobody, it shows no certificate.
+func (v *town) ask(method, path string, as *certs.Name, header http.Header) (int, string) {
+	v.Helper()
 	who := certs.Dev(certs.Name{Role: certs.RoleOperator, Name: "eve"})
 	if as != nil {
 		who = certs.Dev(*as)
@@ -308,7 +314,12 @@ func (v *town) get(path string, as *certs.Name) (int, string) {
 	}
 	transport := &http.Transport{TLSClientConfig: tls, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dialPages(ctx) }}
 	defer transport.CloseIdleConnections()
-	reply, err := (&http.Client{Transport: transport}).Get("https://c" + path)
+	r, err := http.NewRequestWithContext(v.Context(), method, "https://c"+path, nil)
+	if err != nil {
+		v.Fatal(err)
+	}
+	r.Header = header
+	reply, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		v.Fatal(err)
 	}

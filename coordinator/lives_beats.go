@@ -1,0 +1,243 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+const (
+	// appLease is how long an app may be silent that does not say. Celeborn gives one five minutes
+	// (celeborn.master.heartbeat.application.timeout); here its end removes what nobody may be able to compute again in time,
+	// so it has twice that.
+	appLease = 10 * time.Minute
+	// A shorter one would take a collector's pause, or an election, for the end of an app; with a longer one silence says
+	// nothing.
+	leastAppLease = 30 * time.Second
+	mostAppLease  = 24 * time.Hour
+
+	// appsAtOnce bounds what one call names.
+	appsAtOnce = 1024
+
+	// mostOver bounds why an app is over: holders say it of its blocks, in no more than checkReport takes.
+	mostOver = maxWord + maxName - 64
+)
+
+// appBeats is when apps last beat. It is soft: a new leader grants each a full lease.
+type appBeats struct {
+	mu   sync.Mutex // guards what follows
+	last map[string]time.Time
+	from time.Time // the leases of those that were not heard count from here
+}
+
+// begin forgets all, as a new process would.
+func (b *appBeats) begin(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last, b.from = map[string]time.Time{}, now
+}
+
+// regrant gives everybody a new lease: it was we who were not there.
+func (b *appBeats) regrant(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.from = now
+}
+
+func (b *appBeats) beat(app string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last[app] = now
+}
+
+// silent says for how long an app's lease has run, and when it last beat; the zero time: not since this leader began.
+func (b *appBeats) silent(app string, l life, now time.Time) (took time.Duration, last time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last = b.last[app]
+	return now.Sub(slices.MaxFunc([]time.Time{last, b.from, l.Since}, time.Time.Compare)), last
+}
+
+// forget drops the beats of apps that are over.
+func (b *appBeats) forget(apps []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, app := range apps {
+		delete(b.last, app)
+	}
+}
+
+// lapse ends the apps that have been silent for longer than their leases. While a brake holds, or nodes are suspects for its
+// sake, the network is in trouble and nobody's silence says that he is gone: what would be removed cannot be brought back.
+func (f *fleet) lapse(now time.Time) {
+	silent := map[time.Duration][]string{} // by lease
+	f.ledger.view(func(m *machine) {
+		for app, l := range m.Lives {
+			if took, _ := f.beats.silent(app, l, now); l.beats() && took > l.Lease {
+				silent[l.Lease] = append(silent[l.Lease], app)
+			}
+		}
+	})
+	if len(silent) == 0 {
+		return
+	}
+	if len(f.brakesTo(now)) > 0 {
+		f.beats.regrant(now)
+		return
+	}
+	for lease, apps := range silent {
+		slices.Sort(apps)
+		for batch := range slices.Chunk(apps, appsAtOnce) {
+			if _, err := f.do(command{Do: doLapseApps, Apps: batch, Reason: fmt.Sprintf("it was silent for %s", lease)}); err != nil {
+				f.log.Warn("apps that fell silent are not over yet", "apps", len(batch), "err", err)
+				return // the next look tries again
+			}
+			f.beats.forget(batch)
+		}
+	}
+}
+
+// checkApp wants what can be the scope of a block's id.
+func checkApp(app string) error {
+	if err := checkWord("app", app, maxName); err != nil {
+		return err
+	}
+	if app == "" || app == "-" || strings.Contains(app, "/") {
+		return fault("app %q: must be what stands second in the ids of its blocks, STORE/APP/NAME", app)
+	}
+	return nil
+}
+
+func checkApps(apps []string) error {
+	if err := checkCount("apps", len(apps), appsAtOnce); err != nil {
+		return err
+	}
+	for _, app := range apps {
+		if err := checkApp(app); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BeatApp implements the operators' call.
+func (s *operator) BeatApp(ctx context.Context, r *api.BeatAppRequest) (*api.BeatAppReply, error) {
+	name, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &api.BeatAppReply{}, s.hearsApp(name, r)
+}
+
+// hearsApp hears an app, or whoever speaks for it.
+func (f *fleet) hearsApp(name certs.Name, r *api.BeatAppRequest) error {
+	if err := cmp.Or(checkApp(r.GetApp()), checkSpan("lease", r.GetLease())); err != nil {
+		return err
+	}
+	lease := appLease
+	if r.Lease != nil {
+		lease = r.Lease.AsDuration()
+	}
+	if lease < leastAppLease || lease > mostAppLease {
+		return fault("lease %s: must be %s to %s", lease, leastAppLease, mostAppLease)
+	}
+	c := command{Do: doBeatApp, Apps: []string{r.App}, Owner: string(name.Role) + ":" + name.Name, Lease: lease}
+	if r.Over {
+		c = command{Do: doEndApps, Apps: c.Apps, Owner: c.Owner, Reason: "it said so"}
+	}
+	if _, err := f.do(c); err != nil {
+		return appStatus(err)
+	}
+	if r.Over {
+		f.beats.forget(c.Apps)
+	} else {
+		f.beats.beat(r.App, time.Now())
+	}
+	return nil
+}
+
+// EndApps hears an operator.
+func (s *operator) EndApps(ctx context.Context, r *api.EndAppsRequest) (*api.EndAppsReply, error) {
+	apps := slices.Compact(slices.Sorted(slices.Values(r.GetApps())))
+	if len(apps) == 0 {
+		return nil, fault("no app is named")
+	}
+	if err := cmp.Or(checkApps(apps), checkText("reason", r.GetReason())); err != nil {
+		return nil, err
+	}
+	name, err := caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	why := string(name.Role) + ":" + name.Name + " said so"
+	if r.Reason != "" {
+		why += ": " + r.Reason
+	}
+	c := command{Do: doEndApps, Apps: apps, Reason: shortenedTo(mostOver, why)}
+	if r.Undo {
+		c = command{Do: doResume, Apps: apps}
+		if unknown := s.neverOver(apps); unknown != "" {
+			return nil, status.Errorf(codes.NotFound, "app %q is not over: lifeboat apps lists those that are", unknown)
+		}
+	}
+	if _, err := s.decide(ctx, c); err != nil {
+		return nil, appStatus(err)
+	}
+	s.beats.forget(apps)
+	return &api.EndAppsReply{Apps: s.appsShown(func(app string) bool { _, named := slices.BinarySearch(apps, app); return named })}, nil
+}
+
+// neverOver is one of the apps that is not over; empty: all are.
+func (f *fleet) neverOver(apps []string) (one string) {
+	f.ledger.view(func(m *machine) {
+		if i := slices.IndexFunc(apps, func(app string) bool { return m.Lives[app].Over == "" }); i >= 0 {
+			one = apps[i]
+		}
+	})
+	return one
+}
+
+// appStatus gives a refusal the code and the words that callers act on.
+func appStatus(err error) error {
+	switch {
+	case errors.Is(err, errAppOver):
+		return status.Errorf(codes.FailedPrecondition, "%v: an operator takes that back with lifeboat apps end --undo", err)
+	case errors.Is(err, errAppOthers):
+		return status.Error(codes.PermissionDenied, err.Error())
+	case errors.Is(err, errAppNobody):
+		return status.Errorf(codes.NotFound, "%v: an app that never beat is ended by an operator, with lifeboat apps end", err)
+	case errors.Is(err, errManyApps):
+		return status.Error(codes.ResourceExhausted, err.Error())
+	}
+	return asStatus(err)
+}
+
+// CheckApps tells a node which of the apps that it has blocks of are over.
+func (s *membership) CheckApps(ctx context.Context, r *api.CheckAppsRequest) (*api.CheckAppsReply, error) {
+	if _, err := speaker(ctx, r.GetNode()); err != nil {
+		return nil, err
+	}
+	if err := checkCount("apps", len(r.GetApps()), appsAtOnce); err != nil {
+		return nil, err
+	}
+	reply := &api.CheckAppsReply{}
+	s.ledger.view(func(m *machine) {
+		for _, app := range r.Apps { // what can be no app is known to nobody
+			if l := m.Lives[app]; l.Over != "" {
+				reply.Over = append(reply.Over, &api.AppOver{App: app, Why: l.Over})
+			}
+		}
+	})
+	return reply, nil
+}

@@ -1,0 +1,125 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// says does one thing about apps.
+func (s *story) says(do verb, c command, apps ...string) error {
+	c.Do, c.Apps = do, apps
+	return s.do(c)
+}
+
+func (s *story) beats(app, owner string) error {
+	return s.says(doBeatApp, command{Owner: owner, Lease: time.Minute}, app)
+}
+
+func (s *story) over(app, want string) {
+	s.t.Helper()
+	if got := s.Lives[app].Over; got != want {
+		s.t.Errorf("app %s: is over because %q, want %q", app, got, want)
+	}
+}
+
+func (s *story) gets(err, want error) {
+	s.t.Helper()
+	if !errors.Is(err, want) {
+		s.t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+func TestLivesOfApps(t *testing.T) {
+	stories := map[string]func(*story){
+		"one beats, and says that it is over": func(s *story) {
+			s.gets(s.beats("p", "app:1"), nil)
+			s.gets(s.at(1).beats("p", "app:1"), nil)
+			s.gets(s.at(2).says(doEndApps, command{Owner: "app:1", Reason: "it said so"}, "p"), nil)
+			s.over("p", "it said so")
+			s.tells("AppEnded")
+			s.gets(s.at(3).says(doEndApps, command{Reason: "again"}, "p"), nil)
+			s.over("p", "it said so") // once
+			s.tells("")
+			s.gets(s.beats("p", "app:1"), errAppOver)
+		},
+		"nobody speaks for another's": func(s *story) {
+			s.gets(s.beats("p", "app:1"), nil)
+			s.gets(s.beats("p", "app:2"), errAppOthers)
+			s.gets(s.says(doEndApps, command{Owner: "app:2", Reason: "x"}, "p"), errAppOthers)
+			s.gets(s.says(doEndApps, command{Owner: "app:2", Reason: "x"}, "q"), errAppNobody)
+			s.over("p", "")
+			s.tells("")
+		},
+		"one refusal refuses all": func(s *story) {
+			s.gets(s.beats("p", "app:1"), nil)
+			s.gets(s.says(doEndApps, command{Owner: "app:1", Reason: "x"}, "p", "q"), errAppNobody)
+			s.over("p", "")
+		},
+		"silence ends who beats, and nobody else": func(s *story) {
+			s.gets(s.beats("p", "app:1"), nil)
+			s.gets(s.says(doEndApps, command{Reason: "an operator"}, "q"), nil)
+			s.gets(s.says(doResume, command{}, "q"), nil)
+			s.gets(s.at(70).says(doLapseApps, command{Reason: "silent"}, "p", "q", "r"), nil)
+			s.over("p", "silent")
+			s.over("q", "")
+			s.tells("AppEnded AppResumed AppEnded")
+			if _, known := s.Lives["r"]; known {
+				s.t.Error("an app is known of which nobody spoke")
+			}
+		},
+		"an operator takes it back": func(s *story) {
+			s.gets(s.beats("p", "app:1"), nil)
+			s.gets(s.says(doEndApps, command{Reason: "a slip"}, "p"), nil)
+			s.gets(s.at(5).says(doResume, command{}, "p"), nil)
+			s.over("p", "")
+			s.gets(s.at(600).says(doLapseApps, command{Reason: "silent"}, "p"), nil)
+			s.over("p", "") // its silence was no wonder
+			s.gets(s.beats("p", "app:2"), errAppOthers)
+			s.gets(s.beats("p", "app:1"), nil)
+			s.gets(s.says(doResume, command{}, "p", "never-over"), nil)
+			s.tells("AppEnded AppResumed")
+		},
+		"what was over long ago is forgotten": func(s *story) {
+			s.gets(s.says(doEndApps, command{Reason: "x"}, "p"), nil)
+			s.gets(s.at(8*24*3600).beats("q", "app:1"), nil)
+			if _, known := s.Lives["p"]; known {
+				s.t.Error("it is known after eight days")
+			}
+		},
+	}
+	for name, tell := range stories {
+		t.Run(name, func(t *testing.T) { tell(newStory(t)) })
+	}
+}
+
+// Those that are over make room, the oldest first; those that run do not.
+func TestLivesAreBounded(t *testing.T) {
+	s := newStory(t)
+	all := make([]string, keptLives)
+	for i := range all {
+		all[i] = fmt.Sprintf("app-%05d", i)
+	}
+	s.gets(s.says(doBeatApp, command{Owner: "app:1", Lease: time.Minute}, all[2:]...), nil)
+	s.gets(s.at(1).says(doEndApps, command{Reason: "x"}, "old"), nil)
+	s.gets(s.at(2).says(doEndApps, command{Reason: "x"}, "new"), nil)
+	s.gets(s.at(3).beats(all[0], "app:1"), nil)
+	s.over("old", "")
+	s.over("new", "x")
+	s.gets(s.at(4).beats(all[1], "app:1"), nil)
+	s.gets(s.at(5).beats("one-more", "app:1"), errManyApps)
+	if len(s.Lives) != keptLives {
+		t.Errorf("%d are kept, want %d", len(s.Lives), keptLives)
+	}
+}
+
+// While coordinators are brought up to date, only what is said of apps cannot be read by those of before.
+func TestOldCoordinatorsReadWhatIsNotOfApps(t *testing.T) {
+	if v := (command{Do: doLose, Nodes: []string{"a"}}).version(); v >= appsSince {
+		t.Errorf("a command about nodes is of version %d", v)
+	}
+	if v := (command{Do: doEndApps, Apps: []string{"p"}}).version(); v != appsSince {
+		t.Errorf("a command about apps is of version %d", v)
+	}
+}
