@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -46,6 +47,16 @@ func (a *Agent) inUse(app string) bool {
 		}
 	}
 	return false
+}
+
+// appsOver says which of some apps are over, as the coordinator was told. One that still runs here, as far as workloads tell, is
+// not, whatever was said of it.
+func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	over, err := a.beat.CheckApps(ctx, apps)
+	maps.DeleteFunc(over, func(app, _ string) bool { return a.inUse(app) })
+	return over, err
 }
 
 // alone says whether the coordinator does not answer, or has not yet, so that nobody knows of a drain of this node.

@@ -44,16 +44,34 @@ func (c *Cluster) Write(i int, store, name string, size int) *Block {
 		c.put(filepath.Join(c.nodes[i].dir, "cache", name), data)
 		b.Members[b.ID] = data
 	} else {
-		scope := store + "/" + manager + "/"
-		b.ID = scope + name
-		index := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(size))
-		for member, bytes := range map[string][]byte{name + ".data": data, name + ".index": index} {
-			dirs := c.nodes[i].sparkDirs()
-			dir, sub := migration.SparkPlace(member, len(dirs))
-			c.put(filepath.Join(dirs[dir], manager, sub, member), bytes)
-			b.Members[scope+member] = bytes
-		}
+		c.putOutput(b, manager, manager, name, data)
 	}
+	return c.wrote(b)
+}
+
+// WriteOf puts a map output of an application into a node's store spark.
+func (c *Cluster) WriteOf(app string, i int, name string, size int) *Block {
+	c.t.Helper()
+	b := &Block{Node: i, Members: map[string][]byte{}}
+	c.putOutput(b, app, filepath.Join(app, manager), name, content(app+name, size))
+	return c.wrote(b)
+}
+
+// putOutput puts a map output below a directory of Spark's.
+func (c *Cluster) putOutput(b *Block, scope, below, name string, data []byte) {
+	c.t.Helper()
+	prefix := "spark/" + scope + "/"
+	b.ID = prefix + name
+	index := binary.BigEndian.AppendUint64(make([]byte, 8), uint64(len(data)))
+	for member, bytes := range map[string][]byte{name + ".data": data, name + ".index": index} {
+		dirs := c.nodes[b.Node].sparkDirs()
+		dir, sub := migration.SparkPlace(member, len(dirs))
+		c.put(filepath.Join(dirs[dir], below, sub, member), bytes)
+		b.Members[prefix+member] = bytes
+	}
+}
+
+func (c *Cluster) wrote(b *Block) *Block {
 	for _, m := range b.Members {
 		b.Bytes += int64(len(m))
 	}

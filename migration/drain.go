@@ -65,6 +65,8 @@ type DrainConfig struct {
 	Earlier []string
 	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
 	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
+	// Over says which apps are over. Nil: none is.
+	Over Over
 	// Connections to each peer: one loses on small blocks (nothing overlaps), more than four gain nothing (measured).
 	Connections int
 	// MaxBytesPerSecond caps the whole drain; 0: no cap.
@@ -90,9 +92,10 @@ type Drain struct {
 
 	history  *history
 	looks    *looks
-	stirred  stirred       // where something came or went since
-	fallback *fallback     // nil: there is none
-	vacant   chan struct{} // has one when a lane has ended
+	stirred  stirred                           // where something came or went since
+	fallback *fallback                         // nil: there is none
+	over     atomic.Pointer[map[string]string] // nil: no app is known to be
+	vacant   chan struct{}                     // has one when a lane has ended
 
 	mu       sync.Mutex
 	phase    Phase
@@ -187,6 +190,9 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	d.peerTook(time.Now())
 	var working sync.WaitGroup
 	d.look(time.Now())
+	if d.cfg.Over != nil {
+		go d.learnOver(work) // a disk may hang under it
+	}
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.seal()

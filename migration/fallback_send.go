@@ -158,6 +158,10 @@ func (d *Drain) awaitFallback(content int64) (answered func()) {
 
 // upload carries one block to the fallback and books what became of it. It returns how long to leave the fallback alone.
 func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
+	if why := d.isOver(e.Block); why != "" {
+		d.carryOut(ruling{entry: e, outcome: Skipped, why: why})
+		return 0
+	}
 	u := &upload{d: d, e: e, holds: true, stuck: make(chan struct{})}
 	d.join(u)
 	working, stop := context.WithCancel(ctx)

@@ -36,6 +36,8 @@ type ReceiverConfig struct {
 	// Broken is told of a block that was removed because its bytes here are no longer what came; of one whose record cannot
 	// be read, only the id is known. Nil: nobody is.
 	Broken func(Held)
+	// Over says which apps are over: what landed of them goes. Nil: none is.
+	Over Over
 	// ScrubBytesPerSecond is how fast what landed is read back off the disks; 0: it is not.
 	ScrubBytesPerSecond int64
 	// MaxStreams bounds the streams served at once, and MaxBytes what rests here from others in all; 0: the disks do.
@@ -114,6 +116,9 @@ func (r *Receiver) Run(ctx context.Context) error {
 		beside(func() { atLeisure(ctx, r.dropGhosts) }),
 		beside(func() { r.scrub(ctx) }),
 		beside(func() { r.unpack(ctx) }),
+	}
+	if r.cfg.Over != nil {
+		helpers = append(helpers, beside(func() { r.letGo(ctx) }))
 	}
 	defer overseeing.Wait()
 	defer stop()

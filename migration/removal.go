@@ -13,12 +13,7 @@ import (
 // A block is first gone for whoever asks, then for the coordinator, and last its space comes back.
 
 // App is the app that a block belongs to, "" where its id names none.
-func (h Held) App() string {
-	if scope := h.ID.Scope(); scope != noScope {
-		return scope
-	}
-	return ""
-}
+func (h Held) App() string { return h.ID.App() }
 
 // errRemoved says that a block was removed, or became files, while it came again.
 var errRemoved = errors.New("what was here is being moved or removed: send it again")

@@ -133,6 +133,8 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 	case it.Stays != "":
 		return !d.cfg.Once && d.fresh(it.Block, it.Anew) && lost(it.Stays)
 	case !d.fresh(it.Block, it.Anew):
+	case d.isOver(it.Block) != "":
+		d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: d.isOver(it.Block)})
 	case ctx.Err() != nil:
 		return lost(unplanned)
 	default:

@@ -26,6 +26,13 @@ func (l *lane) begin() (e entry, ok bool) {
 
 // sendBlock returns an error only when the lane is of no more use.
 func (l *lane) sendBlock(ctx context.Context, e entry) error {
+	if why := l.d.isOver(e.Block); why != "" {
+		if l.forget(l.last) {
+			l.giveRoom(e)
+			l.d.carryOut(ruling{entry: e, outcome: Skipped, why: why})
+		}
+		return nil
+	}
 	l.pace.start(l.now)
 	l.partly, l.size = true, e.Bytes()
 	err := l.writeBlock(ctx, e)
@@ -44,9 +51,7 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 	case errors.Is(err, errNoTime):
 		l.buf = appendFrame(l.buf, frameAbort, l.last, nil)
 		if l.forget(l.last) {
-			l.mu.Lock()
-			l.room += e.Bytes()
-			l.mu.Unlock()
+			l.giveRoom(e)
 			l.d.plan.giveBack(e, 0, describe(e.ID, l.peer.Node, errNoTime).Error())
 		}
 	case err != nil:
@@ -54,6 +59,13 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 	}
 	l.partly = false
 	return nil
+}
+
+// giveRoom takes back the room of a block that was begun and is not at the peer.
+func (l *lane) giveRoom(e entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.room += e.Bytes()
 }
 
 func (l *lane) writeBlock(ctx context.Context, e entry) error {

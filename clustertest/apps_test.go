@@ -1,0 +1,202 @@
+package clustertest_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+const (
+	doneApp = "application_1700000000000_0001"
+	liveApp = "application_1700000000000_0002"
+)
+
+// outputs puts ten map outputs of each of two applications on a node.
+func outputs(c *clustertest.Cluster, i int) (done, live []*clustertest.Block) {
+	for n := range 10 {
+		done = append(done, c.WriteOf(doneApp, i, fmt.Sprintf("shuffle_0_%d_0", n), fillSize))
+		live = append(live, c.WriteOf(liveApp, i, fmt.Sprintf("shuffle_0_%d_0", n), fillSize))
+	}
+	return done, live
+}
+
+// appNow is an application as the operator is shown it.
+func appNow(t *testing.T, c *clustertest.Cluster, app string) *api.App {
+	t.Helper()
+	for _, a := range c.Apps() {
+		if a.App == app {
+			return a
+		}
+	}
+	return &api.App{App: app}
+}
+
+// What landed of an application goes when that is over, and whoever asks for it hears why. The other's stays.
+func TestWhatLandedOfAnAppGoesWithIt(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		done, live := outputs(c, 0)
+		c.Decommission(0, 0, "")
+		c.WaitDrained(0)
+		accounted(t, c, 0, slices.Concat(done, live), 0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		if a := appNow(t, c, doneApp); a.State != "UNKNOWN" || a.HeldBlocks != 10 || a.Holders < 1 {
+			t.Errorf("before it is over: got %v", a)
+		}
+		c.EndApps("the scheduler says so", doneApp)
+		c.Sleep(2 * time.Minute)
+		if a := appNow(t, c, doneApp); a.State != "OVER" || a.HeldBlocks != 0 {
+			t.Errorf("two minutes later: got %v", a)
+		}
+		if a := appNow(t, c, liveApp); a.State != "UNKNOWN" || a.HeldBlocks != 10 {
+			t.Errorf("of the other: got %v", a)
+		}
+		c.Verify(1, live...)
+		for _, b := range done {
+			if code, body := c.Read(1, b.ID+".data"); code != 410 {
+				t.Errorf("%s: got %d %s, want 410", b.ID, code, body)
+			}
+		}
+		if why := c.Locate(done[0].ID).Why; !strings.Contains(why, "its app is over: operator:") || !strings.Contains(why, "the scheduler says so") {
+			t.Errorf("got %q, want why it is gone", why)
+		}
+	})
+}
+
+// A node that leaves does not carry what an application that is over has left there.
+func TestDrainLeavesBehindWhatIsOver(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		done, live := outputs(c, 0)
+		c.EndApps("", doneApp)
+		c.Decommission(0, 0, "")
+		c.WaitDrained(0)
+		sum, entries := c.Manifest(0)
+		skipped := 0
+		for _, b := range done { // some may leave before the answer comes: nothing waits for it
+			if e := entries[b.ID]; e.Outcome == "skipped" && strings.Contains(e.Reason, "its app is over") {
+				skipped++
+			}
+		}
+		if skipped < 8 || int(sum.GetSkipped().GetBlocks()) != skipped || int(sum.GetMoved().GetBlocks()) != 20-skipped || sum.GetLost().GetBlocks() != 0 {
+			t.Errorf("%d of %d blocks of what is over were left behind; in all %v", skipped, len(done), sum)
+		}
+		for _, b := range live {
+			if e := entries[b.ID]; e.Outcome != "moved" {
+				t.Errorf("%s is %s: %s", b.ID, e.Outcome, e.Reason)
+			}
+		}
+	})
+}
+
+// An operator ended the wrong one, and takes it back: it is carried, and it stays.
+func TestAppThatIsNotOverAfterAll(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		done, live := outputs(c, 0)
+		c.EndApps("a slip", doneApp)
+		c.ResumeApps(doneApp)
+		c.Decommission(0, 0, "")
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Sleep(5 * time.Minute)
+		c.Verify(1, slices.Concat(done, live)...)
+	})
+}
+
+// An application that beats is over when it falls silent, and not a moment sooner because a coordinator was away.
+func TestAppFallsSilent(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		beat := func(lease time.Duration) error { return c.BeatApp(liveApp, lease) }
+		if err := beat(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		c.Sleep(50 * time.Second)
+		if a := appNow(t, c, liveApp); a.State != "RUNNING" || a.Owner == "" || a.Lease.AsDuration() != time.Minute || a.LastBeat.AsDuration() < 49*time.Second {
+			t.Errorf("got %v, want it to run by its beat of 50 s ago", a)
+		}
+		c.KillCoordinator()
+		c.RestartCoordinator()
+		c.Sleep(50 * time.Second)
+		if a := appNow(t, c, liveApp); a.State != "RUNNING" {
+			t.Errorf("50 s after a restart: got %v, want a new lease", a)
+		}
+		if err := beat(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		c.Sleep(50 * time.Second)
+		if a := appNow(t, c, liveApp); a.State != "RUNNING" {
+			t.Errorf("50 s after a beat: got %v", a)
+		}
+		c.Sleep(15 * time.Second)
+		if a := appNow(t, c, liveApp); a.State != "OVER" || a.Why != "it was silent for 1m0s" {
+			t.Errorf("65 s after its last beat: got %v", a)
+		}
+		if err := beat(time.Minute); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("it beats again: got %v, want a refusal", err)
+		}
+		c.ResumeApps(liveApp)
+		if err := beat(time.Minute); err != nil {
+			t.Errorf("an operator took it back: %v", err)
+		}
+	})
+}
+
+// While nodes fall silent by the dozen nobody's silence means that he is gone.
+func TestNoAppLapsesWhileABrakeHolds(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
+		if err := c.BeatApp(liveApp, 40*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 4 {
+			c.Partition(i, clustertest.CoordinatorName(0))
+		}
+		c.Sleep(3 * time.Minute)
+		if a := appNow(t, c, liveApp); a.State != "RUNNING" {
+			t.Errorf("got %v, want it to run while a brake holds", a)
+		}
+		c.Heal()
+		c.Sleep(2 * time.Minute)
+		if a := appNow(t, c, liveApp); a.State != "OVER" {
+			t.Errorf("all are back, and it is still silent: got %v", a)
+		}
+	})
+}
+
+// What is known of applications outlives the leader.
+func TestAppsOutliveTheLeader(t *testing.T) {
+	bubble(t, clustertest.Config{Coordinators: 3}, func(t *testing.T, c *clustertest.Cluster) {
+		c.EndApps("finished", doneApp)
+		for range 4 {
+			if err := c.BeatApp(liveApp, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			c.Sleep(40 * time.Second)
+		}
+		old := c.Leader()
+		c.KillCoordinator(old)
+		c.Leader(old)
+		c.Sleep(40 * time.Second) // 80 s after its last beat, of which nobody has heard who leads now
+		if a := appNow(t, c, doneApp); a.State != "OVER" || !strings.HasSuffix(a.Why, ": finished") {
+			t.Errorf("got %v", a)
+		}
+		if a := appNow(t, c, liveApp); a.State != "RUNNING" || a.LastBeat != nil || a.Lease.AsDuration() != time.Minute {
+			t.Errorf("got %v, want a lease, and no beat that the new leader has heard", a)
+		}
+		desk := c.Desk()
+		defer desk.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := api.NewOperatorClient(desk).BeatApp(ctx, &api.BeatAppRequest{App: liveApp, Lease: durationpb.New(time.Second)}); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("a lease of a second: got %v", err)
+		}
+	})
+}

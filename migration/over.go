@@ -1,0 +1,135 @@
+package migration
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// An app that is over wants none of its blocks any more: what landed of it goes from its holders, and a node that leaves does
+// not spend its time on what it has of it. Somebody else knows which are over. While nobody answers, none is.
+
+// Over says which of some apps are over, and why each is.
+type Over func(ctx context.Context, apps []string) (over map[string]string, err error)
+
+const (
+	// overEvery is how often that is asked: engines themselves leave files of a finished app for longer (Spark's external
+	// shuffle service until it is told, YARN for yarn.nodemanager.delete.debug-delay-sec).
+	overEvery = time.Minute
+	// overAgain is how soon a drain asks again that had no answer. It has two minutes, or half of one.
+	overAgain = 5 * time.Second
+)
+
+// App is the app that a block belongs to, "" where its id names none.
+func (id BlockID) App() string {
+	if scope := id.Scope(); scope != noScope {
+		return scope
+	}
+	return ""
+}
+
+// apps are the apps of what landed here, in order. It looks at one record of each.
+func (c *catalog) apps() (apps []string, err error) {
+	for next := []byte{}; next != nil; {
+		err := c.view(func(tx *bbolt.Tx) error {
+			cur := tx.Bucket(bucketBlocks).Cursor()
+			for range listBatch {
+				k, _ := cur.Seek(next)
+				if k == nil {
+					next = nil
+					return nil
+				}
+				id := BlockID(k)
+				if app := id.App(); app != "" {
+					apps = append(apps, strings.Clone(app))
+				}
+				next = append(append(next[:0], string(id.Store())+"/"+id.Scope()...), '/'+1) // what comes behind all of "STORE/SCOPE/"
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(apps)
+	return slices.Compact(apps), nil
+}
+
+// apps are those whose blocks a drain meets.
+func (d *Drain) apps() []string {
+	apps, err := d.cfg.Vault.catalog.apps()
+	if err != nil {
+		d.cfg.Log.Debug("cannot tell the apps of what landed here", "err", err)
+	}
+	for _, s := range d.cfg.Stores {
+		if _, is := s.layout.(sparkLayout); is {
+			for _, m := range s.lately().all {
+				if m.app {
+					apps = append(apps, m.scope)
+				}
+			}
+		}
+	}
+	slices.Sort(apps)
+	return slices.Compact(apps)
+}
+
+// learnOver keeps the drain told which apps are over, until ctx ends. Nothing waits for it: what leaves before has left.
+func (d *Drain) learnOver(ctx context.Context) {
+	for ctx.Err() == nil {
+		pause := overEvery
+		if apps := d.apps(); len(apps) > 0 {
+			over, err := d.cfg.Over(ctx, apps)
+			if err != nil {
+				pause = overAgain
+			}
+			if len(over) > 0 {
+				d.cfg.Log.Info("blocks of apps that are over are left behind", "apps", len(over), "one", slices.Min(slices.Collect(maps.Keys(over))))
+				d.over.Store(&over)
+			}
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// isOver says why a block is not carried: its app is over; empty: it may be wanted.
+func (d *Drain) isOver(b Block) (why string) {
+	over := d.over.Load()
+	if over == nil {
+		return ""
+	}
+	if why = (*over)[b.ID.App()]; why != "" {
+		why = "its app is over: " + why
+	}
+	return why
+}
+
+// letGo removes what landed here of apps that are over, as they end, until ctx does.
+func (r *Receiver) letGo(ctx context.Context) {
+	for sleep(ctx, overEvery) {
+		apps, err := r.cfg.Vault.catalog.apps()
+		if err != nil {
+			r.cfg.Log.Warn("cannot tell the apps of what landed here: nothing is removed because its app is over", "err", err)
+		}
+		if len(apps) == 0 {
+			continue
+		}
+		over, err := r.cfg.Over(ctx, apps)
+		if err != nil {
+			r.cfg.Log.Debug("nobody says which apps are over", "err", err)
+		}
+		for _, why := range slices.Compact(slices.Sorted(maps.Values(over))) { // most that end at once end alike
+			gone, err := r.Remove(ctx, "its app is over: "+why, func(h Held) bool { return over[h.App()] == why })
+			if gone.Blocks > 0 {
+				r.cfg.Log.Info("removed what landed of apps that are over", "why", why, "blocks", gone.Blocks, "bytes", gone.Bytes)
+			}
+			if err != nil && ctx.Err() == nil {
+				r.cfg.Log.Warn("not all of apps that are over could be removed: it is tried again", "why", why, "err", err)
+			}
+		}
+	}
+}
