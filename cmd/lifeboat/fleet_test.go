@@ -35,6 +35,7 @@ import (
 //	NODE/ID                                                                        a block at a peer, or "agent"
 //	NODE/ID.status                                                                 a status answered instead
 //	NODE/ID.from                                                                   where the block is brought from for a reader
+//	apps.json                                                                      the coordinator
 //	asked.json                                                                     written: the last change asked for
 type fleet struct {
 	api.UnimplementedOperatorServer
@@ -241,6 +242,23 @@ func (f *fleet) asked(m proto.Message) error {
 func (f *fleet) ListNodes(context.Context, *api.ListNodesRequest) (*api.ListNodesReply, error) {
 	var r api.ListNodesReply
 	return &r, f.read("nodes.json", &r)
+}
+
+func (f *fleet) ListApps(_ *api.ListAppsRequest, s grpc.ServerStreamingServer[api.ListAppsReply]) error {
+	var r api.ListAppsReply
+	if err := f.read("apps.json", &r); err != nil {
+		return err
+	}
+	return s.Send(&r)
+}
+
+func (f *fleet) BeatApp(_ context.Context, r *api.BeatAppRequest) (*api.BeatAppReply, error) {
+	return &api.BeatAppReply{}, f.asked(r)
+}
+
+func (f *fleet) EndApps(_ context.Context, r *api.EndAppsRequest) (*api.EndAppsReply, error) {
+	var reply api.EndAppsReply
+	return &reply, errors.Join(f.asked(r), f.read("apps.json", &reply))
 }
 
 func (f *fleet) GetNode(ctx context.Context, req *api.GetNodeRequest) (*api.Node, error) {

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func appsCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch, all bool
+	cmd := &cobra.Command{
+		Use:   "apps",
+		Short: "List the applications: which run and which are over, where, and what is held of them",
+		Long: `Lists the applications that blocks belong to: those that beat or were ended, those that the nodes' workloads run, and those of
+which nodes hold blocks. UNKNOWN are those that nobody speaks for: they are never taken for over.
+
+What landed of an application that is over is removed from its holders within some minutes, and drains leave its blocks behind.`,
+		Example: `  lifeboat apps
+  lifeboat apps --watch
+  lifeboat apps -o json | jq -r '.[] | select(.state == "OVER" and .held_blocks > 0) | .app'
+  lifeboat apps end application_1795493514662_0001`,
+		Args: cobra.NoArgs,
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	cmd.Flags().BoolVar(&all, "all", false, "in the table, too, those that are over and have nothing left")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		operator, l, err := to.operator()
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			apps, err := listApps(ctx, operator)
+			if err != nil {
+				return l.rpcError("list apps", err)
+			}
+			left := 0
+			if out != formatJSON && !all {
+				apps, left = ofInterest(apps)
+			}
+			if err := printApps(w, out, apps); err != nil || left == 0 {
+				return err
+			}
+			_, err = fmt.Fprintf(w, "\n%s over, with nothing left anywhere: --all lists them\n", are(left, "app"))
+			return err
+		})
+	}
+	cmd.AddCommand(appsEndCommand(), appsBeatCommand())
+	return cmd
+}
+
+func listApps(ctx context.Context, operator api.OperatorClient) (apps []*api.App, err error) {
+	stream, err := operator.ListApps(ctx, &api.ListAppsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		reply, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return apps, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		apps = append(apps, reply.GetApps()...)
+	}
+}
+
+func printApps(w io.Writer, out format, apps []*api.App) error {
+	if out == formatJSON {
+		all := []api.AppJSON{}
+		for _, a := range apps {
+			all = append(all, api.AppToJSON(a))
+		}
+		return writeJSON(w, all)
+	}
+	t, over := table{narrow: true}, table{narrow: true}
+	t.row("APP", "STATE", "FOR", "BEAT", "RUNS ON", "HELD", "BLOCKS", "AT")
+	over.row("APP", "IS OVER BECAUSE")
+	for _, a := range apps {
+		beat := "-"
+		if a.GetLease() != nil {
+			beat = age(a.GetLastBeat()) + " of " + span(a.GetLease().AsDuration())
+		}
+		held, blocks, at := "-", "-", "-"
+		if a.GetHeldBlocks() > 0 {
+			held, blocks, at = size(a.GetHeldBytes()), fmt.Sprint(a.GetHeldBlocks()), count(a.GetHolders(), "node")
+		}
+		t.row(a.GetApp(), a.GetState(), age(a.GetSince()), beat, runsOn(a), held, blocks, at)
+		if a.GetWhy() != "" {
+			over.row(a.GetApp(), a.GetWhy())
+		}
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	return printSection(w, &over)
+}
+
+// ofInterest leaves out what is over and has nothing left: a fleet has thousands of those in a week.
+func ofInterest(apps []*api.App) (some []*api.App, left int) {
+	some = slices.DeleteFunc(slices.Clone(apps), func(a *api.App) bool {
+		return a.GetState() == "OVER" && a.GetHeldBlocks() == 0 && a.GetNodesCount() == 0
+	})
+	return some, len(apps) - len(some)
+}
+
+func are(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun + " is"
+	}
+	return count(int64(n), noun) + " are"
+}
+
+// runsOn is the node, or how many there are.
+func runsOn(a *api.App) string {
+	switch {
+	case a.GetNodesCount() == 0:
+		return "-"
+	case a.GetNodesCount() == 1:
+		return strings.Join(a.GetNodes(), "")
+	}
+	return count(a.GetNodesCount(), "node")
+}
+
+func appsEndCommand() *cobra.Command {
+	var to reach
+	var out format
+	var r api.EndAppsRequest
+	cmd := &cobra.Command{
+		Use:   "end APP...",
+		Short: "Say that applications are over: what landed of them goes, and no drain carries their blocks",
+		Long: `Says that applications are over. Within some minutes every node removes what landed there of theirs, which cannot be taken back, and
+drains leave their blocks behind, so that those of others have the time. The applications' own files, where they wrote them, stay
+as they are, and so does what lies in the last resort. A node whose workloads still run one keeps it.
+
+With --undo they are not over any more: what is still there is carried and kept again.`,
+		Example: `  lifeboat apps end application_1795493514662_0001
+  lifeboat apps end app-20261120-0007 app-20261120-0008 --reason "finished, says the scheduler"
+  lifeboat apps end --undo app-20261120-0008`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.Apps = args
+			return ask(cmd.Context(), &to, "apps end", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				reply, err := operator.EndApps(ctx, &r)
+				if err != nil {
+					return err
+				}
+				return printApps(cmd.OutOrStdout(), out, reply.GetApps())
+			})
+		},
+		ValidArgsFunction: to.completeApps,
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().BoolVar(&r.Undo, "undo", false, "they are not over")
+	reasonFlag(cmd, &r.Reason)
+	return cmd
+}
+
+func appsBeatCommand() *cobra.Command {
+	var to reach
+	var r api.BeatAppRequest
+	var lease time.Duration
+	cmd := &cobra.Command{
+		Use:   "beat APP",
+		Short: "Say that an application lives, for programs that cannot: over when it falls silent",
+		Long: `Says that an application lives. It is over when nothing is heard of it for the lease, or with --over, and then stays over whatever is
+said later. The first word decides whose certificate speaks for it from then on. Programs say the same with a certificate of their own
+(lifeboat tls issue --app NAME) by POST to the coordinator: /apps/APP/beat?lease=5m and /apps/APP/over.`,
+		Example: `  lifeboat apps beat app-20261120-0007 --lease 5m
+  lifeboat apps beat app-20261120-0007 --over
+  while kill -0 "$driver"; do lifeboat apps beat "$app"; sleep 60; done; lifeboat apps beat "$app" --over`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r.App = args[0]
+			if cmd.Flags().Changed("lease") {
+				r.Lease = durationpb.New(lease)
+			}
+			return ask(cmd.Context(), &to, "apps beat", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				_, err := operator.BeatApp(ctx, &r)
+				return err
+			})
+		},
+		ValidArgsFunction: to.completeApps,
+	}
+	to.coordinatorFlags(cmd)
+	cmd.Flags().DurationVar(&lease, "lease", 10*time.Minute, "how long it may be silent, 30s to 24h")
+	cmd.Flags().BoolVar(&r.Over, "over", false, "it is over")
+	return cmd
+}
+
+// completeApps offers the names of applications to the shell. It is a convenience: what goes wrong offers nothing.
+func (r *reach) completeApps(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	operator, l, err := r.operator()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // a person waits with a finger on the key
+	defer cancel()
+	apps, err := listApps(ctx, operator)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []cobra.Completion
+	for _, a := range apps {
+		if !slices.Contains(args, a.GetApp()) {
+			names = append(names, cobra.CompletionWithDesc(a.GetApp(), a.GetState()))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
