@@ -59,6 +59,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 	)
 	group("Blocks",
 		appsCommand(),
+		shufflesCommand(),
 		blocksCommand(),
 		valueCommand(),
 		locateCommand(),
