@@ -303,15 +303,17 @@ func (f *fleet) answers(h *api.Holder) bool {
 const maxCandidates = 128
 
 // candidates are the nodes that have a store of the block's name, and those that have yet to say what landed there: after
-// a restart nobody has told us anything, and what is not known is not "no". Where there are too many, different blocks
+// a restart nobody has told us anything, and what is not known is not "no". So is one that announced a restart: it will be back. Where there are too many, different blocks
 // get different ones, after the node that the block is known to have come from.
 func (f *fleet) candidates(id, from string) []*api.Holder {
 	store, _, _ := strings.Cut(id, "/")
 	var source, all []*api.Holder
+	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // one that is done may be there still, and has yet to say so
 	for _, n := range f.nodes() {
 		p := f.leases.read(n.Name)
 		has := !f.blocks.reported(n.Name) || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
-		if has && (n.State == Active || n.leaving() || n.State == Decommissioned && f.present(n)) {
+		there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
+		if has && there {
 			h := &api.Holder{Node: n.Name, Address: n.PeerAddress}
 			if n.Name == from {
 				source = append(source, h)
