@@ -1,11 +1,18 @@
 package e2e_test
 
 import (
+	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 // A job whose executor's machine went runs all its maps again, unless its driver has the plugin of examples/spark: then it reads what
@@ -54,6 +61,79 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 			s.says("found", "lose")
 			s.says("right after 0 map tasks", "again")
 		})
+	}
+}
+
+// A driver that is told of coordinators says that its application lives, and as its last word that it is over. Where attempts are
+// counted it ends without one, and the next goes on.
+func TestSparkDriverSaysThatItLives(t *testing.T) {
+	jars := sparkJars(t)
+	v := newTrio(t)
+	for _, d := range v.all { // certificates that name no address: who shows them is known by his role
+		run(t, nil, nil, binary, "tls", "issue", "--dir", v.tls, "--coordinator", d.name).exits(0)
+		d.kill()
+	}
+	for _, d := range v.all[1:] {
+		d.start()
+	}
+	run(t, nil, nil, binary, "tls", "issue", "--dir", v.tls, "--app", "spark").exits(0)
+	a := v.agent("host-a")
+	v.up()
+	node, err := certs.Load(filepath.Join(v.tls, "ca.pem"), filepath.Join(v.tls, "host-a.pem"), filepath.Join(v.tls, "host-a.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	impostor, err := tls.Listen("tcp", "127.0.0.1:0", node.Server([]string{"http/1.1"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := http.Server{
+		Handler:  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the driver believes a node") }),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
+	}
+	go pages.Serve(impostor)
+	defer pages.Close()
+	told := []string{impostor.Addr().String()} // then those that send it on to the leader
+	leader := v.leader()
+	for i, d := range v.all {
+		if d != leader {
+			told = append(told, v.https[i])
+		}
+	}
+	settings := []string{
+		"spark.plugins=LifeboatPlugin", "spark.test.appId=" + application, "spark.lifeboat.socket=" + a.socket,
+		"spark.lifeboat.coordinators=" + strings.Join(told, ", "), "spark.lifeboat.ca=" + filepath.Join(v.tls, "ca.pem"),
+		"spark.lifeboat.cert=" + filepath.Join(v.tls, "spark.pem"), "spark.lifeboat.key=" + filepath.Join(v.tls, "spark.key"),
+	}
+	is := func(state, why string) func() error {
+		return func() error {
+			said := v.verb("apps", "-o", "json")
+			if said.code != 0 {
+				return fmt.Errorf("%s", said.stderr) // they elect
+			}
+			for _, app := range decode[[]api.AppJSON](said) {
+				if app.App == application && app.Owner == "app:spark" && app.State == state && app.Why == why && (app.Lease == nil || *app.Lease == 300) {
+					return nil
+				}
+			}
+			return fmt.Errorf("want %s to be %s, got %s", application, state, said.stdout)
+		}
+	}
+	for _, attempt := range []struct{ id, after, why string }{{"1", "RUNNING", ""}, {"", "OVER", "it said so"}} {
+		more := settings
+		if attempt.id != "" {
+			more = append(more, "spark.app.attempt.id="+attempt.id)
+		}
+		s := startSpark(t, jars, apart(a.spark()), filepath.Join(v.dir, "none"), more...)
+		v.until(is("RUNNING", ""))
+		s.says("right after 0 map tasks", "again")
+		if err := syscall.Kill(s.pid, syscall.SIGTERM); err != nil { // upon which Spark stops
+			t.Fatal(err)
+		}
+		if said := s.line(); said != "" { // its output ends when it does
+			t.Errorf("Spark says %q, want it to end", said)
+		}
+		v.until(is(attempt.after, attempt.why))
 	}
 }
 
