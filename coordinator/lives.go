@@ -50,13 +50,10 @@ var (
 	errManyApps  = fmt.Errorf("%d apps run already, which is all that are kept", keptLives)
 )
 
-// livesAfter is what c makes of the apps. Without an event and without a change it was so already. A life is replaced, never
-// changed, and so is the map: a snapshot may be reading it.
+// livesAfter is what c makes of the apps. Without a change it was so already, as it mostly is when one beats. A life is
+// replaced, never changed, and so is the map: a snapshot may be reading it.
 func (m *machine) livesAfter(c command) (after map[string]life, changed bool, events []event, err error) {
-	after = maps.Clone(m.Lives)
-	if after == nil {
-		after = map[string]life{}
-	}
+	after = m.Lives
 	for _, app := range c.Apps {
 		was, known := after[app]
 		now, what := was, ""
@@ -78,7 +75,13 @@ func (m *machine) livesAfter(c command) (after map[string]life, changed bool, ev
 		if now == was {
 			continue
 		}
-		after[app], changed = now, true
+		if !changed {
+			after, changed = maps.Clone(m.Lives), true
+		}
+		if after == nil {
+			after = map[string]life{}
+		}
+		after[app] = now
 		if what != "" {
 			e := event{Index: m.LastEvent + uint64(len(events)) + 1, Time: c.At, Type: what}
 			e.Data = saying("app", app, "why", now.Over, "by", c.Asked.by())

@@ -78,8 +78,8 @@ func (b *appBeats) forget(apps []string) {
 	}
 }
 
-// lapse ends the apps that have been silent for longer than their leases. While a brake holds, or nodes are suspects for its
-// sake, the network is in trouble and nobody's silence says that he is gone: what would be removed cannot be brought back.
+// lapse ends the apps that have been silent for longer than their leases. While a brake holds the network is in trouble, and
+// silence says nothing: what would be removed cannot be brought back. Leases begin anew when it lets go.
 func (f *fleet) lapse(now time.Time) {
 	silent := map[time.Duration][]string{} // by lease
 	f.ledger.view(func(m *machine) {
