@@ -56,7 +56,7 @@ func TestReadOfANodeThatIsDoneDuringAnElection(t *testing.T) {
 		for n := range 600 {
 			code, _ := c.Read(1+n%3, kept[i].ID+".data")
 			answers[code]++
-			time.Sleep(5 * time.Millisecond)
+			c.Sleep(5 * time.Millisecond)
 		}
 		if answers[200]+answers[503] != 600 || answers[200] == 0 {
 			t.Errorf("got %v, want the block, or to be asked to wait", answers)
