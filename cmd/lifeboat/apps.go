@@ -37,17 +37,10 @@ What landed of an application that is over is removed from its holders within so
 	watchFlag(cmd, &watch)
 	cmd.Flags().BoolVar(&all, "all", false, "in the table, too, those that are over and have nothing left")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		operator, l, err := to.operator()
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
+		return to.look(cmd, watch, "list apps", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			apps, err := listApps(ctx, operator)
 			if err != nil {
-				return l.rpcError("list apps", err)
+				return err
 			}
 			left := 0
 			if out != formatJSON && !all {

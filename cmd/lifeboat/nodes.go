@@ -30,17 +30,10 @@ func nodesCommand() *cobra.Command {
 	out.flag(cmd)
 	watchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		operator, l, err := to.operator()
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
+		return to.look(cmd, watch, "list nodes", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
 			if err != nil {
-				return l.rpcError("list nodes", err)
+				return err
 			}
 			return printNodes(w, out, reply.GetNodes())
 		})
@@ -65,17 +58,10 @@ func nodeCommand() *cobra.Command {
 	out.flag(cmd)
 	watchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		operator, l, err := to.operator()
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
+		return to.look(cmd, watch, "show node "+args[0], func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			n, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: args[0]})
 			if err != nil {
-				return l.rpcError("show node "+args[0], err)
+				return err
 			}
 			if out == formatJSON {
 				return writeJSON(w, api.NodeToJSON(n, time.Now()))

@@ -228,3 +228,20 @@ func (l *link) dialError() error {
 }
 
 func (l *link) Close() error { return l.conn.Close() }
+
+// look shows the coordinator's answer to a question, once or again each second.
+func (r *reach) look(cmd *cobra.Command, watch bool, what string, question func(context.Context, api.OperatorClient, io.Writer) error) error {
+	operator, l, err := r.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		if err := question(ctx, operator, w); err != nil {
+			return l.rpcError(what, err)
+		}
+		return nil
+	})
+}
