@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -45,9 +44,9 @@ func (c *catalog) apps() (apps []string, err error) {
 				}
 				id := BlockID(k)
 				if app := id.App(); app != "" {
-					apps = append(apps, strings.Clone(app))
+					apps = append(apps, app)
 				}
-				next = append(append(next[:0], string(id.Store())+"/"+id.Scope()...), '/'+1) // what comes behind all of "STORE/SCOPE/"
+				next = append(append(next[:0], id.Store()+"/"+id.Scope()...), '/'+1) // what comes behind all of "STORE/SCOPE/"
 			}
 			return nil
 		})
@@ -84,11 +83,11 @@ func (d *Drain) learnOver(ctx context.Context) {
 		pause := overEvery
 		if apps := d.apps(); len(apps) > 0 {
 			over, err := d.cfg.Over(ctx, apps)
-			if err != nil {
+			switch was := d.over.Load(); {
+			case err != nil: // what was heard before holds
 				pause = overAgain
-			}
-			if len(over) > 0 {
-				d.cfg.Log.Info("blocks of apps that are over are left behind", "apps", len(over), "one", slices.Min(slices.Collect(maps.Keys(over))))
+			case was == nil && len(over) > 0 || was != nil && !maps.Equal(*was, over): // an end may be taken back
+				d.cfg.Log.Info("blocks of apps that are over are left behind", "apps", slices.Sorted(maps.Keys(over)))
 				d.over.Store(&over)
 			}
 		}

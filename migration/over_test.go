@@ -1,0 +1,87 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// ofApps is a vault with some blocks of each of the scopes.
+func ofApps(t *testing.T, blocks int, scopes ...string) *Vault {
+	t.Helper()
+	v, err := OpenVault(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Close() })
+	var records []change
+	for _, store := range []string{"cache", "spark"} {
+		for _, scope := range scopes {
+			for i := range blocks {
+				records = append(records, change{record: &record{opening: opening{ID: fmt.Sprintf("%s/%s/b/%d", store, scope, i)}, Segment: 1}})
+			}
+		}
+	}
+	if _, err := v.catalog.commit(records, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// Names that sort beside each other's slash hide no other, and more than one look finds them all.
+func TestAppsOfWhatLanded(t *testing.T) {
+	want := []string{"app", "app-2", "app.2", "app0", "app00", "b"}
+	for i := range listBatch {
+		want = append(want, fmt.Sprintf("many-%04d", i))
+	}
+	apps, err := ofApps(t, 3, append(want, noScope)...).catalog.apps()
+	if err != nil || !slices.Equal(apps, want) {
+		t.Errorf("got %d: %.100q (%v), want %d", len(apps), apps, err, len(want))
+	}
+	if apps, err := ofApps(t, 0).catalog.apps(); err != nil || len(apps) > 0 {
+		t.Errorf("of an empty vault: got %q (%v)", apps, err)
+	}
+}
+
+// What a drain heard last holds while nobody answers, and an end may be taken back.
+func TestDrainHearsThatAnAppIsNotOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := 0
+		d := &Drain{cfg: DrainConfig{Vault: ofApps(t, 1, "p", "q"), Log: slog.New(slog.DiscardHandler), Over: func(_ context.Context, apps []string) (map[string]string, error) {
+			if !slices.Equal(apps, []string{"p", "q"}) {
+				t.Errorf("it asks of %q", apps)
+			}
+			switch asked++; asked {
+			case 1:
+				return map[string]string{"p": "a slip"}, nil
+			case 2:
+				return nil, errors.New("away")
+			}
+			return nil, nil
+		}}}
+		go d.learnOver(ctx)
+		is := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := d.isOver(Block{ID: "spark/p/x"}); got != want {
+				t.Errorf("%s: got %q, want %q", when, got, want)
+			}
+		}
+		is("at once", "its app is over: a slip")
+		if why := d.isOver(Block{ID: "spark/q/x"}) + d.isOver(Block{ID: "cache/-/p"}); why != "" {
+			t.Errorf("of others: got %q", why)
+		}
+		time.Sleep(overEvery)
+		is("while nobody answers", "its app is over: a slip")
+		time.Sleep(overAgain)
+		is("taken back", "")
+		cancel()
+		time.Sleep(overEvery)
+	})
+}
