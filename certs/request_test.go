@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"os"
@@ -106,6 +107,46 @@ func TestReloadKeepsWhatIsGood(t *testing.T) {
 	// Another name with its own key is in order by itself, and still not who this process is.
 	us.files.cert, us.files.key = other.files.cert, other.files.key
 	wantErr(t, us.Reload(), `is of "node host-b" now, and this process is "node host-a"`)
+}
+
+// While one CA follows another, both are told to who dials: a client that chooses its certificate by that list (Java's do)
+// would show none of the new one's otherwise, until the server is started anew.
+func TestReloadTellsOfTheCAThatFollows(t *testing.T) {
+	before, after := newCADir(t), newCADir(t)
+	us := issueFor(t, before, Name{RoleCoordinator, "c1"})
+	server := us.Server([]string{"h2"})
+	open := us.Door(us.Server([]string{"h2"}), "join")
+	told := func(server *tls.Config) (names int) {
+		t.Helper()
+		client := Unverified([]string{"h2"})
+		client.GetClientCertificate = func(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			names = len(asked.AcceptableCAs)
+			return &us.held.Load().cert, nil
+		}
+		if out := handshake(client, server); out.clientErr != nil || out.serverErr != nil || out.proto != "h2" {
+			t.Errorf("got errors %v and %v and protocol %q, want none and h2", out.clientErr, out.serverErr, out.proto)
+		}
+		return names
+	}
+	if n := told(server); n != 1 {
+		t.Errorf("got %d CAs, want 1", n)
+	}
+	both, err := os.OpenFile(us.files.ca, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	if _, err := both.Write(authority(t, after).PEM()); err != nil {
+		t.Fatal(err)
+	}
+	if err := us.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]*tls.Config{"server": server, "behind a door": open} {
+		if n := told(c); n != 2 {
+			t.Errorf("%s: got %d CAs once one follows the other, want 2", what, n)
+		}
+	}
 }
 
 func TestSignRefuses(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 // anything that is not for everybody.
 func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 	c := i.base(protos)
-	c.ClientCAs = i.held.Load().roots // tells clients that have several certificates which one to show
 	// The library would check against the CAs of this moment for ever: VerifyConnection checks against those of then.
 	c.ClientAuth = tls.RequireAnyClientCert
 	if len(allow) == 0 {
@@ -38,6 +37,14 @@ func (i *Identity) Server(protos []string, allow ...Role) *tls.Config {
 			return fmt.Errorf("peer presented %q, want a certificate of role %s", peer, oneOf(allow))
 		}
 		return nil
+	}
+	// Which CAs a client's certificate may be of is told to it, for clients that have several; Java's show none when the
+	// list lacks theirs (RFC 8446, section 4.2.4). So the list too has to be of then, each time.
+	terms := c.Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := terms.Clone()
+		now.ClientCAs = i.held.Load().roots
+		return now, nil
 	}
 	return c
 }
@@ -87,7 +94,7 @@ func Newcomer(ca []byte, protos []string, want Role) (*tls.Config, error) {
 }
 
 // Door is the configuration of a side that lets anybody in who speaks proto, to be given a certificate, and whomever else
-// asks for on its usual terms.
+// asks for on its usual terms, which are of Server.
 func (i *Identity) Door(usual *tls.Config, proto string) *tls.Config {
 	open := i.base([]string{proto})
 	open.SessionTicketsDisabled = true
@@ -96,7 +103,7 @@ func (i *Identity) Door(usual *tls.Config, proto string) *tls.Config {
 		if slices.Equal(hello.SupportedProtos, []string{proto}) {
 			return open, nil
 		}
-		return nil, nil // the usual one
+		return usual.GetConfigForClient(hello)
 	}
 	return c
 }
