@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // daemon is a process that runs beside a measurement.
@@ -38,7 +41,7 @@ func start(ctx context.Context, log, program string, args ...string) (*daemon, e
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	d.cmd.Cancel = func() error { return d.cmd.Process.Signal(syscall.SIGTERM) }
 	d.cmd.WaitDelay = 10 * time.Second
-	if err := d.cmd.Start(); err != nil {
+	if err := begin(d.cmd); err != nil {
 		return nil, err
 	}
 	go func() {
@@ -46,6 +49,25 @@ func start(ctx context.Context, log, program string, args ...string) (*daemon, e
 		d.err = d.cmd.Wait()
 	}()
 	return d, nil
+}
+
+// timerSlack is what an agent's unit gives it (systemd/units/lifeboat-agent.service, which says why).
+const timerSlack = 200 * time.Microsecond
+
+// begin starts a program as the agent's unit starts an agent, for whichever contender: a child has the timer slack of the
+// thread that makes it (PR_SET_TIMERSLACK(2const)).
+func begin(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("ask for the timer slack: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0); err != nil {
+		return fmt.Errorf("set the timer slack: %w", err)
+	}
+	defer unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(own), 0, 0, 0) // as it was: what may be got may be set
+	return cmd.Start()
 }
 
 // stop ends the process and returns the CPU time of it and of the children that it has waited for.
@@ -137,7 +159,10 @@ func commandTo(ctx context.Context, stdout io.Writer, program string, args ...st
 	var complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = stdout, &complaint
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	if err = cmd.Run(); err != nil {
+	if err = begin(cmd); err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, bytes.TrimSpace(complaint.Bytes()))
 	}
 	if s := cmd.ProcessState; s != nil {
