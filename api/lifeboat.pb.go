@@ -3941,6 +3941,110 @@ func (x *RecommissionReply) GetNodes() []*Node {
 	return nil
 }
 
+type DeactivateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Undo          bool                   `protobuf:"varint,3,opt,name=undo,proto3" json:"undo,omitempty"` // they may be given work and blocks again
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeactivateRequest) Reset() {
+	*x = DeactivateRequest{}
+	mi := &file_lifeboat_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeactivateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeactivateRequest) ProtoMessage() {}
+
+func (x *DeactivateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeactivateRequest.ProtoReflect.Descriptor instead.
+func (*DeactivateRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *DeactivateRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *DeactivateRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DeactivateRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
+}
+
+type DeactivateReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeactivateReply) Reset() {
+	*x = DeactivateReply{}
+	mi := &file_lifeboat_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeactivateReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeactivateReply) ProtoMessage() {}
+
+func (x *DeactivateReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeactivateReply.ProtoReflect.Descriptor instead.
+func (*DeactivateReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *DeactivateReply) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 type RefreshNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Graceful      bool                   `protobuf:"varint,1,opt,name=graceful,proto3" json:"graceful,omitempty"` // let excluded nodes drain; else they are decommissioned at once
@@ -3952,7 +4056,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3964,7 +4068,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3977,7 +4081,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -4012,7 +4116,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4128,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4141,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -4071,7 +4175,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4187,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4200,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -4129,7 +4233,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4245,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4154,7 +4258,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -4215,7 +4319,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4227,7 +4331,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4240,7 +4344,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -4259,7 +4363,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4271,7 +4375,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4284,7 +4388,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -4308,7 +4412,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4320,7 +4424,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4333,7 +4437,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -4387,7 +4491,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4399,7 +4503,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4412,7 +4516,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -4436,7 +4540,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4448,7 +4552,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4461,7 +4565,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -4524,7 +4628,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4536,7 +4640,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4549,7 +4653,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -4610,7 +4714,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4622,7 +4726,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4635,7 +4739,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -4670,7 +4774,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +4786,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +4799,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -4832,7 +4936,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4844,7 +4948,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4857,7 +4961,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Brake) GetScope() string {
@@ -4904,7 +5008,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4916,7 +5020,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4929,7 +5033,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -4948,7 +5052,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4960,7 +5064,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4973,7 +5077,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -4993,7 +5097,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5005,7 +5109,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5018,7 +5122,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -5044,7 +5148,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5056,7 +5160,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5069,7 +5173,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -5099,7 +5203,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5111,7 +5215,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5124,7 +5228,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -5221,7 +5325,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5233,7 +5337,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5246,7 +5350,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Member) GetName() string {
@@ -5317,7 +5421,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5329,7 +5433,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5342,7 +5446,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -5370,7 +5474,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5382,7 +5486,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5395,7 +5499,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -5429,7 +5533,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5441,7 +5545,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5454,7 +5558,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *NewMember) GetName() string {
@@ -5480,7 +5584,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5492,7 +5596,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5505,7 +5609,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -5525,7 +5629,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +5641,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +5654,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -5576,7 +5680,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +5692,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +5705,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -5624,7 +5728,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5636,7 +5740,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5649,7 +5753,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *CreateTokenRequest) GetRole() string {
@@ -5697,7 +5801,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5709,7 +5813,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5722,7 +5826,7 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *CreateTokenReply) GetToken() string {
@@ -5755,7 +5859,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5767,7 +5871,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5780,7 +5884,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -5847,7 +5951,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5859,7 +5963,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5872,7 +5976,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 type ListTokensReply struct {
@@ -5884,7 +5988,7 @@ type ListTokensReply struct {
 
 func (x *ListTokensReply) Reset() {
 	*x = ListTokensReply{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5896,7 +6000,7 @@ func (x *ListTokensReply) String() string {
 func (*ListTokensReply) ProtoMessage() {}
 
 func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5909,7 +6013,7 @@ func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
 func (*ListTokensReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ListTokensReply) GetTokens() []*TokenInfo {
@@ -5929,7 +6033,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5941,7 +6045,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5954,7 +6058,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -5979,7 +6083,7 @@ type RevokeTokenReply struct {
 
 func (x *RevokeTokenReply) Reset() {
 	*x = RevokeTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5991,7 +6095,7 @@ func (x *RevokeTokenReply) String() string {
 func (*RevokeTokenReply) ProtoMessage() {}
 
 func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6004,7 +6108,7 @@ func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
 func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 type SaveSnapshotRequest struct {
@@ -6015,7 +6119,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6027,7 +6131,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6040,7 +6144,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 type SaveSnapshotReply struct {
@@ -6052,7 +6156,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6064,7 +6168,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6077,7 +6181,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -6095,7 +6199,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6107,7 +6211,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6120,7 +6224,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 type Position struct {
@@ -6136,7 +6240,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6148,7 +6252,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6161,7 +6265,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -6209,7 +6313,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6221,7 +6325,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6234,7 +6338,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -6259,7 +6363,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6271,7 +6375,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6284,7 +6388,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 type FetchManifestRequest struct {
@@ -6296,7 +6400,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6308,7 +6412,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6321,7 +6425,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -6341,7 +6445,7 @@ type SetValuesRequest struct {
 
 func (x *SetValuesRequest) Reset() {
 	*x = SetValuesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6353,7 +6457,7 @@ func (x *SetValuesRequest) String() string {
 func (*SetValuesRequest) ProtoMessage() {}
 
 func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6366,7 +6470,7 @@ func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
 func (*SetValuesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{95}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *SetValuesRequest) GetValues() []*BlockValue {
@@ -6393,7 +6497,7 @@ type BlockValue struct {
 
 func (x *BlockValue) Reset() {
 	*x = BlockValue{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6405,7 +6509,7 @@ func (x *BlockValue) String() string {
 func (*BlockValue) ProtoMessage() {}
 
 func (x *BlockValue) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6418,7 +6522,7 @@ func (x *BlockValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
 func (*BlockValue) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *BlockValue) GetId() string {
@@ -6443,7 +6547,7 @@ type SetValuesReply struct {
 
 func (x *SetValuesReply) Reset() {
 	*x = SetValuesReply{}
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6455,7 +6559,7 @@ func (x *SetValuesReply) String() string {
 func (*SetValuesReply) ProtoMessage() {}
 
 func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6468,7 +6572,7 @@ func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
 func (*SetValuesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{97}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 type RemoveBlocksRequest struct {
@@ -6481,7 +6585,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6493,7 +6597,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6506,7 +6610,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{98}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -6533,7 +6637,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6545,7 +6649,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6558,7 +6662,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{99}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -6585,7 +6689,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6597,7 +6701,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6610,7 +6714,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{100}
+	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -6636,7 +6740,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6648,7 +6752,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6661,7 +6765,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{101}
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -6681,7 +6785,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6693,7 +6797,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6706,7 +6810,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{102}
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -6733,7 +6837,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6745,7 +6849,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6758,7 +6862,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+	return file_lifeboat_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -6783,7 +6887,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6795,7 +6899,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6808,7 +6912,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+	return file_lifeboat_proto_rawDescGZIP(), []int{106}
 }
 
 type AgentStatus struct {
@@ -6842,7 +6946,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6854,7 +6958,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6867,7 +6971,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+	return file_lifeboat_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -7044,7 +7148,7 @@ type Fallback struct {
 
 func (x *Fallback) Reset() {
 	*x = Fallback{}
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7056,7 +7160,7 @@ func (x *Fallback) String() string {
 func (*Fallback) ProtoMessage() {}
 
 func (x *Fallback) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7069,7 +7173,7 @@ func (x *Fallback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
 func (*Fallback) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{106}
+	return file_lifeboat_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *Fallback) GetName() string {
@@ -7112,7 +7216,7 @@ type Index struct {
 
 func (x *Index) Reset() {
 	*x = Index{}
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7124,7 +7228,7 @@ func (x *Index) String() string {
 func (*Index) ProtoMessage() {}
 
 func (x *Index) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7137,7 +7241,7 @@ func (x *Index) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Index.ProtoReflect.Descriptor instead.
 func (*Index) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{107}
+	return file_lifeboat_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Index) GetBlocks() int64 {
@@ -7174,7 +7278,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7186,7 +7290,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7199,7 +7303,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{108}
+	return file_lifeboat_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -7237,7 +7341,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7249,7 +7353,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7262,7 +7366,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{109}
+	return file_lifeboat_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -7313,7 +7417,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7325,7 +7429,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7338,7 +7442,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{110}
+	return file_lifeboat_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -7386,7 +7490,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7398,7 +7502,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7411,7 +7515,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{111}
+	return file_lifeboat_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -7484,7 +7588,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7496,7 +7600,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7509,7 +7613,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{112}
+	return file_lifeboat_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *ActionState) GetName() string {
@@ -7559,7 +7663,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7571,7 +7675,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7584,7 +7688,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{113}
+	return file_lifeboat_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -7631,7 +7735,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7643,7 +7747,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7656,7 +7760,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{114}
+	return file_lifeboat_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -7724,7 +7828,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7736,7 +7840,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7749,7 +7853,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{115}
+	return file_lifeboat_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -7769,7 +7873,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7781,7 +7885,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7794,7 +7898,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{116}
+	return file_lifeboat_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -8142,6 +8246,12 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"<\n" +
 	"\x11RecommissionReply\x12'\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"U\n" +
+	"\x11DeactivateRequest\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04undo\x18\x03 \x01(\bR\x04undo\":\n" +
+	"\x0fDeactivateReply\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"~\n" +
 	"\x13RefreshNodesRequest\x12\x1a\n" +
 	"\bgraceful\x18\x01 \x01(\bR\bgraceful\x123\n" +
@@ -8447,12 +8557,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12;\n" +
 	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply\x12G\n" +
-	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply2\xcb\f\n" +
+	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply2\x97\r\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
 	"\fDecommission\x12 .lifeboat.v1.DecommissionRequest\x1a\x1e.lifeboat.v1.DecommissionReply\x12P\n" +
-	"\fRecommission\x12 .lifeboat.v1.RecommissionRequest\x1a\x1e.lifeboat.v1.RecommissionReply\x12P\n" +
+	"\fRecommission\x12 .lifeboat.v1.RecommissionRequest\x1a\x1e.lifeboat.v1.RecommissionReply\x12J\n" +
+	"\n" +
+	"Deactivate\x12\x1e.lifeboat.v1.DeactivateRequest\x1a\x1c.lifeboat.v1.DeactivateReply\x12P\n" +
 	"\fReleaseBrake\x12 .lifeboat.v1.ReleaseBrakeRequest\x1a\x1e.lifeboat.v1.ReleaseBrakeReply\x12I\n" +
 	"\tListAudit\x12\x1d.lifeboat.v1.ListAuditRequest\x1a\x1b.lifeboat.v1.ListAuditReply0\x01\x12P\n" +
 	"\fRefreshNodes\x12 .lifeboat.v1.RefreshNodesRequest\x1a\x1e.lifeboat.v1.RefreshNodesReply\x12L\n" +
@@ -8500,7 +8612,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
 var file_lifeboat_proto_goTypes = []any{
 	(*CheckAppsRequest)(nil),            // 0: lifeboat.v1.CheckAppsRequest
 	(*CheckAppsReply)(nil),              // 1: lifeboat.v1.CheckAppsReply
@@ -8558,100 +8670,102 @@ var file_lifeboat_proto_goTypes = []any{
 	(*DecommissionReply)(nil),           // 53: lifeboat.v1.DecommissionReply
 	(*RecommissionRequest)(nil),         // 54: lifeboat.v1.RecommissionRequest
 	(*RecommissionReply)(nil),           // 55: lifeboat.v1.RecommissionReply
-	(*RefreshNodesRequest)(nil),         // 56: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 57: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 58: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 59: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 60: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 61: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 62: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 63: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 64: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 65: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 66: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 67: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 68: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 69: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 70: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 71: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 72: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 73: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 74: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 75: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 76: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 77: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 78: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 79: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 80: lifeboat.v1.TransferLeadershipReply
-	(*CreateTokenRequest)(nil),          // 81: lifeboat.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),            // 82: lifeboat.v1.CreateTokenReply
-	(*TokenInfo)(nil),                   // 83: lifeboat.v1.TokenInfo
-	(*ListTokensRequest)(nil),           // 84: lifeboat.v1.ListTokensRequest
-	(*ListTokensReply)(nil),             // 85: lifeboat.v1.ListTokensReply
-	(*RevokeTokenRequest)(nil),          // 86: lifeboat.v1.RevokeTokenRequest
-	(*RevokeTokenReply)(nil),            // 87: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 88: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 89: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 90: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 91: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 92: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 93: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 94: lifeboat.v1.FetchManifestRequest
-	(*SetValuesRequest)(nil),            // 95: lifeboat.v1.SetValuesRequest
-	(*BlockValue)(nil),                  // 96: lifeboat.v1.BlockValue
-	(*SetValuesReply)(nil),              // 97: lifeboat.v1.SetValuesReply
-	(*RemoveBlocksRequest)(nil),         // 98: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 99: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 100: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 101: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 102: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 103: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 104: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 105: lifeboat.v1.AgentStatus
-	(*Fallback)(nil),                    // 106: lifeboat.v1.Fallback
-	(*Index)(nil),                       // 107: lifeboat.v1.Index
-	(*Unpacking)(nil),                   // 108: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 109: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 110: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 111: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 112: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 113: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 114: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 115: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 116: lifeboat.v1.CancelReply
-	nil,                                 // 117: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 118: lifeboat.v1.Event.DataEntry
-	nil,                                 // 119: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 120: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 121: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 122: google.protobuf.Timestamp
+	(*DeactivateRequest)(nil),           // 56: lifeboat.v1.DeactivateRequest
+	(*DeactivateReply)(nil),             // 57: lifeboat.v1.DeactivateReply
+	(*RefreshNodesRequest)(nil),         // 58: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 59: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 60: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 61: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 62: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 63: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 64: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 65: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 66: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 67: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 68: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 69: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 70: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 71: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 72: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 73: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 74: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 75: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 76: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 77: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 78: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 79: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 80: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 81: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 82: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 83: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 84: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 85: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 86: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 87: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 88: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 89: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 90: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 91: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 92: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 93: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 94: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 95: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 96: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 97: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 98: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 99: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 100: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 101: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 102: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 103: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 104: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 105: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 106: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 107: lifeboat.v1.AgentStatus
+	(*Fallback)(nil),                    // 108: lifeboat.v1.Fallback
+	(*Index)(nil),                       // 109: lifeboat.v1.Index
+	(*Unpacking)(nil),                   // 110: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 111: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 112: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 113: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 114: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 115: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 116: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 117: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 118: lifeboat.v1.CancelReply
+	nil,                                 // 119: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 120: lifeboat.v1.Event.DataEntry
+	nil,                                 // 121: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 122: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 123: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 124: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	2,   // 0: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
 	8,   // 1: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	7,   // 2: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	121, // 3: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	121, // 4: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	121, // 5: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	121, // 6: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	123, // 3: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	123, // 4: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	123, // 5: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	123, // 6: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	11,  // 7: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	12,  // 8: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	14,  // 9: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	15,  // 10: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	9,   // 11: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	121, // 12: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	121, // 13: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	123, // 12: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	123, // 13: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	10,  // 14: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	121, // 15: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	123, // 15: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	13,  // 16: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	121, // 17: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	123, // 17: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	8,   // 18: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	7,   // 19: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	19,  // 20: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	20,  // 21: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	122, // 22: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	124, // 22: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
 	18,  // 23: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	121, // 24: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	123, // 24: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
 	11,  // 25: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
 	29,  // 26: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
 	29,  // 27: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
@@ -8660,10 +8774,10 @@ var file_lifeboat_proto_depIdxs = []int32{
 	34,  // 30: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
 	36,  // 31: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
 	37,  // 32: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	122, // 33: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	122, // 34: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	122, // 35: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	122, // 36: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	124, // 33: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	124, // 34: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	124, // 35: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	124, // 36: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
 	35,  // 37: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
 	35,  // 38: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
 	35,  // 39: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
@@ -8673,173 +8787,176 @@ var file_lifeboat_proto_depIdxs = []int32{
 	40,  // 43: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
 	40,  // 44: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
 	43,  // 45: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
-	121, // 46: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
-	121, // 47: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
-	121, // 48: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
-	121, // 49: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	123, // 46: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	123, // 47: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	123, // 48: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	123, // 49: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
 	43,  // 50: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
 	51,  // 51: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	122, // 52: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	121, // 53: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	121, // 54: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	124, // 52: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	123, // 53: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	123, // 54: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
 	8,   // 55: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
 	34,  // 56: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	121, // 57: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	121, // 58: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	117, // 59: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	123, // 57: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	123, // 58: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	119, // 59: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
 	51,  // 60: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
 	51,  // 61: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	121, // 62: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	59,  // 63: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	58,  // 64: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	121, // 65: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	51,  // 66: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	122, // 67: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	62,  // 68: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	121, // 69: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	122, // 70: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	118, // 71: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	122, // 72: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	119, // 73: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	59,  // 74: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	74,  // 75: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	68,  // 76: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	121, // 77: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	73,  // 78: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	122, // 79: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	120, // 80: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	121, // 81: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	77,  // 82: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	74,  // 83: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	121, // 84: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	83,  // 85: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	121, // 86: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	122, // 87: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	83,  // 88: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	122, // 89: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	96,  // 90: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	121, // 91: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	109, // 92: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	121, // 93: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	121, // 94: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	122, // 95: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	8,   // 96: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	121, // 97: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	20,  // 98: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	34,  // 99: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	110, // 100: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	111, // 101: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	121, // 102: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	112, // 103: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	109, // 104: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	122, // 105: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	108, // 106: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	107, // 107: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	106, // 108: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	121, // 109: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	121, // 110: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	121, // 111: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	121, // 112: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	12,  // 113: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	121, // 114: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	121, // 115: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	121, // 116: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	121, // 117: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	121, // 118: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	121, // 119: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	121, // 120: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	121, // 121: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	5,   // 122: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	16,  // 123: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	21,  // 124: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	23,  // 125: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	25,  // 126: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	27,  // 127: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	32,  // 128: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	38,  // 129: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	3,   // 130: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	0,   // 131: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	48,  // 132: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	50,  // 133: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	52,  // 134: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	54,  // 135: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	69,  // 136: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	71,  // 137: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	56,  // 138: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	60,  // 139: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	38,  // 140: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	63,  // 141: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	64,  // 142: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	66,  // 143: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	41,  // 144: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	44,  // 145: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	46,  // 146: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	76,  // 147: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	79,  // 148: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	81,  // 149: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	84,  // 150: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	86,  // 151: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	88,  // 152: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	90,  // 153: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	92,  // 154: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	94,  // 155: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	102, // 156: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	104, // 157: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	115, // 158: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	60,  // 159: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	63,  // 160: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	113, // 161: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	100, // 162: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	98,  // 163: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	95,  // 164: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	6,   // 165: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	17,  // 166: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	22,  // 167: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	24,  // 168: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	26,  // 169: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	28,  // 170: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	33,  // 171: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	39,  // 172: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	4,   // 173: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	1,   // 174: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	49,  // 175: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	51,  // 176: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	53,  // 177: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	55,  // 178: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	70,  // 179: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	72,  // 180: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	57,  // 181: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	61,  // 182: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	39,  // 183: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	32,  // 184: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	65,  // 185: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	67,  // 186: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	42,  // 187: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	45,  // 188: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	47,  // 189: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	78,  // 190: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	80,  // 191: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	82,  // 192: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	85,  // 193: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	87,  // 194: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	89,  // 195: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	91,  // 196: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	93,  // 197: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	92,  // 198: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	103, // 199: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	105, // 200: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	116, // 201: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	61,  // 202: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	32,  // 203: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	114, // 204: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	101, // 205: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	99,  // 206: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	97,  // 207: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	165, // [165:208] is the sub-list for method output_type
-	122, // [122:165] is the sub-list for method input_type
-	122, // [122:122] is the sub-list for extension type_name
-	122, // [122:122] is the sub-list for extension extendee
-	0,   // [0:122] is the sub-list for field type_name
+	51,  // 62: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
+	123, // 63: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	61,  // 64: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	60,  // 65: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	123, // 66: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	51,  // 67: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	124, // 68: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	64,  // 69: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	123, // 70: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	124, // 71: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	120, // 72: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	124, // 73: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	121, // 74: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	61,  // 75: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	76,  // 76: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	70,  // 77: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	123, // 78: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	75,  // 79: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	124, // 80: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	122, // 81: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	123, // 82: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	79,  // 83: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	76,  // 84: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	123, // 85: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	85,  // 86: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	123, // 87: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	124, // 88: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	85,  // 89: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	124, // 90: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	98,  // 91: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	123, // 92: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	111, // 93: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	123, // 94: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	123, // 95: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	124, // 96: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	8,   // 97: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	123, // 98: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	20,  // 99: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	34,  // 100: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	112, // 101: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	113, // 102: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	123, // 103: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	114, // 104: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	111, // 105: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	124, // 106: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	110, // 107: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	109, // 108: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	108, // 109: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	123, // 110: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	123, // 111: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	123, // 112: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	123, // 113: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	12,  // 114: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	123, // 115: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	123, // 116: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	123, // 117: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	123, // 118: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	123, // 119: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	123, // 120: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	123, // 121: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	123, // 122: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	5,   // 123: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	16,  // 124: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	21,  // 125: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	23,  // 126: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	25,  // 127: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	27,  // 128: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	32,  // 129: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	38,  // 130: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	3,   // 131: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	0,   // 132: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	48,  // 133: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	50,  // 134: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	52,  // 135: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	54,  // 136: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	56,  // 137: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	71,  // 138: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	73,  // 139: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	58,  // 140: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	62,  // 141: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	38,  // 142: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	65,  // 143: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	66,  // 144: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	68,  // 145: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	41,  // 146: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	44,  // 147: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	46,  // 148: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	78,  // 149: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	81,  // 150: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	83,  // 151: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	86,  // 152: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	88,  // 153: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	90,  // 154: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	92,  // 155: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	94,  // 156: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	96,  // 157: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	104, // 158: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	106, // 159: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	117, // 160: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	62,  // 161: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	65,  // 162: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	115, // 163: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	102, // 164: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	100, // 165: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	97,  // 166: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	6,   // 167: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	17,  // 168: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	22,  // 169: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	24,  // 170: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	26,  // 171: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	28,  // 172: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	33,  // 173: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	39,  // 174: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	4,   // 175: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	1,   // 176: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	49,  // 177: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	51,  // 178: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	53,  // 179: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	55,  // 180: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	57,  // 181: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	72,  // 182: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	74,  // 183: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	59,  // 184: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	63,  // 185: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	39,  // 186: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	32,  // 187: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	67,  // 188: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	69,  // 189: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	42,  // 190: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	45,  // 191: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	47,  // 192: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	80,  // 193: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	82,  // 194: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	84,  // 195: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	87,  // 196: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	89,  // 197: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	91,  // 198: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	93,  // 199: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	95,  // 200: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	94,  // 201: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	105, // 202: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	107, // 203: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	118, // 204: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	63,  // 205: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	32,  // 206: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	116, // 207: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	103, // 208: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	101, // 209: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	99,  // 210: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	167, // [167:211] is the sub-list for method output_type
+	123, // [123:167] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -8854,7 +8971,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   121,
+			NumMessages:   123,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

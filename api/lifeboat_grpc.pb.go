@@ -488,6 +488,7 @@ const (
 	Operator_GetNode_FullMethodName            = "/lifeboat.v1.Operator/GetNode"
 	Operator_Decommission_FullMethodName       = "/lifeboat.v1.Operator/Decommission"
 	Operator_Recommission_FullMethodName       = "/lifeboat.v1.Operator/Recommission"
+	Operator_Deactivate_FullMethodName         = "/lifeboat.v1.Operator/Deactivate"
 	Operator_ReleaseBrake_FullMethodName       = "/lifeboat.v1.Operator/ReleaseBrake"
 	Operator_ListAudit_FullMethodName          = "/lifeboat.v1.Operator/ListAudit"
 	Operator_RefreshNodes_FullMethodName       = "/lifeboat.v1.Operator/RefreshNodes"
@@ -518,6 +519,8 @@ type OperatorClient interface {
 	GetNode(ctx context.Context, in *GetNodeRequest, opts ...grpc.CallOption) (*Node, error)
 	Decommission(ctx context.Context, in *DecommissionRequest, opts ...grpc.CallOption) (*DecommissionReply, error)
 	Recommission(ctx context.Context, in *RecommissionRequest, opts ...grpc.CallOption) (*RecommissionReply, error)
+	// Deactivate has nodes be given nothing new until that is taken back: they stay, work on, and serve what they have.
+	Deactivate(ctx context.Context, in *DeactivateRequest, opts ...grpc.CallOption) (*DeactivateReply, error)
 	// ReleaseBrake lets the nodes be lost that a brake on mass loss holds as suspects now.
 	ReleaseBrake(ctx context.Context, in *ReleaseBrakeRequest, opts ...grpc.CallOption) (*ReleaseBrakeReply, error)
 	// ListAudit tells who asked for what, the oldest first.
@@ -591,6 +594,16 @@ func (c *operatorClient) Recommission(ctx context.Context, in *RecommissionReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RecommissionReply)
 	err := c.cc.Invoke(ctx, Operator_Recommission_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) Deactivate(ctx context.Context, in *DeactivateRequest, opts ...grpc.CallOption) (*DeactivateReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeactivateReply)
+	err := c.cc.Invoke(ctx, Operator_Deactivate_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -832,6 +845,8 @@ type OperatorServer interface {
 	GetNode(context.Context, *GetNodeRequest) (*Node, error)
 	Decommission(context.Context, *DecommissionRequest) (*DecommissionReply, error)
 	Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error)
+	// Deactivate has nodes be given nothing new until that is taken back: they stay, work on, and serve what they have.
+	Deactivate(context.Context, *DeactivateRequest) (*DeactivateReply, error)
 	// ReleaseBrake lets the nodes be lost that a brake on mass loss holds as suspects now.
 	ReleaseBrake(context.Context, *ReleaseBrakeRequest) (*ReleaseBrakeReply, error)
 	// ListAudit tells who asked for what, the oldest first.
@@ -882,6 +897,9 @@ func (UnimplementedOperatorServer) Decommission(context.Context, *DecommissionRe
 }
 func (UnimplementedOperatorServer) Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Recommission not implemented")
+}
+func (UnimplementedOperatorServer) Deactivate(context.Context, *DeactivateRequest) (*DeactivateReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Deactivate not implemented")
 }
 func (UnimplementedOperatorServer) ReleaseBrake(context.Context, *ReleaseBrakeRequest) (*ReleaseBrakeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseBrake not implemented")
@@ -1023,6 +1041,24 @@ func _Operator_Recommission_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServer).Recommission(ctx, req.(*RecommissionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_Deactivate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeactivateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).Deactivate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_Deactivate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).Deactivate(ctx, req.(*DeactivateRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1313,6 +1349,10 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Recommission",
 			Handler:    _Operator_Recommission_Handler,
+		},
+		{
+			MethodName: "Deactivate",
+			Handler:    _Operator_Deactivate_Handler,
 		},
 		{
 			MethodName: "ReleaseBrake",

@@ -274,6 +274,15 @@ func (c *Cluster) Recommission(i int) {
 	})
 }
 
+// Deactivate has a node be given nothing new, or takes that back.
+func (c *Cluster) Deactivate(undo bool, i int) {
+	c.t.Helper()
+	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
+		_, err := o.Deactivate(ctx, &api.DeactivateRequest{Nodes: []string{c.Name(i)}, Undo: undo})
+		return err
+	})
+}
+
 // Locate is what the coordinator knows of a block.
 func (c *Cluster) Locate(id string) (r *api.LocateReply) {
 	c.t.Helper()

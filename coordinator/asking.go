@@ -44,6 +44,12 @@ func asks(method string, req any) (a asking, changes bool) {
 		return detailed(a, "timeouts", countIf(len(r.Timeouts) > 0, len(r.Timeouts)), "leaving_only", yes(r.LeavingOnly)), true
 	case *api.RecommissionRequest:
 		return naming(asking{Asked: "recommission", Reason: r.Reason}, r.Nodes), true
+	case *api.DeactivateRequest:
+		a = asking{Asked: "deactivate", Reason: r.Reason}
+		if r.Undo {
+			a.Asked = "reactivate"
+		}
+		return naming(a, r.Nodes), true
 	case *api.RefreshNodesRequest:
 		a = detailed(asking{Asked: "refresh-nodes", Reason: r.Reason}, "graceful", yes(r.Graceful))
 		if r.Timeout != nil {

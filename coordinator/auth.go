@@ -29,6 +29,7 @@ func mayCall(method string) []certs.Role {
 		return []certs.Role{certs.RoleNode}
 	case api.Operator_Decommission_FullMethodName,
 		api.Operator_Recommission_FullMethodName,
+		api.Operator_Deactivate_FullMethodName,
 		api.Operator_RefreshNodes_FullMethodName,
 		api.Operator_ChangeMembers_FullMethodName,
 		api.Operator_TransferLeadership_FullMethodName,

@@ -198,7 +198,7 @@ func (f *fleet) takers() []*api.Peer {
 	f.ledger.view(func(m *machine) {
 		able = make([]node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
-			if n.State == Active && !n.Excluded && !lists.maintained(n.Name, n.PeerAddress, now) {
+			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.maintained(n.Name, n.PeerAddress, now) {
 				able = append(able, n)
 			}
 		}

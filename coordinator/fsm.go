@@ -44,8 +44,9 @@ type node struct {
 	facts
 	ReturnedAt   time.Time     `json:"returned_at,omitzero"` // when it last became ACTIVE again: what it lost before, it has again
 	Decommission *decommission `json:"decommission,omitempty"`
-	Manifest     *manifestRef  `json:"manifest,omitempty"` // of the last decommission, once it ended
-	Excluded     bool          `json:"excluded,omitempty"` // it said that all its disks are unwell, and has not said otherwise
+	Manifest     *manifestRef  `json:"manifest,omitempty"`    // of the last decommission, once it ended
+	Excluded     bool          `json:"excluded,omitempty"`    // it said that all its disks are unwell, and has not said otherwise
+	Deactivated  bool          `json:"deactivated,omitempty"` // an operator wants it given nothing new
 }
 
 // facts are what a node says of itself when it registers.
@@ -183,8 +184,8 @@ func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 //
 // 1 knew no host files and excluded no nodes. 2 knew one timeout for all nodes of an order, ended nobody at once, began the
 // clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
-// that the leader gives. 3 knew of no apps.
-const commandVersion = appsSince
+// that the leader gives. 3 knew of no apps. 4 deactivated nobody.
+const commandVersion = deactivatesSince
 
 // atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
 const atOnce = 3
@@ -210,7 +211,7 @@ type command struct {
 	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
 	Hosts       *hostLists   `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
 	Force       bool         `json:"force,omitempty"`        // hosts
-	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude
+	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate
 
 	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
 	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: nobody said the order's timeout; nodes that have one keep it
@@ -226,7 +227,10 @@ type command struct {
 // version is the first that applies c as it is meant: an older coordinator stops at what it cannot read, and while all are
 // brought up to date nothing should be written that need not be.
 func (c command) version() int {
-	if len(c.Apps) > 0 {
+	switch {
+	case c.Do == doDeactivate, c.Do == doReactivate:
+		return deactivatesSince
+	case len(c.Apps) > 0:
 		return appsSince
 	}
 	return appsSince - 1
@@ -249,6 +253,8 @@ const (
 	doTell         verb = "tell"          // of executors that nobody knew when their node began to leave
 	doExclude      verb = "exclude"
 	doReadmit      verb = "readmit"
+	doDeactivate   verb = "deactivate"
+	doReactivate   verb = "reactivate"
 	doHosts        verb = "hosts" // about every node there is
 	doRefuseHosts  verb = "refuse-hosts"
 	doRecord       verb = "record" // of what was asked, and is no command

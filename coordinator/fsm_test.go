@@ -341,7 +341,7 @@ func TestEventsAreBounded(t *testing.T) {
 func randomCommand(r *rand.Rand, at time.Time) command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	c := command{Version: commandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell, doBeatApp, doEndApps, doLapseApps, doResume}
+	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell, doBeatApp, doEndApps, doLapseApps, doResume, doDeactivate, doReactivate}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
 	for _, name := range []string{"a", "b"} {
 		if r.IntN(3) == 0 {

@@ -24,6 +24,8 @@ const (
 	evForgotten       = "NodeForgotten"
 	evExcluded        = "NodeExcluded" // all its disks are unwell
 	evReadmitted      = "NodeReadmitted"
+	evDeactivated     = "NodeDeactivated" // an operator wants it given nothing new
+	evReactivated     = "NodeReactivated"
 )
 
 // slack is how far two readings of the same deadline may lie apart. It crosses the wire as a span, so each reading is
@@ -93,6 +95,16 @@ func (s *step) meet() error {
 		if n.Excluded {
 			n.Excluded = false
 			s.tell(evReadmitted)
+		}
+	case doDeactivate:
+		if !n.Deactivated {
+			n.Deactivated = true
+			s.tell(evDeactivated, "reason", c.Reason)
+		}
+	case doReactivate:
+		if n.Deactivated {
+			n.Deactivated = false
+			s.tell(evReactivated)
 		}
 	case doRecommission:
 		return s.recommission()

@@ -304,6 +304,17 @@ func (f *fleet) Recommission(_ context.Context, req *api.RecommissionRequest) (*
 	return &api.RecommissionReply{Nodes: nodes}, f.asked(req)
 }
 
+func (f *fleet) Deactivate(_ context.Context, req *api.DeactivateRequest) (*api.DeactivateReply, error) {
+	nodes, err := f.named(req.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		n.Deactivated = !req.GetUndo()
+	}
+	return &api.DeactivateReply{Nodes: nodes}, f.asked(req)
+}
+
 func (f *fleet) ListBlocks(req *api.ListBlocksRequest, s grpc.ServerStreamingServer[api.ListBlocksReply]) error {
 	var r api.ListBlocksReply
 	if err := f.read("blocks.json", &r); err != nil {

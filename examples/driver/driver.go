@@ -98,7 +98,7 @@ func (d *driver) heed(ctx context.Context, e client.Event) error {
 	case client.Gap:
 		d.say("events are missing: all is listed anew")
 		return d.list(ctx)
-	case "NodeDecommissioning", "WorkerDecommission", "NodeLost", "NodeShutdown", "NodeExcluded", "NodeSuspect":
+	case "NodeDecommissioning", "WorkerDecommission", "NodeLost", "NodeShutdown", "NodeExcluded", "NodeDeactivated", "NodeSuspect":
 		d.schedule(e.Node, false, e.Type)
 		return nil
 	case "NodeDecommissioned", "NodeReplaced", "NodeForgotten":
@@ -106,7 +106,7 @@ func (d *driver) heed(ctx context.Context, e client.Event) error {
 		return d.locate(ctx, e.Node)
 	case "BlocksMoved":
 		return d.locate(ctx, e.Data["from"])
-	case "NodeRegistered", "NodeReturned", "NodeRecommissioned", "NodeReadmitted", "NodeTrusted":
+	case "NodeRegistered", "NodeReturned", "NodeRecommissioned", "NodeReadmitted", "NodeReactivated", "NodeTrusted":
 		// It says why the node may have work again. Whether nothing else speaks against that, the node itself shows.
 		n, err := d.conn.Node(ctx, e.Node)
 		if status.Code(err) == codes.NotFound {

@@ -1,0 +1,88 @@
+package coordinator
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// A node that an operator deactivated is there, and is given nothing, through its own restart and the coordinator's, until
+// an operator says otherwise. Another machine of the name is another node.
+func TestDeactivatedNodeIsGivenNothing(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		say := func(undo bool, names ...string) error {
+			_, err := v.operator().Deactivate(v.Context(), &api.DeactivateRequest{Nodes: names, Reason: "noisy", Undo: undo})
+			return err
+		}
+		expect := func(when string, deactivated bool) {
+			v.Helper()
+			a.live(1)
+			b.version = 0
+			told := slices.ContainsFunc(b.live(1).Peers, func(p *api.Peer) bool { return p.Node == "a" })
+			if n := v.seen("a"); n.Deactivated != deactivated || n.Schedulable == deactivated || n.State != string(Active) || told == deactivated {
+				v.Errorf("%s: got deactivated %t, schedulable %t, %s, a peer %t", when, n.Deactivated, n.Schedulable, n.State, told)
+			}
+		}
+		a.beat()
+		b.beat()
+		time.Sleep(settle)
+		expect("before", false)
+		v.refused(say(false, "a", "nobody"), codes.NotFound, "nobody")
+		expect("refused whole", false)
+		for range 2 { // the second changes nothing
+			if err := say(false, "a"); err != nil {
+				v.Fatal(err)
+			}
+		}
+		expect("deactivated", true)
+		v.restart()
+		time.Sleep(settle)
+		expect("after a restart of the coordinator", true)
+		a.register()
+		expect("after its own", true)
+		if err := say(true, "a", "b"); err != nil {
+			v.Fatal(err)
+		}
+		expect("reactivated", false)
+		if err := say(false, "a"); err != nil {
+			v.Fatal(err)
+		}
+		a.incarnation = "another machine"
+		a.register()
+		expect("replaced", false)
+
+		var told, asked []string
+		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDeactivated, evReactivated}})
+		if err != nil {
+			v.Fatal(err)
+		}
+		for e, err := stream.Recv(); err == nil; e, err = stream.Recv() {
+			told = append(told, strings.TrimSpace(strings.Join([]string{e.Type, e.Node, e.Data["reason"], e.Data["by"]}, " ")))
+		}
+		const out, in = evDeactivated + " a noisy operator:eve", evReactivated + " a  operator:eve"
+		if !slices.Equal(told, []string{out, in, out}) {
+			v.Errorf("told %q", told)
+		}
+		for _, r := range v.audit(0, "") {
+			asked = append(asked, r.Asked)
+		}
+		if got := strings.Join(asked, " "); got != "deactivate deactivate deactivate reactivate deactivate" {
+			v.Errorf("the audit has %q", got)
+		}
+	})
+}
+
+// While coordinators are brought up to date, those of before can read all but this.
+func TestOldCoordinatorsReadWhatDeactivatesNobody(t *testing.T) {
+	for do, want := range map[verb]int{doDeactivate: deactivatesSince, doReactivate: deactivatesSince, doRecommission: appsSince - 1} {
+		if v := (command{Do: do, Nodes: []string{"a"}}).version(); v != want {
+			t.Errorf("%s is of version %d, want %d", do, v, want)
+		}
+	}
+}
