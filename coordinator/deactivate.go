@@ -22,7 +22,7 @@ func (s *operator) Deactivate(ctx context.Context, r *api.DeactivateRequest) (*a
 	}
 	c := command{Do: doDeactivate, Nodes: names, Reason: r.Reason}
 	if r.Undo {
-		c.Do, c.Reason = doReactivate, ""
+		c.Do = doReactivate
 	}
 	if _, err := s.decide(ctx, c); err != nil {
 		return nil, asStatus(err)

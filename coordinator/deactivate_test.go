@@ -65,7 +65,7 @@ func TestDeactivatedNodeIsGivenNothing(t *testing.T) {
 		for e, err := stream.Recv(); err == nil; e, err = stream.Recv() {
 			told = append(told, strings.TrimSpace(strings.Join([]string{e.Type, e.Node, e.Data["reason"], e.Data["by"]}, " ")))
 		}
-		const out, in = evDeactivated + " a noisy operator:eve", evReactivated + " a  operator:eve"
+		const out, in = evDeactivated + " a noisy operator:eve", evReactivated + " a noisy operator:eve"
 		if !slices.Equal(told, []string{out, in, out}) {
 			v.Errorf("told %q", told)
 		}

@@ -211,7 +211,7 @@ type command struct {
 	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
 	Hosts       *hostLists   `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
 	Force       bool         `json:"force,omitempty"`        // hosts
-	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate
+	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate, reactivate
 
 	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
 	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: nobody said the order's timeout; nodes that have one keep it

@@ -104,7 +104,7 @@ func (s *step) meet() error {
 	case doReactivate:
 		if n.Deactivated {
 			n.Deactivated = false
-			s.tell(evReactivated)
+			s.tell(evReactivated, "reason", c.Reason)
 		}
 	case doRecommission:
 		return s.recommission()
