@@ -1425,9 +1425,12 @@ type HeartbeatReply struct {
 	Now  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"` // the coordinator's clock, for measuring how far apart the two are and nothing else
 	// Blocks that this node carried to a peer where they have been found broken, and that nobody else has. While it leaves it
 	// carries them again. They are repeated in every reply until they are held again or named as lost; at most 64 are named.
-	Again         []*BrokenBlock `protobuf:"bytes,8,rep,name=again,proto3" json:"again,omitempty"`
-	Runs          bool           `protobuf:"varint,9,opt,name=runs,proto3" json:"runs,omitempty"`                // this coordinator reads runs; an older one is told of each block by itself
-	Unaccounted   bool           `protobuf:"varint,10,opt,name=unaccounted,proto3" json:"unaccounted,omitempty"` // this coordinator has not, or has lost, the account that the status calls given: say goodbye again
+	Again       []*BrokenBlock `protobuf:"bytes,8,rep,name=again,proto3" json:"again,omitempty"`
+	Runs        bool           `protobuf:"varint,9,opt,name=runs,proto3" json:"runs,omitempty"`                // this coordinator reads runs; an older one is told of each block by itself
+	Unaccounted bool           `protobuf:"varint,10,opt,name=unaccounted,proto3" json:"unaccounted,omitempty"` // this coordinator has not, or has lost, the account that the status calls given: say goodbye again
+	// Another number than in an earlier reply: apps have ended since, or the end of one was taken back. CheckApps says which.
+	// 0: none ever, or the coordinator is an older one.
+	AppsChanged   uint64 `protobuf:"varint,11,opt,name=apps_changed,json=appsChanged,proto3" json:"apps_changed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1530,6 +1533,13 @@ func (x *HeartbeatReply) GetUnaccounted() bool {
 		return x.Unaccounted
 	}
 	return false
+}
+
+func (x *HeartbeatReply) GetAppsChanged() uint64 {
+	if x != nil {
+		return x.AppsChanged
+	}
+	return 0
 }
 
 // BrokenBlock is a block that is no longer whole at a peer that had it.
@@ -8053,7 +8063,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xff\x02\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xa2\x03\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -8065,7 +8075,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05again\x18\b \x03(\v2\x18.lifeboat.v1.BrokenBlockR\x05again\x12\x12\n" +
 	"\x04runs\x18\t \x01(\bR\x04runs\x12 \n" +
 	"\vunaccounted\x18\n" +
-	" \x01(\bR\vunaccounted\"1\n" +
+	" \x01(\bR\vunaccounted\x12!\n" +
+	"\fapps_changed\x18\v \x01(\x04R\vappsChanged\"1\n" +
 	"\vBrokenBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\"\x94\x01\n" +

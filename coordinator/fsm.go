@@ -175,7 +175,8 @@ type machine struct {
 	LastAudit uint64          `json:"last_audit,omitempty"`
 	Hooks     map[string]mark `json:"hooks,omitempty"` // how far webhooks are, by name; replaced, never changed
 	Door      door            `json:"door,omitzero"`
-	Lives     map[string]life `json:"lives,omitempty"` // of apps; replaced, never changed
+	Lives     map[string]life `json:"lives,omitempty"`      // of apps; replaced, never changed
+	LivesSaid uint64          `json:"lives_said,omitempty"` // the newest event that says of an app that it is over, or not any more
 }
 
 func newMachine() *machine { return &machine{Nodes: map[string]node{}} }

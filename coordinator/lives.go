@@ -152,6 +152,9 @@ func (m *machine) live(c command) ([]event, error) {
 		events[i].Term = c.term
 	}
 	m.Lives = after
+	if n := len(events); n > 0 {
+		m.LivesSaid = events[n-1].Index
+	}
 	m.record(events)
 	return events, nil
 }

@@ -96,6 +96,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.again(n)})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
 	reply.Unaccounted = unaccounted(n, r.Status)
+	s.ledger.view(func(m *machine) { reply.AppsChanged = m.LivesSaid })
 	return reply, nil
 }
 

@@ -26,3 +26,25 @@ func TestAppsAreOfTheNewestReply(t *testing.T) {
 		t.Errorf("got %v, %t, want none", got, heard)
 	}
 }
+
+// The end of an app is news once for each number that a reply has. That none has ended, and an older coordinator, say nothing.
+func TestEndsOfAppsAreToldOnce(t *testing.T) {
+	e := newEnds()
+	for i, hear := range []struct {
+		number uint64
+		news   bool
+	}{{0, false}, {7, true}, {7, false}, {0, false}, {9, true}, {7, true}} { // the last of a coordinator that was restored
+		changed := e.next()
+		e.hear(hear.number)
+		select {
+		case <-changed:
+			if !hear.news {
+				t.Errorf("reply %d: %d was taken for news", i, hear.number)
+			}
+		default:
+			if hear.news {
+				t.Errorf("reply %d: %d was no news", i, hear.number)
+			}
+		}
+	}
+}

@@ -3,7 +3,6 @@ package heartbeat
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -62,27 +61,6 @@ func (c *Client) Locate(ctx context.Context, id string, past bool) (*api.LocateR
 		return err
 	})
 	return reply, err
-}
-
-// mostApps is how many one call may name (api/lifeboat.proto).
-const mostApps = 1024
-
-// CheckApps asks which of the apps are over, and why each is. Of those that a failed call was to ask of nothing is known.
-func (c *Client) CheckApps(ctx context.Context, apps []string) (over map[string]string, err error) {
-	over = map[string]string{}
-	for batch := range slices.Chunk(apps, mostApps) {
-		err := c.call(ctx, "ask which apps are over", func(m *link) error {
-			reply, err := m.CheckApps(ctx, &api.CheckAppsRequest{Node: c.cfg.Node, Apps: batch})
-			for _, a := range reply.GetOver() {
-				over[a.GetApp()] = a.GetWhy()
-			}
-			return err
-		})
-		if err != nil {
-			return over, err
-		}
-	}
-	return over, nil
 }
 
 // Renew asks for a new certificate for the one that the calls are made with, and its key: request is DER, the answers are

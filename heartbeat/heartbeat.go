@@ -82,6 +82,7 @@ type Client struct {
 	outbox *outbox
 	broken brokenWords
 	again  *agains
+	ends   *ends
 	nudge  chan struct{}
 	unsaid chan struct{} // see Unaccounted
 
@@ -113,6 +114,7 @@ func New(cfg Config) (*Client, error) {
 		peers:  loadPeers(cfg.PeersFile, cfg.Node, cfg.Log),
 		outbox: newOutbox(),
 		again:  newAgains(),
+		ends:   newEnds(),
 		nudge:  make(chan struct{}, 1),
 		unsaid: make(chan struct{}, 1),
 	}, nil

@@ -67,6 +67,8 @@ type DrainConfig struct {
 	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.
 	Over Over
+	// OverChanged is closed when Over may have another answer. Nil, or none that closes: it is asked each minute.
+	OverChanged func() <-chan struct{}
 	// Connections to each peer: one loses on small blocks (nothing overlaps), more than four gain nothing (measured).
 	Connections int
 	// MaxBytesPerSecond caps the whole drain; 0: no cap.

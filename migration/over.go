@@ -18,10 +18,37 @@ type Over func(ctx context.Context, apps []string) (over map[string]string, err 
 const (
 	// overEvery is how often that is asked: engines themselves leave files of a finished app for longer (Spark's external
 	// shuffle service until it is told, YARN for yarn.nodemanager.delete.debug-delay-sec).
+	// Whoever is told that an app has ended asks at once.
 	overEvery = time.Minute
-	// overAgain is how soon a drain asks again that had no answer. It has two minutes, or half of one.
+	// overGap is how far apart a holder asks at least: where an app ends each second, ten thousand holders ask a thousand times
+	// a second, and their coordinator answers eight times as many beats (beatsPerSecond in coordinator/pace.go).
+	overGap = 10 * time.Second
+	// overAgain is how soon a drain asks again that had no answer, or is told of another end. It has two minutes, or half of one.
 	overAgain = 5 * time.Second
 )
+
+// turn waits until it is time to ask again: at the end of pause, or when there is news, but not before the end of gap. It reports
+// false once ctx ends.
+func turn(ctx context.Context, news <-chan struct{}, gap, pause time.Duration) bool {
+	began := time.Now()
+	limit := time.NewTimer(pause)
+	defer limit.Stop()
+	select {
+	case <-news:
+		return sleep(ctx, gap-time.Since(began))
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// newsOf is what changed returns, or what never closes.
+func newsOf(changed func() <-chan struct{}) <-chan struct{} {
+	if changed == nil {
+		return nil
+	}
+	return changed()
+}
 
 // App is the app that a block belongs to, "" where its id names none.
 func (id BlockID) App() string {
@@ -80,7 +107,7 @@ func (d *Drain) apps() []string {
 // learnOver keeps the drain told which apps are over, until ctx ends. Nothing waits for it: what leaves before has left.
 func (d *Drain) learnOver(ctx context.Context) {
 	for ctx.Err() == nil {
-		pause := overEvery
+		news, pause := newsOf(d.cfg.OverChanged), overEvery
 		if apps := d.apps(); len(apps) > 0 {
 			over, err := d.cfg.Over(ctx, apps)
 			switch was := d.over.Load(); {
@@ -91,7 +118,7 @@ func (d *Drain) learnOver(ctx context.Context) {
 				d.over.Store(&over)
 			}
 		}
-		sleep(ctx, pause)
+		turn(ctx, news, overAgain, pause)
 	}
 }
 
@@ -109,26 +136,32 @@ func (d *Drain) isOver(b Block) (why string) {
 
 // letGo removes what landed here of apps that are over, as they end, until ctx does.
 func (r *Receiver) letGo(ctx context.Context) {
-	for sleep(ctx, overEvery) {
+	news := newsOf(r.cfg.OverChanged)
+	for gap := time.Duration(0); turn(ctx, news, gap, overEvery); gap = overGap {
+		news = newsOf(r.cfg.OverChanged) // an end that comes while it is asked is heard next
 		apps, err := r.cfg.Vault.catalog.apps()
 		if err != nil {
 			r.cfg.Log.Warn("cannot tell the apps of what landed here: nothing is removed because its app is over", "err", err)
 		}
-		if len(apps) == 0 {
-			continue
+		if len(apps) > 0 {
+			r.letGoOf(ctx, apps)
 		}
-		over, err := r.cfg.Over(ctx, apps)
-		if err != nil {
-			r.cfg.Log.Debug("nobody says which apps are over", "err", err)
+	}
+}
+
+// letGoOf removes what landed here of those of the apps that are over.
+func (r *Receiver) letGoOf(ctx context.Context, apps []string) {
+	over, err := r.cfg.Over(ctx, apps)
+	if err != nil {
+		r.cfg.Log.Debug("nobody says which apps are over", "err", err)
+	}
+	for _, why := range slices.Compact(slices.Sorted(maps.Values(over))) { // most that end at once end alike
+		gone, err := r.Remove(ctx, "its app is over: "+why, func(h Held) bool { return over[h.App()] == why })
+		if gone.Blocks > 0 {
+			r.cfg.Log.Info("removed what landed of apps that are over", "why", why, "blocks", gone.Blocks, "bytes", gone.Bytes)
 		}
-		for _, why := range slices.Compact(slices.Sorted(maps.Values(over))) { // most that end at once end alike
-			gone, err := r.Remove(ctx, "its app is over: "+why, func(h Held) bool { return over[h.App()] == why })
-			if gone.Blocks > 0 {
-				r.cfg.Log.Info("removed what landed of apps that are over", "why", why, "blocks", gone.Blocks, "bytes", gone.Bytes)
-			}
-			if err != nil && ctx.Err() == nil {
-				r.cfg.Log.Warn("not all of apps that are over could be removed: it is tried again", "why", why, "err", err)
-			}
+		if err != nil && ctx.Err() == nil {
+			r.cfg.Log.Warn("not all of apps that are over could be removed: it is tried again", "why", why, "err", err)
 		}
 	}
 }

@@ -38,6 +38,8 @@ type ReceiverConfig struct {
 	Broken func(Held)
 	// Over says which apps are over: what landed of them goes. Nil: none is.
 	Over Over
+	// OverChanged is closed when Over may have another answer. Nil, or none that closes: it is asked each minute.
+	OverChanged func() <-chan struct{}
 	// ScrubBytesPerSecond is how fast what landed is read back off the disks; 0: it is not.
 	ScrubBytesPerSecond int64
 	// MaxStreams bounds the streams served at once, and MaxBytes what rests here from others in all; 0: the disks do.

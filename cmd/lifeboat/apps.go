@@ -25,7 +25,7 @@ func appsCommand() *cobra.Command {
 		Long: `Lists the applications that blocks belong to: those that beat or were ended, those that the nodes' workloads run, and those of
 which nodes hold blocks. UNKNOWN are those that nobody speaks for: they are never taken for over.
 
-What landed of an application that is over is removed from its holders within some minutes, and drains leave its blocks behind.`,
+What landed of an application that is over is removed from its holders within seconds, and drains leave its blocks behind.`,
 		Example: `  lifeboat apps
   lifeboat apps --watch
   lifeboat apps -o json | jq -r '.[] | select(.state == "OVER" and .held_blocks > 0) | .app'
@@ -138,7 +138,7 @@ func appsEndCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "end APP...",
 		Short: "Say that applications are over: what landed of them goes, and no drain carries their blocks",
-		Long: `Says that applications are over. Within some minutes every node removes what landed there of theirs, which cannot be taken back, and
+		Long: `Says that applications are over. Within seconds every node removes what landed there of theirs, which cannot be taken back, and
 drains leave their blocks behind, so that those of others have the time. The applications' own files, where they wrote them, stay
 as they are, and so does what lies in the last resort. A node whose workloads still run one keeps it.
 
