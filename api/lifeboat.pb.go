@@ -3524,31 +3524,33 @@ func (x *GetNodeRequest) GetNode() string {
 }
 
 type Node struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	SubState      string                 `protobuf:"bytes,4,opt,name=sub_state,json=subState,proto3" json:"sub_state,omitempty"`
-	Schedulable   bool                   `protobuf:"varint,5,opt,name=schedulable,proto3" json:"schedulable,omitempty"`
-	Deactivated   bool                   `protobuf:"varint,6,opt,name=deactivated,proto3" json:"deactivated,omitempty"`
-	Maintenance   string                 `protobuf:"bytes,7,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
-	Excluded      bool                   `protobuf:"varint,8,opt,name=excluded,proto3" json:"excluded,omitempty"`
-	PeerAddress   string                 `protobuf:"bytes,9,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,10,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Zone          string                 `protobuf:"bytes,11,opt,name=zone,proto3" json:"zone,omitempty"`
-	Pool          string                 `protobuf:"bytes,12,opt,name=pool,proto3" json:"pool,omitempty"`
-	Version       string                 `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
-	Decommission  string                 `protobuf:"bytes,14,opt,name=decommission,proto3" json:"decommission,omitempty"` // id of the running or last decommission
-	Reason        string                 `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
-	Deadline      *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=deadline,proto3" json:"deadline,omitempty"` // of the decommission
-	Remaining     *durationpb.Duration   `protobuf:"bytes,17,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	LastHeartbeat *durationpb.Duration   `protobuf:"bytes,18,opt,name=last_heartbeat,json=lastHeartbeat,proto3" json:"last_heartbeat,omitempty"` // its age; absent: never since the coordinator started
-	Status        *Status                `protobuf:"bytes,19,opt,name=status,proto3" json:"status,omitempty"`
-	Manifest      *ManifestSummary       `protobuf:"bytes,20,opt,name=manifest,proto3" json:"manifest,omitempty"`                 // of the last decommission, once it ended
-	WaitsFor      []string               `protobuf:"bytes,21,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // while it leaves: what keeps it from being done, as "workload spark-worker", "app app-1"
-	Suspect       *durationpb.Duration   `protobuf:"bytes,22,opt,name=suspect,proto3" json:"suspect,omitempty"`                   // for how long it has been silent too long to be trusted; absent: it is not
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Name                string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id                  string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	State               string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	SubState            string                 `protobuf:"bytes,4,opt,name=sub_state,json=subState,proto3" json:"sub_state,omitempty"`
+	Schedulable         bool                   `protobuf:"varint,5,opt,name=schedulable,proto3" json:"schedulable,omitempty"`
+	Deactivated         bool                   `protobuf:"varint,6,opt,name=deactivated,proto3" json:"deactivated,omitempty"`
+	Maintenance         string                 `protobuf:"bytes,7,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
+	Excluded            bool                   `protobuf:"varint,8,opt,name=excluded,proto3" json:"excluded,omitempty"`
+	PeerAddress         string                 `protobuf:"bytes,9,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
+	Incarnation         string                 `protobuf:"bytes,10,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Zone                string                 `protobuf:"bytes,11,opt,name=zone,proto3" json:"zone,omitempty"`
+	Pool                string                 `protobuf:"bytes,12,opt,name=pool,proto3" json:"pool,omitempty"`
+	Version             string                 `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
+	Decommission        string                 `protobuf:"bytes,14,opt,name=decommission,proto3" json:"decommission,omitempty"` // id of the running or last decommission
+	Reason              string                 `protobuf:"bytes,15,opt,name=reason,proto3" json:"reason,omitempty"`
+	Deadline            *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=deadline,proto3" json:"deadline,omitempty"` // of the decommission
+	Remaining           *durationpb.Duration   `protobuf:"bytes,17,opt,name=remaining,proto3" json:"remaining,omitempty"`
+	LastHeartbeat       *durationpb.Duration   `protobuf:"bytes,18,opt,name=last_heartbeat,json=lastHeartbeat,proto3" json:"last_heartbeat,omitempty"` // its age; absent: never since the coordinator started
+	Status              *Status                `protobuf:"bytes,19,opt,name=status,proto3" json:"status,omitempty"`
+	Manifest            *ManifestSummary       `protobuf:"bytes,20,opt,name=manifest,proto3" json:"manifest,omitempty"`                                                  // of the last decommission, once it ended
+	WaitsFor            []string               `protobuf:"bytes,21,rep,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                                  // while it leaves: what keeps it from being done, as "workload spark-worker", "app app-1"
+	Suspect             *durationpb.Duration   `protobuf:"bytes,22,opt,name=suspect,proto3" json:"suspect,omitempty"`                                                    // for how long it has been silent too long to be trusted; absent: it is not
+	MaintenanceStart    *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=maintenance_start,json=maintenanceStart,proto3" json:"maintenance_start,omitempty"`          // of its machine's window; absent: it has none
+	MaintenanceDuration *durationpb.Duration   `protobuf:"bytes,24,opt,name=maintenance_duration,json=maintenanceDuration,proto3" json:"maintenance_duration,omitempty"` // absent: nobody says
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -3735,6 +3737,486 @@ func (x *Node) GetSuspect() *durationpb.Duration {
 	return nil
 }
 
+func (x *Node) GetMaintenanceStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MaintenanceStart
+	}
+	return nil
+}
+
+func (x *Node) GetMaintenanceDuration() *durationpb.Duration {
+	if x != nil {
+		return x.MaintenanceDuration
+	}
+	return nil
+}
+
+// Machine is known by its host's name, its IP address, or both, which then both have to be a node's.
+type Machine struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hostname      string                 `protobuf:"bytes,1,opt,name=hostname,proto3" json:"hostname,omitempty"`
+	Ip            string                 `protobuf:"bytes,2,opt,name=ip,proto3" json:"ip,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Machine) Reset() {
+	*x = Machine{}
+	mi := &file_lifeboat_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Machine) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Machine) ProtoMessage() {}
+
+func (x *Machine) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Machine.ProtoReflect.Descriptor instead.
+func (*Machine) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Machine) GetHostname() string {
+	if x != nil {
+		return x.Hostname
+	}
+	return ""
+}
+
+func (x *Machine) GetIp() string {
+	if x != nil {
+		return x.Ip
+	}
+	return ""
+}
+
+type MaintenanceWindow struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Machines            []*Machine             `protobuf:"bytes,1,rep,name=machines,proto3" json:"machines,omitempty"`
+	StartNanoseconds    int64                  `protobuf:"varint,2,opt,name=start_nanoseconds,json=startNanoseconds,proto3" json:"start_nanoseconds,omitempty"`                // since 1970, in Mesos's unit
+	DurationNanoseconds *int64                 `protobuf:"varint,3,opt,name=duration_nanoseconds,json=durationNanoseconds,proto3,oneof" json:"duration_nanoseconds,omitempty"` // absent: nobody says
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *MaintenanceWindow) Reset() {
+	*x = MaintenanceWindow{}
+	mi := &file_lifeboat_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MaintenanceWindow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MaintenanceWindow) ProtoMessage() {}
+
+func (x *MaintenanceWindow) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MaintenanceWindow.ProtoReflect.Descriptor instead.
+func (*MaintenanceWindow) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *MaintenanceWindow) GetMachines() []*Machine {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+func (x *MaintenanceWindow) GetStartNanoseconds() int64 {
+	if x != nil {
+		return x.StartNanoseconds
+	}
+	return 0
+}
+
+func (x *MaintenanceWindow) GetDurationNanoseconds() int64 {
+	if x != nil && x.DurationNanoseconds != nil {
+		return *x.DurationNanoseconds
+	}
+	return 0
+}
+
+type ScheduleMaintenanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Windows       []*MaintenanceWindow   `protobuf:"bytes,1,rep,name=windows,proto3" json:"windows,omitempty"` // none: the schedule is cancelled
+	Add           bool                   `protobuf:"varint,2,opt,name=add,proto3" json:"add,omitempty"`        // to what is scheduled, rather than in its place
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScheduleMaintenanceRequest) Reset() {
+	*x = ScheduleMaintenanceRequest{}
+	mi := &file_lifeboat_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScheduleMaintenanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScheduleMaintenanceRequest) ProtoMessage() {}
+
+func (x *ScheduleMaintenanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScheduleMaintenanceRequest.ProtoReflect.Descriptor instead.
+func (*ScheduleMaintenanceRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ScheduleMaintenanceRequest) GetWindows() []*MaintenanceWindow {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+func (x *ScheduleMaintenanceRequest) GetAdd() bool {
+	if x != nil {
+		return x.Add
+	}
+	return false
+}
+
+func (x *ScheduleMaintenanceRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ChangeMachinesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machines      []*Machine             `protobuf:"bytes,1,rep,name=machines,proto3" json:"machines,omitempty"`
+	Up            bool                   `protobuf:"varint,2,opt,name=up,proto3" json:"up,omitempty"`          // rather than down
+	Timeout       *durationpb.Duration   `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"` // of the nodes that leave because their machines go down; as in DecommissionRequest
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeMachinesRequest) Reset() {
+	*x = ChangeMachinesRequest{}
+	mi := &file_lifeboat_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeMachinesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeMachinesRequest) ProtoMessage() {}
+
+func (x *ChangeMachinesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeMachinesRequest.ProtoReflect.Descriptor instead.
+func (*ChangeMachinesRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ChangeMachinesRequest) GetMachines() []*Machine {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+func (x *ChangeMachinesRequest) GetUp() bool {
+	if x != nil {
+		return x.Up
+	}
+	return false
+}
+
+func (x *ChangeMachinesRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *ChangeMachinesRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type GetMaintenanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMaintenanceRequest) Reset() {
+	*x = GetMaintenanceRequest{}
+	mi := &file_lifeboat_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMaintenanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMaintenanceRequest) ProtoMessage() {}
+
+func (x *GetMaintenanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMaintenanceRequest.ProtoReflect.Descriptor instead.
+func (*GetMaintenanceRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+}
+
+type Maintenance struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Windows       []*MaintenanceWindow   `protobuf:"bytes,1,rep,name=windows,proto3" json:"windows,omitempty"`
+	Machines      []*MachineState        `protobuf:"bytes,2,rep,name=machines,proto3" json:"machines,omitempty"` // as they stand in the windows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Maintenance) Reset() {
+	*x = Maintenance{}
+	mi := &file_lifeboat_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Maintenance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Maintenance) ProtoMessage() {}
+
+func (x *Maintenance) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Maintenance.ProtoReflect.Descriptor instead.
+func (*Maintenance) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *Maintenance) GetWindows() []*MaintenanceWindow {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+func (x *Maintenance) GetMachines() []*MachineState {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+// MachineState is where a machine of the schedule stands, and the nodes that are known on it.
+type MachineState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       *Machine               `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Mode          string                 `protobuf:"bytes,2,opt,name=mode,proto3" json:"mode,omitempty"`      // DRAINING, DOWN
+	Window        int32                  `protobuf:"varint,3,opt,name=window,proto3" json:"window,omitempty"` // its number, from 0
+	Nodes         []*MachineNode         `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineState) Reset() {
+	*x = MachineState{}
+	mi := &file_lifeboat_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineState) ProtoMessage() {}
+
+func (x *MachineState) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineState.ProtoReflect.Descriptor instead.
+func (*MachineState) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *MachineState) GetMachine() *Machine {
+	if x != nil {
+		return x.Machine
+	}
+	return nil
+}
+
+func (x *MachineState) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *MachineState) GetWindow() int32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *MachineState) GetNodes() []*MachineNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type MachineNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Answer        string                 `protobuf:"bytes,3,opt,name=answer,proto3" json:"answer,omitempty"` // ACCEPT: it has left with all that it had; DECLINE: it left and lost something, or had no time; UNKNOWN
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // it has been in that state
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MachineNode) Reset() {
+	*x = MachineNode{}
+	mi := &file_lifeboat_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MachineNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MachineNode) ProtoMessage() {}
+
+func (x *MachineNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MachineNode.ProtoReflect.Descriptor instead.
+func (*MachineNode) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *MachineNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *MachineNode) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *MachineNode) GetAnswer() string {
+	if x != nil {
+		return x.Answer
+	}
+	return ""
+}
+
+func (x *MachineNode) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
 type DecommissionRequest struct {
 	state         protoimpl.MessageState          `protogen:"open.v1"`
 	Nodes         []string                        `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -3748,7 +4230,7 @@ type DecommissionRequest struct {
 
 func (x *DecommissionRequest) Reset() {
 	*x = DecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3760,7 +4242,7 @@ func (x *DecommissionRequest) String() string {
 func (*DecommissionRequest) ProtoMessage() {}
 
 func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3773,7 +4255,7 @@ func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DecommissionRequest) GetNodes() []string {
@@ -3820,7 +4302,7 @@ type DecommissionReply struct {
 
 func (x *DecommissionReply) Reset() {
 	*x = DecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3832,7 +4314,7 @@ func (x *DecommissionReply) String() string {
 func (*DecommissionReply) ProtoMessage() {}
 
 func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3845,7 +4327,7 @@ func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionReply.ProtoReflect.Descriptor instead.
 func (*DecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *DecommissionReply) GetNodes() []*Node {
@@ -3865,7 +4347,7 @@ type RecommissionRequest struct {
 
 func (x *RecommissionRequest) Reset() {
 	*x = RecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3877,7 +4359,7 @@ func (x *RecommissionRequest) String() string {
 func (*RecommissionRequest) ProtoMessage() {}
 
 func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3890,7 +4372,7 @@ func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionRequest.ProtoReflect.Descriptor instead.
 func (*RecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RecommissionRequest) GetNodes() []string {
@@ -3916,7 +4398,7 @@ type RecommissionReply struct {
 
 func (x *RecommissionReply) Reset() {
 	*x = RecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +4410,7 @@ func (x *RecommissionReply) String() string {
 func (*RecommissionReply) ProtoMessage() {}
 
 func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4423,7 @@ func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionReply.ProtoReflect.Descriptor instead.
 func (*RecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RecommissionReply) GetNodes() []*Node {
@@ -3962,7 +4444,7 @@ type DeactivateRequest struct {
 
 func (x *DeactivateRequest) Reset() {
 	*x = DeactivateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4456,7 @@ func (x *DeactivateRequest) String() string {
 func (*DeactivateRequest) ProtoMessage() {}
 
 func (x *DeactivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4469,7 @@ func (x *DeactivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeactivateRequest.ProtoReflect.Descriptor instead.
 func (*DeactivateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DeactivateRequest) GetNodes() []string {
@@ -4020,7 +4502,7 @@ type DeactivateReply struct {
 
 func (x *DeactivateReply) Reset() {
 	*x = DeactivateReply{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4032,7 +4514,7 @@ func (x *DeactivateReply) String() string {
 func (*DeactivateReply) ProtoMessage() {}
 
 func (x *DeactivateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4045,7 +4527,7 @@ func (x *DeactivateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeactivateReply.ProtoReflect.Descriptor instead.
 func (*DeactivateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeactivateReply) GetNodes() []*Node {
@@ -4066,7 +4548,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4078,7 +4560,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4091,7 +4573,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -4126,7 +4608,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4138,7 +4620,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4151,7 +4633,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -4185,7 +4667,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4197,7 +4679,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4210,7 +4692,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -4243,7 +4725,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4737,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4750,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -4329,7 +4811,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4823,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4836,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -4373,7 +4855,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4867,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4880,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -4422,7 +4904,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4434,7 +4916,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4447,7 +4929,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -4501,7 +4983,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4513,7 +4995,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4526,7 +5008,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -4550,7 +5032,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4562,7 +5044,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4575,7 +5057,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -4638,7 +5120,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +5132,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +5145,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -4724,7 +5206,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4736,7 +5218,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4749,7 +5231,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -4784,7 +5266,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4796,7 +5278,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4809,7 +5291,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -4946,7 +5428,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4958,7 +5440,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4971,7 +5453,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Brake) GetScope() string {
@@ -5018,7 +5500,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5030,7 +5512,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5043,7 +5525,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -5062,7 +5544,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5074,7 +5556,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5087,7 +5569,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -5107,7 +5589,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5119,7 +5601,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5132,7 +5614,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -5158,7 +5640,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5170,7 +5652,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5183,7 +5665,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -5213,7 +5695,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5225,7 +5707,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5238,7 +5720,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -5335,7 +5817,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5347,7 +5829,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5360,7 +5842,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Member) GetName() string {
@@ -5431,7 +5913,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5443,7 +5925,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5456,7 +5938,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -5484,7 +5966,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5496,7 +5978,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5509,7 +5991,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -5543,7 +6025,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5555,7 +6037,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5568,7 +6050,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *NewMember) GetName() string {
@@ -5594,7 +6076,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5606,7 +6088,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5619,7 +6101,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -5639,7 +6121,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5651,7 +6133,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5664,7 +6146,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -5690,7 +6172,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5702,7 +6184,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5715,7 +6197,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -5738,7 +6220,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5750,7 +6232,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5763,7 +6245,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *CreateTokenRequest) GetRole() string {
@@ -5811,7 +6293,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5823,7 +6305,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5836,7 +6318,7 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *CreateTokenReply) GetToken() string {
@@ -5869,7 +6351,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5881,7 +6363,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5894,7 +6376,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -5961,7 +6443,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5973,7 +6455,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5986,7 +6468,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 type ListTokensReply struct {
@@ -5998,7 +6480,7 @@ type ListTokensReply struct {
 
 func (x *ListTokensReply) Reset() {
 	*x = ListTokensReply{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6010,7 +6492,7 @@ func (x *ListTokensReply) String() string {
 func (*ListTokensReply) ProtoMessage() {}
 
 func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6023,7 +6505,7 @@ func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
 func (*ListTokensReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ListTokensReply) GetTokens() []*TokenInfo {
@@ -6043,7 +6525,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6055,7 +6537,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6068,7 +6550,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -6093,7 +6575,7 @@ type RevokeTokenReply struct {
 
 func (x *RevokeTokenReply) Reset() {
 	*x = RevokeTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6105,7 +6587,7 @@ func (x *RevokeTokenReply) String() string {
 func (*RevokeTokenReply) ProtoMessage() {}
 
 func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6118,7 +6600,7 @@ func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
 func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 type SaveSnapshotRequest struct {
@@ -6129,7 +6611,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6141,7 +6623,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6154,7 +6636,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 type SaveSnapshotReply struct {
@@ -6166,7 +6648,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6178,7 +6660,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6191,7 +6673,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -6209,7 +6691,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6221,7 +6703,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6234,7 +6716,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 type Position struct {
@@ -6250,7 +6732,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6262,7 +6744,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6275,7 +6757,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -6323,7 +6805,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6335,7 +6817,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6348,7 +6830,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -6373,7 +6855,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6385,7 +6867,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6398,7 +6880,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{95}
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
 }
 
 type FetchManifestRequest struct {
@@ -6410,7 +6892,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6422,7 +6904,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6435,7 +6917,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -6455,7 +6937,7 @@ type SetValuesRequest struct {
 
 func (x *SetValuesRequest) Reset() {
 	*x = SetValuesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6467,7 +6949,7 @@ func (x *SetValuesRequest) String() string {
 func (*SetValuesRequest) ProtoMessage() {}
 
 func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6480,7 +6962,7 @@ func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
 func (*SetValuesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{97}
+	return file_lifeboat_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *SetValuesRequest) GetValues() []*BlockValue {
@@ -6507,7 +6989,7 @@ type BlockValue struct {
 
 func (x *BlockValue) Reset() {
 	*x = BlockValue{}
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6519,7 +7001,7 @@ func (x *BlockValue) String() string {
 func (*BlockValue) ProtoMessage() {}
 
 func (x *BlockValue) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6532,7 +7014,7 @@ func (x *BlockValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
 func (*BlockValue) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{98}
+	return file_lifeboat_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *BlockValue) GetId() string {
@@ -6557,7 +7039,7 @@ type SetValuesReply struct {
 
 func (x *SetValuesReply) Reset() {
 	*x = SetValuesReply{}
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6569,7 +7051,7 @@ func (x *SetValuesReply) String() string {
 func (*SetValuesReply) ProtoMessage() {}
 
 func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6582,7 +7064,7 @@ func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
 func (*SetValuesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{99}
+	return file_lifeboat_proto_rawDescGZIP(), []int{107}
 }
 
 type RemoveBlocksRequest struct {
@@ -6595,7 +7077,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6607,7 +7089,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6620,7 +7102,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{100}
+	return file_lifeboat_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -6647,7 +7129,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6659,7 +7141,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6672,7 +7154,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{101}
+	return file_lifeboat_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -6699,7 +7181,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6711,7 +7193,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6724,7 +7206,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{102}
+	return file_lifeboat_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -6750,7 +7232,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6762,7 +7244,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6775,7 +7257,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+	return file_lifeboat_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -6795,7 +7277,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6807,7 +7289,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6820,7 +7302,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+	return file_lifeboat_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -6847,7 +7329,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6859,7 +7341,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6872,7 +7354,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+	return file_lifeboat_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -6897,7 +7379,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6909,7 +7391,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6922,7 +7404,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{106}
+	return file_lifeboat_proto_rawDescGZIP(), []int{114}
 }
 
 type AgentStatus struct {
@@ -6956,7 +7438,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6968,7 +7450,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6981,7 +7463,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{107}
+	return file_lifeboat_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -7158,7 +7640,7 @@ type Fallback struct {
 
 func (x *Fallback) Reset() {
 	*x = Fallback{}
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7170,7 +7652,7 @@ func (x *Fallback) String() string {
 func (*Fallback) ProtoMessage() {}
 
 func (x *Fallback) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7183,7 +7665,7 @@ func (x *Fallback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
 func (*Fallback) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{108}
+	return file_lifeboat_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *Fallback) GetName() string {
@@ -7226,7 +7708,7 @@ type Index struct {
 
 func (x *Index) Reset() {
 	*x = Index{}
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7238,7 +7720,7 @@ func (x *Index) String() string {
 func (*Index) ProtoMessage() {}
 
 func (x *Index) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7251,7 +7733,7 @@ func (x *Index) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Index.ProtoReflect.Descriptor instead.
 func (*Index) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{109}
+	return file_lifeboat_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *Index) GetBlocks() int64 {
@@ -7288,7 +7770,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7300,7 +7782,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7313,7 +7795,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{110}
+	return file_lifeboat_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -7351,7 +7833,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7363,7 +7845,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7376,7 +7858,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{111}
+	return file_lifeboat_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -7427,7 +7909,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7439,7 +7921,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7452,7 +7934,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{112}
+	return file_lifeboat_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -7500,7 +7982,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7512,7 +7994,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7525,7 +8007,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{113}
+	return file_lifeboat_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -7598,7 +8080,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7610,7 +8092,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7623,7 +8105,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{114}
+	return file_lifeboat_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *ActionState) GetName() string {
@@ -7673,7 +8155,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7685,7 +8167,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7698,7 +8180,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{115}
+	return file_lifeboat_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -7745,7 +8227,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7757,7 +8239,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7770,7 +8252,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{116}
+	return file_lifeboat_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -7838,7 +8320,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7850,7 +8332,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7863,7 +8345,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{117}
+	return file_lifeboat_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -7883,7 +8365,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7895,7 +8377,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7908,7 +8390,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{118}
+	return file_lifeboat_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -8217,7 +8699,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x0eListNodesReply\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"$\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\x8e\x06\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xa5\a\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -8241,7 +8723,40 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06status\x18\x13 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x128\n" +
 	"\bmanifest\x18\x14 \x01(\v2\x1c.lifeboat.v1.ManifestSummaryR\bmanifest\x12\x1b\n" +
 	"\twaits_for\x18\x15 \x03(\tR\bwaitsFor\x123\n" +
-	"\asuspect\x18\x16 \x01(\v2\x19.google.protobuf.DurationR\asuspect\"\xbf\x02\n" +
+	"\asuspect\x18\x16 \x01(\v2\x19.google.protobuf.DurationR\asuspect\x12G\n" +
+	"\x11maintenance_start\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\x10maintenanceStart\x12L\n" +
+	"\x14maintenance_duration\x18\x18 \x01(\v2\x19.google.protobuf.DurationR\x13maintenanceDuration\"5\n" +
+	"\aMachine\x12\x1a\n" +
+	"\bhostname\x18\x01 \x01(\tR\bhostname\x12\x0e\n" +
+	"\x02ip\x18\x02 \x01(\tR\x02ip\"\xc3\x01\n" +
+	"\x11MaintenanceWindow\x120\n" +
+	"\bmachines\x18\x01 \x03(\v2\x14.lifeboat.v1.MachineR\bmachines\x12+\n" +
+	"\x11start_nanoseconds\x18\x02 \x01(\x03R\x10startNanoseconds\x126\n" +
+	"\x14duration_nanoseconds\x18\x03 \x01(\x03H\x00R\x13durationNanoseconds\x88\x01\x01B\x17\n" +
+	"\x15_duration_nanoseconds\"\x80\x01\n" +
+	"\x1aScheduleMaintenanceRequest\x128\n" +
+	"\awindows\x18\x01 \x03(\v2\x1e.lifeboat.v1.MaintenanceWindowR\awindows\x12\x10\n" +
+	"\x03add\x18\x02 \x01(\bR\x03add\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa6\x01\n" +
+	"\x15ChangeMachinesRequest\x120\n" +
+	"\bmachines\x18\x01 \x03(\v2\x14.lifeboat.v1.MachineR\bmachines\x12\x0e\n" +
+	"\x02up\x18\x02 \x01(\bR\x02up\x123\n" +
+	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x17\n" +
+	"\x15GetMaintenanceRequest\"~\n" +
+	"\vMaintenance\x128\n" +
+	"\awindows\x18\x01 \x03(\v2\x1e.lifeboat.v1.MaintenanceWindowR\awindows\x125\n" +
+	"\bmachines\x18\x02 \x03(\v2\x19.lifeboat.v1.MachineStateR\bmachines\"\x9a\x01\n" +
+	"\fMachineState\x12.\n" +
+	"\amachine\x18\x01 \x01(\v2\x14.lifeboat.v1.MachineR\amachine\x12\x12\n" +
+	"\x04mode\x18\x02 \x01(\tR\x04mode\x12\x16\n" +
+	"\x06window\x18\x03 \x01(\x05R\x06window\x12.\n" +
+	"\x05nodes\x18\x04 \x03(\v2\x18.lifeboat.v1.MachineNodeR\x05nodes\"\x81\x01\n" +
+	"\vMachineNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
+	"\x06answer\x18\x03 \x01(\tR\x06answer\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xbf\x02\n" +
 	"\x13DecommissionRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
@@ -8568,14 +9083,17 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12;\n" +
 	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply\x12G\n" +
-	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply2\x97\r\n" +
+	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply2\x91\x0f\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
 	"\fDecommission\x12 .lifeboat.v1.DecommissionRequest\x1a\x1e.lifeboat.v1.DecommissionReply\x12P\n" +
 	"\fRecommission\x12 .lifeboat.v1.RecommissionRequest\x1a\x1e.lifeboat.v1.RecommissionReply\x12J\n" +
 	"\n" +
-	"Deactivate\x12\x1e.lifeboat.v1.DeactivateRequest\x1a\x1c.lifeboat.v1.DeactivateReply\x12P\n" +
+	"Deactivate\x12\x1e.lifeboat.v1.DeactivateRequest\x1a\x1c.lifeboat.v1.DeactivateReply\x12X\n" +
+	"\x13ScheduleMaintenance\x12'.lifeboat.v1.ScheduleMaintenanceRequest\x1a\x18.lifeboat.v1.Maintenance\x12N\n" +
+	"\x0eChangeMachines\x12\".lifeboat.v1.ChangeMachinesRequest\x1a\x18.lifeboat.v1.Maintenance\x12N\n" +
+	"\x0eGetMaintenance\x12\".lifeboat.v1.GetMaintenanceRequest\x1a\x18.lifeboat.v1.Maintenance\x12P\n" +
 	"\fReleaseBrake\x12 .lifeboat.v1.ReleaseBrakeRequest\x1a\x1e.lifeboat.v1.ReleaseBrakeReply\x12I\n" +
 	"\tListAudit\x12\x1d.lifeboat.v1.ListAuditRequest\x1a\x1b.lifeboat.v1.ListAuditReply0\x01\x12P\n" +
 	"\fRefreshNodes\x12 .lifeboat.v1.RefreshNodesRequest\x1a\x1e.lifeboat.v1.RefreshNodesReply\x12L\n" +
@@ -8623,7 +9141,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 123)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 131)
 var file_lifeboat_proto_goTypes = []any{
 	(*CheckAppsRequest)(nil),            // 0: lifeboat.v1.CheckAppsRequest
 	(*CheckAppsReply)(nil),              // 1: lifeboat.v1.CheckAppsReply
@@ -8677,106 +9195,114 @@ var file_lifeboat_proto_goTypes = []any{
 	(*ListNodesReply)(nil),              // 49: lifeboat.v1.ListNodesReply
 	(*GetNodeRequest)(nil),              // 50: lifeboat.v1.GetNodeRequest
 	(*Node)(nil),                        // 51: lifeboat.v1.Node
-	(*DecommissionRequest)(nil),         // 52: lifeboat.v1.DecommissionRequest
-	(*DecommissionReply)(nil),           // 53: lifeboat.v1.DecommissionReply
-	(*RecommissionRequest)(nil),         // 54: lifeboat.v1.RecommissionRequest
-	(*RecommissionReply)(nil),           // 55: lifeboat.v1.RecommissionReply
-	(*DeactivateRequest)(nil),           // 56: lifeboat.v1.DeactivateRequest
-	(*DeactivateReply)(nil),             // 57: lifeboat.v1.DeactivateReply
-	(*RefreshNodesRequest)(nil),         // 58: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 59: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 60: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 61: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 62: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 63: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 64: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 65: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 66: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 67: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 68: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 69: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 70: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 71: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 72: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 73: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 74: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 75: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 76: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 77: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 78: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 79: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 80: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 81: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 82: lifeboat.v1.TransferLeadershipReply
-	(*CreateTokenRequest)(nil),          // 83: lifeboat.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),            // 84: lifeboat.v1.CreateTokenReply
-	(*TokenInfo)(nil),                   // 85: lifeboat.v1.TokenInfo
-	(*ListTokensRequest)(nil),           // 86: lifeboat.v1.ListTokensRequest
-	(*ListTokensReply)(nil),             // 87: lifeboat.v1.ListTokensReply
-	(*RevokeTokenRequest)(nil),          // 88: lifeboat.v1.RevokeTokenRequest
-	(*RevokeTokenReply)(nil),            // 89: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 90: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 91: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 92: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 93: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 94: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 95: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 96: lifeboat.v1.FetchManifestRequest
-	(*SetValuesRequest)(nil),            // 97: lifeboat.v1.SetValuesRequest
-	(*BlockValue)(nil),                  // 98: lifeboat.v1.BlockValue
-	(*SetValuesReply)(nil),              // 99: lifeboat.v1.SetValuesReply
-	(*RemoveBlocksRequest)(nil),         // 100: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 101: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 102: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 103: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 104: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 105: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 106: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 107: lifeboat.v1.AgentStatus
-	(*Fallback)(nil),                    // 108: lifeboat.v1.Fallback
-	(*Index)(nil),                       // 109: lifeboat.v1.Index
-	(*Unpacking)(nil),                   // 110: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 111: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 112: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 113: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 114: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 115: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 116: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 117: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 118: lifeboat.v1.CancelReply
-	nil,                                 // 119: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 120: lifeboat.v1.Event.DataEntry
-	nil,                                 // 121: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 122: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 123: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 124: google.protobuf.Timestamp
+	(*Machine)(nil),                     // 52: lifeboat.v1.Machine
+	(*MaintenanceWindow)(nil),           // 53: lifeboat.v1.MaintenanceWindow
+	(*ScheduleMaintenanceRequest)(nil),  // 54: lifeboat.v1.ScheduleMaintenanceRequest
+	(*ChangeMachinesRequest)(nil),       // 55: lifeboat.v1.ChangeMachinesRequest
+	(*GetMaintenanceRequest)(nil),       // 56: lifeboat.v1.GetMaintenanceRequest
+	(*Maintenance)(nil),                 // 57: lifeboat.v1.Maintenance
+	(*MachineState)(nil),                // 58: lifeboat.v1.MachineState
+	(*MachineNode)(nil),                 // 59: lifeboat.v1.MachineNode
+	(*DecommissionRequest)(nil),         // 60: lifeboat.v1.DecommissionRequest
+	(*DecommissionReply)(nil),           // 61: lifeboat.v1.DecommissionReply
+	(*RecommissionRequest)(nil),         // 62: lifeboat.v1.RecommissionRequest
+	(*RecommissionReply)(nil),           // 63: lifeboat.v1.RecommissionReply
+	(*DeactivateRequest)(nil),           // 64: lifeboat.v1.DeactivateRequest
+	(*DeactivateReply)(nil),             // 65: lifeboat.v1.DeactivateReply
+	(*RefreshNodesRequest)(nil),         // 66: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 67: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 68: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 69: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 70: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 71: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 72: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 73: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 74: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 75: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 76: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 77: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 78: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 79: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 80: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 81: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 82: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 83: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 84: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 85: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 86: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 87: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 88: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 89: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 90: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 91: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 92: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 93: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 94: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 95: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 96: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 97: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 98: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 99: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 100: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 101: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 102: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 103: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 104: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 105: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 106: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 107: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 108: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 109: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 110: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 111: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 112: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 113: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 114: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 115: lifeboat.v1.AgentStatus
+	(*Fallback)(nil),                    // 116: lifeboat.v1.Fallback
+	(*Index)(nil),                       // 117: lifeboat.v1.Index
+	(*Unpacking)(nil),                   // 118: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 119: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 120: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 121: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 122: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 123: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 124: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 125: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 126: lifeboat.v1.CancelReply
+	nil,                                 // 127: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 128: lifeboat.v1.Event.DataEntry
+	nil,                                 // 129: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 130: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 131: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 132: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
 	2,   // 0: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
 	8,   // 1: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	7,   // 2: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	123, // 3: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	123, // 4: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	123, // 5: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	123, // 6: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	131, // 3: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	131, // 4: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	131, // 5: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	131, // 6: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	11,  // 7: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	12,  // 8: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	14,  // 9: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	15,  // 10: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	9,   // 11: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	123, // 12: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	123, // 13: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	131, // 12: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	131, // 13: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	10,  // 14: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	123, // 15: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	131, // 15: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	13,  // 16: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	123, // 17: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	131, // 17: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	8,   // 18: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	7,   // 19: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	19,  // 20: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	20,  // 21: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	124, // 22: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	132, // 22: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
 	18,  // 23: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	123, // 24: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	131, // 24: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
 	11,  // 25: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
 	29,  // 26: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
 	29,  // 27: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
@@ -8785,10 +9311,10 @@ var file_lifeboat_proto_depIdxs = []int32{
 	34,  // 30: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
 	36,  // 31: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
 	37,  // 32: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	124, // 33: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	124, // 34: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	124, // 35: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	124, // 36: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	132, // 33: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	132, // 34: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	132, // 35: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	132, // 36: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
 	35,  // 37: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
 	35,  // 38: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
 	35,  // 39: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
@@ -8798,176 +9324,193 @@ var file_lifeboat_proto_depIdxs = []int32{
 	40,  // 43: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
 	40,  // 44: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
 	43,  // 45: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
-	123, // 46: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
-	123, // 47: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
-	123, // 48: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
-	123, // 49: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	131, // 46: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	131, // 47: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	131, // 48: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	131, // 49: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
 	43,  // 50: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
 	51,  // 51: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	124, // 52: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	123, // 53: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	123, // 54: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	132, // 52: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	131, // 53: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	131, // 54: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
 	8,   // 55: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
 	34,  // 56: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	123, // 57: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	123, // 58: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	119, // 59: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	51,  // 60: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	51,  // 61: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	51,  // 62: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
-	123, // 63: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	61,  // 64: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	60,  // 65: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	123, // 66: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	51,  // 67: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	124, // 68: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	64,  // 69: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	123, // 70: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	124, // 71: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	120, // 72: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	124, // 73: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	121, // 74: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	61,  // 75: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	76,  // 76: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	70,  // 77: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	123, // 78: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	75,  // 79: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	124, // 80: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	122, // 81: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	123, // 82: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	79,  // 83: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	76,  // 84: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	123, // 85: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	85,  // 86: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	123, // 87: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	124, // 88: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	85,  // 89: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	124, // 90: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	98,  // 91: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	123, // 92: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	111, // 93: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	123, // 94: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	123, // 95: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	124, // 96: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	8,   // 97: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	123, // 98: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	20,  // 99: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	34,  // 100: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	112, // 101: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	113, // 102: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	123, // 103: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	114, // 104: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	111, // 105: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	124, // 106: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	110, // 107: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	109, // 108: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	108, // 109: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	123, // 110: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	123, // 111: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	123, // 112: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	123, // 113: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	12,  // 114: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	123, // 115: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	123, // 116: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	123, // 117: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	123, // 118: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	123, // 119: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	123, // 120: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	123, // 121: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	123, // 122: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	5,   // 123: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	16,  // 124: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	21,  // 125: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	23,  // 126: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	25,  // 127: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	27,  // 128: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	32,  // 129: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	38,  // 130: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	3,   // 131: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	0,   // 132: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	48,  // 133: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	50,  // 134: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	52,  // 135: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	54,  // 136: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	56,  // 137: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	71,  // 138: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	73,  // 139: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	58,  // 140: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	62,  // 141: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	38,  // 142: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	65,  // 143: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	66,  // 144: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	68,  // 145: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	41,  // 146: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	44,  // 147: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	46,  // 148: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	78,  // 149: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	81,  // 150: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	83,  // 151: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	86,  // 152: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	88,  // 153: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	90,  // 154: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	92,  // 155: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	94,  // 156: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	96,  // 157: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	104, // 158: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	106, // 159: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	117, // 160: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	62,  // 161: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	65,  // 162: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	115, // 163: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	102, // 164: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	100, // 165: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	97,  // 166: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	6,   // 167: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	17,  // 168: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	22,  // 169: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	24,  // 170: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	26,  // 171: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	28,  // 172: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	33,  // 173: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	39,  // 174: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	4,   // 175: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	1,   // 176: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	49,  // 177: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	51,  // 178: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	53,  // 179: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	55,  // 180: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	57,  // 181: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	72,  // 182: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	74,  // 183: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	59,  // 184: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	63,  // 185: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	39,  // 186: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	32,  // 187: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	67,  // 188: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	69,  // 189: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	42,  // 190: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	45,  // 191: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	47,  // 192: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	80,  // 193: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	82,  // 194: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	84,  // 195: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	87,  // 196: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	89,  // 197: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	91,  // 198: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	93,  // 199: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	95,  // 200: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	94,  // 201: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	105, // 202: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	107, // 203: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	118, // 204: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	63,  // 205: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	32,  // 206: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	116, // 207: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	103, // 208: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	101, // 209: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	99,  // 210: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	167, // [167:211] is the sub-list for method output_type
-	123, // [123:167] is the sub-list for method input_type
-	123, // [123:123] is the sub-list for extension type_name
-	123, // [123:123] is the sub-list for extension extendee
-	0,   // [0:123] is the sub-list for field type_name
+	131, // 57: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	132, // 58: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
+	131, // 59: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
+	52,  // 60: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
+	53,  // 61: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	52,  // 62: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
+	131, // 63: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
+	53,  // 64: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	58,  // 65: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
+	52,  // 66: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
+	59,  // 67: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
+	132, // 68: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
+	131, // 69: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	127, // 70: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	51,  // 71: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	51,  // 72: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	51,  // 73: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
+	131, // 74: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	69,  // 75: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	68,  // 76: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	131, // 77: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	51,  // 78: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	132, // 79: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	72,  // 80: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	131, // 81: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	132, // 82: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	128, // 83: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	132, // 84: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	129, // 85: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	69,  // 86: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	84,  // 87: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	78,  // 88: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	131, // 89: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	83,  // 90: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	132, // 91: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	130, // 92: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	131, // 93: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	87,  // 94: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	84,  // 95: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	131, // 96: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	93,  // 97: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	131, // 98: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	132, // 99: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	93,  // 100: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	132, // 101: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	106, // 102: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	131, // 103: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	119, // 104: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	131, // 105: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	131, // 106: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	132, // 107: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	8,   // 108: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	131, // 109: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	20,  // 110: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	34,  // 111: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	120, // 112: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	121, // 113: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	131, // 114: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	122, // 115: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	119, // 116: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	132, // 117: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	118, // 118: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	117, // 119: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	116, // 120: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	131, // 121: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	131, // 122: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	131, // 123: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	131, // 124: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	12,  // 125: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	131, // 126: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	131, // 127: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	131, // 128: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	131, // 129: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	131, // 130: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	131, // 131: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	131, // 132: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	131, // 133: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	5,   // 134: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	16,  // 135: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	21,  // 136: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	23,  // 137: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	25,  // 138: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	27,  // 139: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	32,  // 140: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	38,  // 141: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	3,   // 142: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	0,   // 143: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	48,  // 144: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	50,  // 145: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	60,  // 146: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	62,  // 147: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	64,  // 148: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	54,  // 149: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	55,  // 150: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	56,  // 151: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	79,  // 152: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	81,  // 153: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	66,  // 154: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	70,  // 155: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	38,  // 156: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	73,  // 157: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	74,  // 158: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	76,  // 159: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	41,  // 160: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	44,  // 161: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	46,  // 162: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	86,  // 163: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	89,  // 164: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	91,  // 165: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	94,  // 166: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	96,  // 167: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	98,  // 168: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	100, // 169: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	102, // 170: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	104, // 171: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	112, // 172: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	114, // 173: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	125, // 174: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	70,  // 175: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	73,  // 176: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	123, // 177: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	110, // 178: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	108, // 179: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	105, // 180: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	6,   // 181: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	17,  // 182: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	22,  // 183: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	24,  // 184: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	26,  // 185: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	28,  // 186: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	33,  // 187: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	39,  // 188: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	4,   // 189: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	1,   // 190: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	49,  // 191: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	51,  // 192: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	61,  // 193: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	63,  // 194: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	65,  // 195: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	57,  // 196: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	57,  // 197: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	57,  // 198: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	80,  // 199: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	82,  // 200: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	67,  // 201: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	71,  // 202: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	39,  // 203: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	32,  // 204: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	75,  // 205: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	77,  // 206: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	42,  // 207: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	45,  // 208: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	47,  // 209: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	88,  // 210: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	90,  // 211: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	92,  // 212: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	95,  // 213: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	97,  // 214: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	99,  // 215: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	101, // 216: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	103, // 217: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	102, // 218: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	113, // 219: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	115, // 220: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	126, // 221: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	71,  // 222: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	32,  // 223: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	124, // 224: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	111, // 225: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	109, // 226: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	107, // 227: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	181, // [181:228] is the sub-list for method output_type
+	134, // [134:181] is the sub-list for method input_type
+	134, // [134:134] is the sub-list for extension type_name
+	134, // [134:134] is the sub-list for extension extendee
+	0,   // [0:134] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -8976,13 +9519,14 @@ func file_lifeboat_proto_init() {
 		return
 	}
 	file_lifeboat_proto_msgTypes[14].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[53].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   123,
+			NumMessages:   131,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

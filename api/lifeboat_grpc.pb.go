@@ -484,28 +484,31 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Operator_ListNodes_FullMethodName          = "/lifeboat.v1.Operator/ListNodes"
-	Operator_GetNode_FullMethodName            = "/lifeboat.v1.Operator/GetNode"
-	Operator_Decommission_FullMethodName       = "/lifeboat.v1.Operator/Decommission"
-	Operator_Recommission_FullMethodName       = "/lifeboat.v1.Operator/Recommission"
-	Operator_Deactivate_FullMethodName         = "/lifeboat.v1.Operator/Deactivate"
-	Operator_ReleaseBrake_FullMethodName       = "/lifeboat.v1.Operator/ReleaseBrake"
-	Operator_ListAudit_FullMethodName          = "/lifeboat.v1.Operator/ListAudit"
-	Operator_RefreshNodes_FullMethodName       = "/lifeboat.v1.Operator/RefreshNodes"
-	Operator_ListBlocks_FullMethodName         = "/lifeboat.v1.Operator/ListBlocks"
-	Operator_Locate_FullMethodName             = "/lifeboat.v1.Operator/Locate"
-	Operator_GetManifest_FullMethodName        = "/lifeboat.v1.Operator/GetManifest"
-	Operator_Events_FullMethodName             = "/lifeboat.v1.Operator/Events"
-	Operator_GetStatus_FullMethodName          = "/lifeboat.v1.Operator/GetStatus"
-	Operator_ListApps_FullMethodName           = "/lifeboat.v1.Operator/ListApps"
-	Operator_BeatApp_FullMethodName            = "/lifeboat.v1.Operator/BeatApp"
-	Operator_EndApps_FullMethodName            = "/lifeboat.v1.Operator/EndApps"
-	Operator_ChangeMembers_FullMethodName      = "/lifeboat.v1.Operator/ChangeMembers"
-	Operator_TransferLeadership_FullMethodName = "/lifeboat.v1.Operator/TransferLeadership"
-	Operator_CreateToken_FullMethodName        = "/lifeboat.v1.Operator/CreateToken"
-	Operator_ListTokens_FullMethodName         = "/lifeboat.v1.Operator/ListTokens"
-	Operator_RevokeToken_FullMethodName        = "/lifeboat.v1.Operator/RevokeToken"
-	Operator_SaveSnapshot_FullMethodName       = "/lifeboat.v1.Operator/SaveSnapshot"
+	Operator_ListNodes_FullMethodName           = "/lifeboat.v1.Operator/ListNodes"
+	Operator_GetNode_FullMethodName             = "/lifeboat.v1.Operator/GetNode"
+	Operator_Decommission_FullMethodName        = "/lifeboat.v1.Operator/Decommission"
+	Operator_Recommission_FullMethodName        = "/lifeboat.v1.Operator/Recommission"
+	Operator_Deactivate_FullMethodName          = "/lifeboat.v1.Operator/Deactivate"
+	Operator_ScheduleMaintenance_FullMethodName = "/lifeboat.v1.Operator/ScheduleMaintenance"
+	Operator_ChangeMachines_FullMethodName      = "/lifeboat.v1.Operator/ChangeMachines"
+	Operator_GetMaintenance_FullMethodName      = "/lifeboat.v1.Operator/GetMaintenance"
+	Operator_ReleaseBrake_FullMethodName        = "/lifeboat.v1.Operator/ReleaseBrake"
+	Operator_ListAudit_FullMethodName           = "/lifeboat.v1.Operator/ListAudit"
+	Operator_RefreshNodes_FullMethodName        = "/lifeboat.v1.Operator/RefreshNodes"
+	Operator_ListBlocks_FullMethodName          = "/lifeboat.v1.Operator/ListBlocks"
+	Operator_Locate_FullMethodName              = "/lifeboat.v1.Operator/Locate"
+	Operator_GetManifest_FullMethodName         = "/lifeboat.v1.Operator/GetManifest"
+	Operator_Events_FullMethodName              = "/lifeboat.v1.Operator/Events"
+	Operator_GetStatus_FullMethodName           = "/lifeboat.v1.Operator/GetStatus"
+	Operator_ListApps_FullMethodName            = "/lifeboat.v1.Operator/ListApps"
+	Operator_BeatApp_FullMethodName             = "/lifeboat.v1.Operator/BeatApp"
+	Operator_EndApps_FullMethodName             = "/lifeboat.v1.Operator/EndApps"
+	Operator_ChangeMembers_FullMethodName       = "/lifeboat.v1.Operator/ChangeMembers"
+	Operator_TransferLeadership_FullMethodName  = "/lifeboat.v1.Operator/TransferLeadership"
+	Operator_CreateToken_FullMethodName         = "/lifeboat.v1.Operator/CreateToken"
+	Operator_ListTokens_FullMethodName          = "/lifeboat.v1.Operator/ListTokens"
+	Operator_RevokeToken_FullMethodName         = "/lifeboat.v1.Operator/RevokeToken"
+	Operator_SaveSnapshot_FullMethodName        = "/lifeboat.v1.Operator/SaveSnapshot"
 )
 
 // OperatorClient is the client API for Operator service.
@@ -521,6 +524,11 @@ type OperatorClient interface {
 	Recommission(ctx context.Context, in *RecommissionRequest, opts ...grpc.CallOption) (*RecommissionReply, error)
 	// Deactivate has nodes be given nothing new until that is taken back: they stay, work on, and serve what they have.
 	Deactivate(ctx context.Context, in *DeactivateRequest, opts ...grpc.CallOption) (*DeactivateReply, error)
+	// ScheduleMaintenance says which machines are to be worked on, and when, in place of what was said before. It is refused whole.
+	ScheduleMaintenance(ctx context.Context, in *ScheduleMaintenanceRequest, opts ...grpc.CallOption) (*Maintenance, error)
+	// ChangeMachines says that machines of the schedule are being worked on, or no more. It is refused whole.
+	ChangeMachines(ctx context.Context, in *ChangeMachinesRequest, opts ...grpc.CallOption) (*Maintenance, error)
+	GetMaintenance(ctx context.Context, in *GetMaintenanceRequest, opts ...grpc.CallOption) (*Maintenance, error)
 	// ReleaseBrake lets the nodes be lost that a brake on mass loss holds as suspects now.
 	ReleaseBrake(ctx context.Context, in *ReleaseBrakeRequest, opts ...grpc.CallOption) (*ReleaseBrakeReply, error)
 	// ListAudit tells who asked for what, the oldest first.
@@ -604,6 +612,36 @@ func (c *operatorClient) Deactivate(ctx context.Context, in *DeactivateRequest, 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeactivateReply)
 	err := c.cc.Invoke(ctx, Operator_Deactivate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) ScheduleMaintenance(ctx context.Context, in *ScheduleMaintenanceRequest, opts ...grpc.CallOption) (*Maintenance, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Maintenance)
+	err := c.cc.Invoke(ctx, Operator_ScheduleMaintenance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) ChangeMachines(ctx context.Context, in *ChangeMachinesRequest, opts ...grpc.CallOption) (*Maintenance, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Maintenance)
+	err := c.cc.Invoke(ctx, Operator_ChangeMachines_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) GetMaintenance(ctx context.Context, in *GetMaintenanceRequest, opts ...grpc.CallOption) (*Maintenance, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Maintenance)
+	err := c.cc.Invoke(ctx, Operator_GetMaintenance_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -847,6 +885,11 @@ type OperatorServer interface {
 	Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error)
 	// Deactivate has nodes be given nothing new until that is taken back: they stay, work on, and serve what they have.
 	Deactivate(context.Context, *DeactivateRequest) (*DeactivateReply, error)
+	// ScheduleMaintenance says which machines are to be worked on, and when, in place of what was said before. It is refused whole.
+	ScheduleMaintenance(context.Context, *ScheduleMaintenanceRequest) (*Maintenance, error)
+	// ChangeMachines says that machines of the schedule are being worked on, or no more. It is refused whole.
+	ChangeMachines(context.Context, *ChangeMachinesRequest) (*Maintenance, error)
+	GetMaintenance(context.Context, *GetMaintenanceRequest) (*Maintenance, error)
 	// ReleaseBrake lets the nodes be lost that a brake on mass loss holds as suspects now.
 	ReleaseBrake(context.Context, *ReleaseBrakeRequest) (*ReleaseBrakeReply, error)
 	// ListAudit tells who asked for what, the oldest first.
@@ -900,6 +943,15 @@ func (UnimplementedOperatorServer) Recommission(context.Context, *RecommissionRe
 }
 func (UnimplementedOperatorServer) Deactivate(context.Context, *DeactivateRequest) (*DeactivateReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Deactivate not implemented")
+}
+func (UnimplementedOperatorServer) ScheduleMaintenance(context.Context, *ScheduleMaintenanceRequest) (*Maintenance, error) {
+	return nil, status.Error(codes.Unimplemented, "method ScheduleMaintenance not implemented")
+}
+func (UnimplementedOperatorServer) ChangeMachines(context.Context, *ChangeMachinesRequest) (*Maintenance, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeMachines not implemented")
+}
+func (UnimplementedOperatorServer) GetMaintenance(context.Context, *GetMaintenanceRequest) (*Maintenance, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMaintenance not implemented")
 }
 func (UnimplementedOperatorServer) ReleaseBrake(context.Context, *ReleaseBrakeRequest) (*ReleaseBrakeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReleaseBrake not implemented")
@@ -1059,6 +1111,60 @@ func _Operator_Deactivate_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServer).Deactivate(ctx, req.(*DeactivateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_ScheduleMaintenance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScheduleMaintenanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).ScheduleMaintenance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_ScheduleMaintenance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).ScheduleMaintenance(ctx, req.(*ScheduleMaintenanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_ChangeMachines_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeMachinesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).ChangeMachines(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_ChangeMachines_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).ChangeMachines(ctx, req.(*ChangeMachinesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_GetMaintenance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMaintenanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).GetMaintenance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_GetMaintenance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).GetMaintenance(ctx, req.(*GetMaintenanceRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1353,6 +1459,18 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Deactivate",
 			Handler:    _Operator_Deactivate_Handler,
+		},
+		{
+			MethodName: "ScheduleMaintenance",
+			Handler:    _Operator_ScheduleMaintenance_Handler,
+		},
+		{
+			MethodName: "ChangeMachines",
+			Handler:    _Operator_ChangeMachines_Handler,
+		},
+		{
+			MethodName: "GetMaintenance",
+			Handler:    _Operator_GetMaintenance_Handler,
 		},
 		{
 			MethodName: "ReleaseBrake",

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -50,6 +51,26 @@ func asks(method string, req any) (a asking, changes bool) {
 			a.Asked = "reactivate"
 		}
 		return naming(a, r.Nodes), true
+	case *api.ScheduleMaintenanceRequest:
+		machines := 0
+		for _, w := range r.Windows {
+			machines += len(w.GetMachines())
+		}
+		a = asking{Asked: "maintenance schedule", Reason: r.Reason}
+		return detailed(a, "windows", strconv.Itoa(len(r.Windows)), "machines", strconv.Itoa(machines), "add", yes(r.Add)), true
+	case *api.ChangeMachinesRequest:
+		a = asking{Asked: "maintenance down", Reason: r.Reason}
+		if r.Up {
+			a.Asked = "maintenance up"
+		}
+		if r.Timeout != nil {
+			a = detailed(a, "timeout", spanOf(r.Timeout.AsDuration()))
+		}
+		var named []string
+		for _, m := range r.Machines[:min(len(r.Machines), namedInAudit)] {
+			named = append(named, scheduledFrom(m).String())
+		}
+		return detailed(a, "machines", shortened(strings.Join(named, " ")), "more_machines", countIf(len(r.Machines) > len(named), len(r.Machines)-len(named))), true
 	case *api.RefreshNodesRequest:
 		a = detailed(asking{Asked: "refresh-nodes", Reason: r.Reason}, "graceful", yes(r.Graceful))
 		if r.Timeout != nil {

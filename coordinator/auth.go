@@ -31,6 +31,8 @@ func mayCall(method string) []certs.Role {
 		api.Operator_Recommission_FullMethodName,
 		api.Operator_Deactivate_FullMethodName,
 		api.Operator_RefreshNodes_FullMethodName,
+		api.Operator_ScheduleMaintenance_FullMethodName,
+		api.Operator_ChangeMachines_FullMethodName,
 		api.Operator_ChangeMembers_FullMethodName,
 		api.Operator_TransferLeadership_FullMethodName,
 		api.Operator_SaveSnapshot_FullMethodName,
@@ -46,7 +48,8 @@ func mayCall(method string) []certs.Role {
 		api.Operator_Locate_FullMethodName,
 		api.Operator_Events_FullMethodName,
 		api.Operator_GetStatus_FullMethodName,
-		api.Operator_ListApps_FullMethodName:
+		api.Operator_ListApps_FullMethodName,
+		api.Operator_GetMaintenance_FullMethodName:
 		return []certs.Role{certs.RoleNode, certs.RoleOperator, certs.RoleApp}
 	case api.Operator_BeatApp_FullMethodName:
 		return []certs.Role{certs.RoleOperator, certs.RoleApp}

@@ -34,6 +34,7 @@ type Config struct {
 	Election            time.Duration `yaml:"election"`
 	RestartTimeout      time.Duration `yaml:"restart_timeout"`
 	ForgetAfter         time.Duration `yaml:"forget_after"`
+	MaintenanceLead     time.Duration `yaml:"maintenance_lead"`
 }
 
 // Listen is where agents and operators (GRPC) and readers (HTTP) find the coordinator.
@@ -71,6 +72,7 @@ func Default() Config {
 		Election:            defaultElection,
 		RestartTimeout:      10 * time.Minute,
 		ForgetAfter:         forgetAfter,
+		MaintenanceLead:     10 * time.Minute,
 	}
 }
 
@@ -133,6 +135,7 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	config.CheckBetween(report, "election", c.Election, minElection, maxElection)
 	config.CheckBetween(report, "restart_timeout", c.RestartTimeout, 10*time.Second, 24*time.Hour)
 	config.CheckBetween(report, "forget_after", c.ForgetAfter, time.Minute, 365*24*time.Hour)
+	config.CheckBetween(report, "maintenance_lead", c.MaintenanceLead, 0, 24*time.Hour)
 }
 
 func (c Config) identity() certs.Name { return certs.Name{Role: certs.RoleCoordinator, Name: c.Name} }

@@ -40,6 +40,7 @@ func TestConfigMinimal(t *testing.T) {
 		Election:            200 * time.Millisecond,
 		RestartTimeout:      10 * time.Minute,
 		ForgetAfter:         7 * 24 * time.Hour,
+		MaintenanceLead:     10 * time.Minute,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

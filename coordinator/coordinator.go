@@ -18,6 +18,7 @@
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap
 //	agents call:          auth, lobby, membership, join, reports, broken, goodbye, manifests, wire
+//	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
 //	people call:          operator, deactivate, asking, audit; http
 //	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
 //	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks

@@ -87,15 +87,15 @@ func (f *fleet) tellLate(n node, s *api.Status) error {
 
 // untold are the nodes that c makes leave and whose executors nobody has been told of.
 func (m *machine) untold(c command) (names []string) {
-	nodes, _, events, err := m.try(c)
-	if err != nil || len(events) == 0 {
+	t, err := m.try(c)
+	if err != nil || len(t.events) == 0 {
 		return nil
 	}
 	changed := map[string]bool{}
-	for _, e := range events {
+	for _, e := range t.events {
 		changed[e.Node] = true
 	}
-	for _, n := range nodes {
+	for _, n := range t.nodes {
 		if changed[n.Name] && n.untold(c.At) {
 			names = append(names, n.Name)
 		}

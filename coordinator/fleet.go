@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -59,6 +60,8 @@ type fleet struct {
 	started    time.Time
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
 	ahead      atomic.Int64              // how far this clock is off the others', as compareClocks found; nanoseconds
+
+	nearby atomic.Int64 // how many windows of maintenance were near when that was last looked at
 
 	went atomic.Pointer[time.Time] // when its own machine was last seen to leave, as the leader
 
@@ -167,9 +170,17 @@ func (f *fleet) picture(n node) *api.Node {
 			out.SubState = "SUSPECT"
 		}
 	}
-	if f.maintained(n, now) {
-		out.Maintenance, out.Schedulable = "DOWN", false
+	a := f.scheduled().of(n.Name, n.PeerAddress)
+	if out.Maintenance = a.mode(); f.maintained(n, now) {
+		out.Maintenance = modeDown
 	}
+	if a.scheduled != nil {
+		out.MaintenanceStart = timestamppb.New(a.of.start())
+		if a.of.Duration != nil {
+			out.MaintenanceDuration = durationpb.New(*a.of.Duration)
+		}
+	}
+	out.Schedulable = out.Schedulable && out.Maintenance == modeUp
 	return out
 }
 
@@ -193,12 +204,12 @@ func (f *fleet) peersOf(asker string, has uint64) (version uint64, peers []*api.
 
 // takers are the nodes that may take blocks, in no order.
 func (f *fleet) takers() []*api.Peer {
-	now, lists := time.Now(), f.hostsInForce().Lists
+	now, lists, plan := time.Now(), f.hostsInForce().Lists, f.scheduled()
 	var able []node
 	f.ledger.view(func(m *machine) {
 		able = make([]node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
-			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.maintained(n.Name, n.PeerAddress, now) {
+			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.of(n.Name, n.PeerAddress), now) {
 				able = append(able, n)
 			}
 		}
@@ -340,6 +351,12 @@ func asStatus(err error) error {
 		return status.Errorf(codes.FailedPrecondition, "%v: another machine has this name, or this one has yet to register", err)
 	case errors.Is(err, errExcluded):
 		return status.Errorf(codes.FailedPrecondition, "%v: change the file, then lifeboat refresh-nodes", err)
+	case errors.Is(err, errDown):
+		return status.Errorf(codes.FailedPrecondition, "%v: lifeboat maintenance up ends that", err)
+	case errors.Is(err, errNotScheduled):
+		return status.Errorf(codes.NotFound, "%v: lifeboat maintenance show has all that are", err)
+	case errors.Is(err, errSchedule), errors.Is(err, errNotDraining), errors.Is(err, errNotDown):
+		return status.Error(codes.FailedPrecondition, err.Error())
 	case errors.Is(err, errOwnNotice):
 		return status.Errorf(codes.FailedPrecondition, "%v: an order cannot take that back: cancel it on the node, or wait for the end and recommission then", err)
 	case errors.Is(err, errDeposed), errors.Is(err, errFollows):

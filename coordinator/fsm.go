@@ -176,6 +176,7 @@ type machine struct {
 	Hooks     map[string]mark `json:"hooks,omitempty"` // how far webhooks are, by name; replaced, never changed
 	Door      door            `json:"door,omitzero"`
 	Lives     map[string]life `json:"lives,omitempty"`      // of apps; replaced, never changed
+	Schedule  *schedule       `json:"schedule,omitempty"`   // of maintenance; replaced, never changed
 	LivesSaid uint64          `json:"lives_said,omitempty"` // the newest event that says of an app that it is over, or not any more
 }
 
@@ -185,8 +186,9 @@ func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 //
 // 1 knew no host files and excluded no nodes. 2 knew one timeout for all nodes of an order, ended nobody at once, began the
 // clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
-// that the leader gives. 3 knew of no apps. 4 deactivated nobody.
-const commandVersion = deactivatesSince
+// that the leader gives. 3 knew of no apps. 4 deactivated nobody. 5 knew no
+// maintenance schedule.
+const commandVersion = maintainsSince
 
 // atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
 const atOnce = 3
@@ -217,24 +219,34 @@ type command struct {
 	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
 	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: nobody said the order's timeout; nodes that have one keep it
 	Executors map[string][]executor    `json:"executors,omitempty"` // what ran on nodes that begin to leave, or are ended
-	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer
+	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer; schedule: who has longer stays
 	Mark      *mark                    `json:"mark,omitempty"`      // mark
 	Pass      *pass                    `json:"pass,omitempty"`      // pass
 	Apps      []string                 `json:"apps,omitempty"`      // what is said of apps; Reason says why they are over
 	Owner     string                   `json:"owner,omitempty"`     // of apps: whose certificate says so; empty: an operator, or the clock
 	Lease     time.Duration            `json:"lease,omitempty"`     // beat-app
+	Windows   []outage                 `json:"windows,omitempty"`   // schedule
+	Add       bool                     `json:"add,omitempty"`       // schedule: those that stand in it stay
+	Machines  []scheduled              `json:"machines,omitempty"`  // machines-down, machines-up
 }
 
 // version is the first that applies c as it is meant: an older coordinator stops at what it cannot read, and while all are
 // brought up to date nothing should be written that need not be.
 func (c command) version() int {
 	switch {
+	case c.maintains():
+		return maintainsSince
 	case c.Do == doDeactivate, c.Do == doReactivate:
 		return deactivatesSince
 	case len(c.Apps) > 0:
 		return appsSince
 	}
 	return appsSince - 1
+}
+
+// maintains says whether c is about the maintenance schedule.
+func (c command) maintains() bool {
+	return c.Do == doSchedule || c.Do == doMachinesDown || c.Do == doMachinesUp
 }
 
 type verb string
@@ -256,7 +268,10 @@ const (
 	doReadmit      verb = "readmit"
 	doDeactivate   verb = "deactivate"
 	doReactivate   verb = "reactivate"
-	doHosts        verb = "hosts" // about every node there is
+	doHosts        verb = "hosts" // about every node there is, as the next three
+	doSchedule     verb = "schedule"
+	doMachinesDown verb = "machines-down"
+	doMachinesUp   verb = "machines-up"
 	doRefuseHosts  verb = "refuse-hosts"
 	doRecord       verb = "record" // of what was asked, and is no command
 	doMark         verb = "mark"   // how far a webhook is
@@ -280,7 +295,8 @@ func (m *machine) apply(c command) ([]event, error) {
 	if len(c.Apps) > 0 {
 		return m.live(c)
 	}
-	nodes, hosts, events, err := m.try(c)
+	t, err := m.try(c)
+	events := t.events
 	m.audit(c, events, err)
 	if err != nil {
 		return nil, err
@@ -289,8 +305,8 @@ func (m *machine) apply(c command) ([]event, error) {
 		events[i].Term = c.term
 	}
 	m.mark(c.Mark)
-	m.Hosts = hosts
-	for i, n := range nodes {
+	m.Hosts, m.Schedule = t.hosts, t.schedule
+	for i, n := range t.nodes {
 		if n.State == "" {
 			delete(m.Nodes, c.Nodes[i])
 		} else {
@@ -317,18 +333,33 @@ func (m *machine) idle(c command) bool {
 		_, changed, _, err := m.livesAfter(c)
 		return err == nil && !changed
 	}
-	_, _, events, err := m.try(c)
-	return err == nil && len(events) == 0 && !m.moves(c.Mark)
+	t, err := m.try(c)
+	return err == nil && len(t.events) == 0 && !m.moves(c.Mark)
+}
+
+// trial is what a command would do.
+type trial struct {
+	nodes    []node
+	hosts    hostsState
+	schedule *schedule
+	events   []event
 }
 
 // try works out what c would do. A step that has no event to tell has changed nothing, and its node stays as it was.
-func (m *machine) try(c command) (nodes []node, hosts hostsState, events []event, err error) {
-	hosts, events = m.hostsAfter(c)
+func (m *machine) try(c command) (t trial, err error) {
+	var told []event
+	if t.schedule, told, err = m.scheduleAfter(c); err != nil {
+		return trial{}, err
+	}
+	t.hosts, t.events = m.hostsAfter(c)
+	t.events = append(t.events, told...)
 	for _, name := range m.touched(c) {
 		was := m.Nodes[name]
-		s := step{node: was, cmd: c, name: name, hosts: hosts.Lists, last: m.LastEvent + uint64(len(events))}
+		s := step{
+			node: was, cmd: c, name: name, hosts: t.hosts.Lists, wasScheduled: m.Schedule, schedule: t.schedule, last: m.LastEvent + uint64(len(t.events)),
+		}
 		if err := s.take(); err != nil {
-			return nil, m.Hosts, nil, fmt.Errorf("node %s: %w", name, err)
+			return trial{}, fmt.Errorf("node %s: %w", name, err)
 		}
 		if len(s.events) == 0 {
 			s.node = was
@@ -336,9 +367,9 @@ func (m *machine) try(c command) (nodes []node, hosts hostsState, events []event
 		if s.node.State != was.State {
 			s.node.Since = c.At
 		}
-		nodes, events = append(nodes, s.node), append(events, s.events...)
+		t.nodes, t.events = append(t.nodes, s.node), append(t.events, s.events...)
 	}
-	return nodes, hosts, events, nil
+	return t, nil
 }
 
 // record appends. It never writes into the part of the slice that a snapshot may be reading.

@@ -47,6 +47,7 @@ type judgement struct {
 	why       string         // it may not stay; empty: it may
 	untracked bool           // it is in neither list
 	timeout   *time.Duration // its own
+	down      bool           // it is no list that says so: its machine is worked on
 }
 
 func (j judgement) excluded() bool { return j.why != "" }

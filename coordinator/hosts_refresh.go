@@ -158,8 +158,8 @@ func (h *hostFiles) refusedNews(name string) bool {
 // admit refuses a registration before it costs a write: an excluded node asks for ever.
 func (f *fleet) admit(c command) error {
 	var err error
-	f.ledger.view(func(m *machine) { _, _, _, err = m.try(c) })
-	if !errors.Is(err, errExcluded) {
+	f.ledger.view(func(m *machine) { _, err = m.try(c) })
+	if !errors.Is(err, errExcluded) && !errors.Is(err, errDown) {
 		return nil
 	}
 	f.metrics.refused.Inc()

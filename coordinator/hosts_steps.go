@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -39,7 +38,7 @@ type refusal struct {
 
 // touched are the nodes that a command is about.
 func (m *machine) touched(c command) []string {
-	if c.Do == doHosts {
+	if c.Do == doHosts || c.maintains() {
 		return slices.Sorted(maps.Keys(m.Nodes))
 	}
 	return c.Nodes
@@ -78,10 +77,10 @@ func countIf(counts bool, n int) string {
 // said more closely. Recommissioned is what the files had leave, not what somebody else did. And a node that is away gets
 // its order when it is back, with all of its time.
 func (s *step) refresh() {
-	n, j := &s.node, s.judge()
+	n, j := &s.node, s.hosts.judge(s.name, s.node.PeerAddress)
 	switch {
 	case !j.excluded():
-		s.readmit()
+		s.readmit(byHosts)
 	case s.cmd.Force:
 		s.force(j)
 	case n.State == Decommissioned:
@@ -99,12 +98,11 @@ func (s *step) refresh() {
 	}
 }
 
-func (s *step) judge() judgement { return s.hosts.judge(s.name, s.node.PeerAddress) }
-
-// readmit takes back what the files ordered. A node that is done, or away, comes back by registering again.
-func (s *step) readmit() {
+// readmit takes back what the files, or the maintenance schedule, ordered. A node that is done, or away, comes back by
+// registering again.
+func (s *step) readmit(by string) {
 	n, d := &s.node, s.node.Decommission
-	if n.State == Active || d == nil || d.Order == nil || d.Order.By != byHosts || d.Outcome == undone {
+	if n.State == Active || d == nil || d.Order == nil || d.Order.By != by || d.Outcome == undone {
 		return
 	}
 	switch {
@@ -152,11 +150,11 @@ func (s *step) await(o order) {
 // admit says whether a node may register. One that is leaving may, to be heard until it is done; so may one that is done
 // and only repeats itself to a coordinator that came back.
 func (s *step) admit() error {
-	j := s.hosts.judge(s.name, s.cmd.Facts.PeerAddress)
+	j := s.judgeAt(s.cmd.Facts.PeerAddress)
 	n := s.node
 	same := n.State != "" && n.Incarnation == s.cmd.Facts.Incarnation
 	if !j.excluded() || same && (n.leaving() || n.ordered() || n.State == Decommissioned && s.cmd.Reattach) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s", errExcluded, j.why)
+	return j.refusal()
 }

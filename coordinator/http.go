@@ -33,6 +33,11 @@ func (s *web) handler() http.Handler {
 	mux.HandleFunc("GET /apps", s.known(s.listApps))
 	mux.HandleFunc("POST /apps/{app}/beat", s.known(s.beatApp))
 	mux.HandleFunc("POST /apps/{app}/over", s.known(s.overApp))
+	mux.HandleFunc("POST /maintenance/schedule", s.known(s.postSchedule))
+	mux.HandleFunc("GET /maintenance/schedule", s.known(s.getSchedule))
+	mux.HandleFunc("GET /maintenance/status", s.known(s.getMaintenance))
+	mux.HandleFunc("POST /machine/down", s.known(s.changeMachines(false)))
+	mux.HandleFunc("POST /machine/up", s.known(s.changeMachines(true)))
 	return http.NewCrossOriginProtection().Handler(mux) // an operator's browser may have a certificate, and be on another's page
 }
 

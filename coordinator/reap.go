@@ -31,7 +31,7 @@ func (f *fleet) reap(ctx context.Context) error {
 		now := time.Now()
 		f.reapOnce(now, now.Sub(last))
 		last = now
-		if f.maintenanceEnds(now) {
+		if ends, near := f.maintenanceEnds(now), f.appointmentsNear(now); ends || near {
 			f.roster.change()
 		}
 	}
@@ -47,5 +47,6 @@ func (f *fleet) reapOnce(now time.Time, gap time.Duration) {
 	}
 	f.decideAll(command{Do: doLose}, f.judge(now))
 	f.watch(now)
+	f.leaveInTime(now)
 	f.lapse(now)
 }

@@ -39,7 +39,10 @@ type step struct {
 	cmd  command
 	last uint64 // index of the last event before this step
 
-	hosts *hostLists // in force
+	hosts    *hostLists // in force
+	schedule *schedule  // of maintenance, in force
+
+	wasScheduled *schedule // before the command
 
 	events []event
 }
@@ -86,6 +89,8 @@ func (s *step) meet() error {
 		s.ask(o)
 	case doHosts:
 		s.refresh()
+	case doSchedule, doMachinesDown, doMachinesUp:
+		s.maintain()
 	case doExclude:
 		if !n.Excluded {
 			n.Excluded = true
@@ -269,7 +274,7 @@ func (s *step) ask(o order) {
 
 func (s *step) recommission() error {
 	if j := s.judge(); j.excluded() {
-		return fmt.Errorf("%w: %s", errExcluded, j.why)
+		return j.refusal()
 	}
 	n := &s.node
 	d := n.Decommission

@@ -304,6 +304,12 @@ func (v *town) get(path string, as *certs.Name) (int, string) {
 // ask asks for a page of the coordinator's; as nobody, it shows no certificate.
 func (v *town) ask(method, path string, as *certs.Name, header http.Header) (int, string) {
 	v.Helper()
+	return v.send(method, path, as, header, nil)
+}
+
+// send is ask with a body.
+func (v *town) send(method, path string, as *certs.Name, header http.Header, body io.Reader) (int, string) {
+	v.Helper()
 	who := certs.Dev(certs.Name{Role: certs.RoleOperator, Name: "eve"})
 	if as != nil {
 		who = certs.Dev(*as)
@@ -314,7 +320,7 @@ func (v *town) ask(method, path string, as *certs.Name, header http.Header) (int
 	}
 	transport := &http.Transport{TLSClientConfig: tls, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return v.dialPages(ctx) }}
 	defer transport.CloseIdleConnections()
-	r, err := http.NewRequestWithContext(v.Context(), method, "https://c"+path, nil)
+	r, err := http.NewRequestWithContext(v.Context(), method, "https://c"+path, body)
 	if err != nil {
 		v.Fatal(err)
 	}
@@ -324,9 +330,9 @@ func (v *town) ask(method, path string, as *certs.Name, header http.Header) (int
 		v.Fatal(err)
 	}
 	defer reply.Body.Close()
-	body, err := io.ReadAll(reply.Body)
+	said, err := io.ReadAll(reply.Body)
 	if err != nil {
 		v.Fatal(err)
 	}
-	return reply.StatusCode, string(body)
+	return reply.StatusCode, string(said)
 }

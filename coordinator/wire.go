@@ -22,6 +22,7 @@ const (
 	maxMessageBytes = 4 << 20
 	maxNodes        = 10_000 // named by one operator's call
 	maxName         = 128    // as in certificates
+	maxHost         = 253    // RFC 1035
 	maxWord         = 128    // ids, kinds, zones, pools, versions
 	maxText         = 1024   // reasons, for people
 	maxPath         = 4096   // PATH_MAX

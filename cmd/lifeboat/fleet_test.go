@@ -35,7 +35,7 @@ import (
 //	NODE/ID                                                                        a block at a peer, or "agent"
 //	NODE/ID.status                                                                 a status answered instead
 //	NODE/ID.from                                                                   where the block is brought from for a reader
-//	apps.json                                                                      the coordinator
+//	apps.json, maintenance.json                                                    the coordinator
 //	asked.json                                                                     written: the last change asked for
 type fleet struct {
 	api.UnimplementedOperatorServer
@@ -313,6 +313,23 @@ func (f *fleet) Deactivate(_ context.Context, req *api.DeactivateRequest) (*api.
 		n.Deactivated = !req.GetUndo()
 	}
 	return &api.DeactivateReply{Nodes: nodes}, f.asked(req)
+}
+
+func (f *fleet) maintenance(req proto.Message) (*api.Maintenance, error) {
+	m := &api.Maintenance{}
+	return m, errors.Join(f.read("maintenance.json", m), f.asked(req))
+}
+
+func (f *fleet) GetMaintenance(_ context.Context, req *api.GetMaintenanceRequest) (*api.Maintenance, error) {
+	return f.maintenance(req)
+}
+
+func (f *fleet) ScheduleMaintenance(_ context.Context, req *api.ScheduleMaintenanceRequest) (*api.Maintenance, error) {
+	return f.maintenance(req)
+}
+
+func (f *fleet) ChangeMachines(_ context.Context, req *api.ChangeMachinesRequest) (*api.Maintenance, error) {
+	return f.maintenance(req)
 }
 
 func (f *fleet) ListBlocks(req *api.ListBlocksRequest, s grpc.ServerStreamingServer[api.ListBlocksReply]) error {

@@ -192,6 +192,13 @@ func printNode(w io.Writer, n *api.Node) error {
 		}
 		t.row("decommission", what)
 	}
+	if start := n.GetMaintenanceStart(); start != nil {
+		what := n.GetMaintenance() + ", begins " + whenever(start.AsTime(), time.Now())
+		if long := n.GetMaintenanceDuration(); long != nil {
+			what += ", for " + span(long.AsDuration())
+		}
+		t.row("maintenance", what)
+	}
 	for i, what := range n.GetWaitsFor() {
 		label := ""
 		if i == 0 {

@@ -46,6 +46,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		recommissionCommand(),
 		deactivateCommand(),
 		reactivateCommand(),
+		maintenanceCommand(),
 		refreshNodesCommand(),
 		cancelCommand(),
 		simulateCommand(),

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// ScheduleJSON is a maintenance schedule as Mesos's master takes and gives it (mesos/maintenance/maintenance.proto).
+type ScheduleJSON struct {
+	All []WindowJSON `json:"windows"`
+}
+
+// WindowJSON is one of its windows.
+type WindowJSON struct {
+	MachineIDs     []MachineJSON       `json:"machine_ids"`
+	Unavailability *UnavailabilityJSON `json:"unavailability"` // nil: it was left out
+}
+
+// MachineJSON is a machine.
+type MachineJSON struct {
+	Hostname string `json:"hostname,omitempty"`
+	IP       string `json:"ip,omitempty"`
+}
+
+// UnavailabilityJSON is a span of time. Without a duration nobody says how long it is.
+type UnavailabilityJSON struct {
+	Start    *NanosJSON `json:"start"` // nil: it was left out
+	Duration *NanosJSON `json:"duration,omitempty"`
+}
+
+// NanosJSON is an instant, since 1970, or a span.
+type NanosJSON struct {
+	Nanoseconds *nanos `json:"nanoseconds"` // nil: it was left out
+}
+
+// nanos is a number, or the same as a string, which is how protobuf's JSON has 64 bits.
+type nanos int64
+
+func (n *nanos) UnmarshalJSON(b []byte) error {
+	text := string(b)
+	if len(b) > 0 && b[0] == '"' {
+		if err := json.Unmarshal(b, &text); err != nil {
+			return err
+		}
+	}
+	v, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("nanoseconds: %s is no whole number of 64 bits", b)
+	}
+	*n = nanos(v)
+	return nil
+}
+
+// MaintenanceJSON is where machines of the schedule stand: Mesos's ClusterStatus. Where that has what frameworks answered, this
+// has what the nodes on a machine did.
+type MaintenanceJSON struct {
+	Draining []DrainingMachineJSON `json:"draining_machines"`
+	Down     []MachineJSON         `json:"down_machines"`
+}
+
+// DrainingMachineJSON is a machine that has an appointment.
+type DrainingMachineJSON struct {
+	ID       MachineJSON         `json:"id"`
+	Statuses []MachineStatusJSON `json:"statuses"`
+}
+
+// MachineStatusJSON is a node's answer to it: ACCEPT, it has left with all that it had; DECLINE, it left and lost something or
+// had no time; UNKNOWN, it is there.
+type MachineStatusJSON struct {
+	Status    string      `json:"status"`
+	Framework FrameworkID `json:"framework_id"`
+	Timestamp NanosJSON   `json:"timestamp"`
+}
+
+// FrameworkID names the node.
+type FrameworkID struct {
+	Value string `json:"value"`
+}
+
+// Windows are those that were said. Mesos wants a start in each, and so does this.
+func (s ScheduleJSON) Windows() (all []*MaintenanceWindow, err error) {
+	for i, w := range s.All {
+		u := w.Unavailability
+		if u == nil || u.Start == nil || u.Start.Nanoseconds == nil {
+			return nil, fmt.Errorf("windows[%d].unavailability.start.nanoseconds: is missing: nanoseconds since 1970", i)
+		}
+		to := &MaintenanceWindow{Machines: MachinesFromJSON(w.MachineIDs), StartNanoseconds: int64(*u.Start.Nanoseconds)}
+		if d := u.Duration; d != nil {
+			if d.Nanoseconds == nil {
+				return nil, fmt.Errorf("windows[%d].unavailability.duration.nanoseconds: is missing: leave the duration out where nobody knows", i)
+			}
+			to.DurationNanoseconds = new(int64(*d.Nanoseconds))
+		}
+		all = append(all, to)
+	}
+	return all, nil
+}
+
+func nanosOf(n int64) *NanosJSON { return &NanosJSON{new(nanos(n))} }
+
+// MachinesFromJSON are those that were named.
+func MachinesFromJSON(said []MachineJSON) (all []*Machine) {
+	for _, m := range said {
+		all = append(all, &Machine{Hostname: m.Hostname, Ip: m.IP})
+	}
+	return all
+}
+
+func machineToJSON(m *Machine) MachineJSON { return MachineJSON{m.GetHostname(), m.GetIp()} }
+
+// ScheduleToJSON is the schedule, as it could be posted again.
+func ScheduleToJSON(m *Maintenance) ScheduleJSON {
+	all := ScheduleJSON{All: []WindowJSON{}}
+	for _, w := range m.GetWindows() {
+		to := WindowJSON{Unavailability: &UnavailabilityJSON{Start: nanosOf(w.GetStartNanoseconds())}}
+		for _, id := range w.GetMachines() {
+			to.MachineIDs = append(to.MachineIDs, machineToJSON(id))
+		}
+		if w.DurationNanoseconds != nil {
+			to.Unavailability.Duration = nanosOf(*w.DurationNanoseconds)
+		}
+		all.All = append(all.All, to)
+	}
+	return all
+}
+
+// MaintenanceToJSON is where the machines stand.
+func MaintenanceToJSON(m *Maintenance) MaintenanceJSON {
+	all := MaintenanceJSON{Draining: []DrainingMachineJSON{}, Down: []MachineJSON{}}
+	for _, s := range m.GetMachines() {
+		id := machineToJSON(s.GetMachine())
+		if s.GetMode() == "DOWN" {
+			all.Down = append(all.Down, id)
+			continue
+		}
+		to := DrainingMachineJSON{ID: id, Statuses: []MachineStatusJSON{}}
+		for _, n := range s.GetNodes() {
+			to.Statuses = append(to.Statuses, MachineStatusJSON{n.GetAnswer(), FrameworkID{n.GetNode()}, *nanosOf(n.GetSince().AsTime().UnixNano())})
+		}
+		all.Draining = append(all.Draining, to)
+	}
+	return all
+}

@@ -1,0 +1,367 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+func maintenanceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "maintenance",
+		Short: "Plan when machines are worked on: their nodes leave in time, and are kept out until they are up again",
+		Long: `Plans when machines are worked on, as Mesos does. A machine in the schedule is DRAINING: its node is not schedulable, nothing lands
+there in the hour before, and it leaves by itself ten minutes before (maintenance_lead). DOWN, it is being worked on: its node
+leaves if it has not, and none of it is let in. Up again, it is out of the schedule, and its node is taken back. Nothing but
+these verbs takes a machine from one to another, whatever the schedule says.
+
+The same is at the coordinator's HTTP address, in Mesos's JSON: POST and GET /maintenance/schedule, GET /maintenance/status, POST
+/machine/down and /machine/up.`,
+		Example: `  lifeboat maintenance schedule --at 2026-12-01T02:00:00Z --for 1h host-a host-b
+  lifeboat maintenance status --watch
+  lifeboat maintenance down host-a host-b
+  lifeboat decommission host-a host-b --wait          # until all that they had is elsewhere
+  lifeboat maintenance up host-a host-b`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(maintenanceScheduleCommand(), maintenanceShowCommand(), maintenanceStatusCommand(),
+		machinesCommand("down", false), machinesCommand("up", true))
+	return cmd
+}
+
+func maintenanceScheduleCommand() *cobra.Command {
+	var to reach
+	var out format
+	var at, reason string
+	var long time.Duration
+	var cancel bool
+	cmd := &cobra.Command{
+		Use:   "schedule FILE | schedule --at WHEN MACHINE... | schedule --cancel",
+		Short: "Say which machines are to be worked on, and when",
+		Long: `Replaces the schedule by what a file says, in Mesos's JSON ("-" reads it from the standard input), adds a window to it, or cancels
+it. A machine is the name of a node or the IP address of its peer address; it need not be known. It stands in the schedule once.
+Machines that are DOWN must stand in the new one, too: maintenance up comes first.
+
+Nodes that had begun to leave for an appointment that is cancelled, or put off, are taken back.`,
+		Example: `  lifeboat maintenance schedule --at 2026-12-01T02:00:00Z --for 1h host-a host-b
+  lifeboat maintenance schedule --at 90m host-c          # in an hour and a half
+  lifeboat maintenance schedule plan.json --reason "new kernels"
+  lifeboat maintenance show -o json > plan.json          # to edit it`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case cancel && (at != "" || len(args) > 0):
+				return usagef("--cancel leaves nothing in the schedule: name neither machines nor a file")
+			case at != "" && len(args) == 0:
+				return usagef("--at: name the machines")
+			case at == "" && !cancel && len(args) != 1:
+				return usagef("name one file, or say with --at when the machines are worked on")
+			case at == "" && cmd.Flags().Changed("for"):
+				return usagef("--for is how long a window lasts that --at begins")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			r := &api.ScheduleMaintenanceRequest{Reason: reason}
+			switch {
+			case at != "":
+				w := &api.MaintenanceWindow{Machines: machinesNamed(args)}
+				start, err := instant(at, time.Now())
+				if err != nil {
+					return usagef("--at: %v", err)
+				}
+				if w.StartNanoseconds = start.UnixNano(); cmd.Flags().Changed("for") {
+					w.DurationNanoseconds = new(long.Nanoseconds())
+				}
+				r.Windows, r.Add = []*api.MaintenanceWindow{w}, true
+			case !cancel:
+				if r.Windows, err = readSchedule(cmd.InOrStdin(), args[0]); err != nil {
+					return err
+				}
+			}
+			return ask(cmd.Context(), &to, "maintenance schedule", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				m, err := operator.ScheduleMaintenance(ctx, r)
+				if err != nil {
+					return err
+				}
+				return printSchedule(cmd.OutOrStdout(), out, m)
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	cmd.Flags().StringVar(&at, "at", "", "add the machines, to be worked on from `WHEN`: an instant, a time from now such as 90m, or now")
+	cmd.Flags().DurationVar(&long, "for", 0, "how long, as far as anybody knows (with --at)")
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "schedule nothing")
+	reasonFlag(cmd, &reason)
+	return cmd
+}
+
+// instant is a time as people say it.
+func instant(s string, now time.Time) (time.Time, error) {
+	if s == "now" {
+		return now, nil
+	}
+	if d, err := time.ParseDuration(strings.TrimPrefix(s, "+")); err == nil {
+		return now.Add(d), nil
+	}
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return at, fmt.Errorf("%q: want an instant such as 2026-12-01T02:00:00Z, a time from now such as 90m, or now", s)
+	}
+	return at, nil
+}
+
+// machinesNamed are machines by what people call them.
+func machinesNamed(names []string) (all []*api.Machine) {
+	for _, name := range names {
+		m := &api.Machine{Hostname: name}
+		if _, err := netip.ParseAddr(name); err == nil {
+			m = &api.Machine{Ip: name}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// maxSchedule is what a coordinator takes in one message.
+const maxSchedule = 4 << 20
+
+func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxSchedule+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if len(b) > maxSchedule {
+		return nil, fmt.Errorf("%s: more than %s: no coordinator takes it", name, size(maxSchedule))
+	}
+	var s api.ScheduleJSON
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	windows, err := s.Windows()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return windows, nil
+}
+
+func maintenanceShowCommand() *cobra.Command {
+	var to reach
+	var out format
+	cmd := &cobra.Command{
+		Use:     "show",
+		Short:   "Show the schedule; -o json is the form that schedule reads",
+		Example: "  lifeboat maintenance show\n  lifeboat maintenance show -o json > plan.json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return ask(cmd.Context(), &to, "maintenance show", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
+				if err != nil {
+					return err
+				}
+				return printSchedule(cmd.OutOrStdout(), out, m)
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	return cmd
+}
+
+func maintenanceStatusCommand() *cobra.Command {
+	var to reach
+	var out format
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show where the machines of the schedule stand, and their nodes",
+		Long: `Shows where the machines of the schedule stand, and their nodes. SAVED says of a node that has left whether all that it had is
+elsewhere; of one that lost something, lifeboat manifest NODE says what. In -o json, which is Mesos's form, that is ACCEPT or DECLINE,
+and UNKNOWN of a node that is there.`,
+		Example: "  lifeboat maintenance status --watch",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return to.look(cmd, watch, "maintenance status", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+				m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
+				if err != nil {
+					return err
+				}
+				return printMachines(w, out, m)
+			})
+		},
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	watchFlag(cmd, &watch)
+	return cmd
+}
+
+func machinesCommand(verb string, up bool) *cobra.Command {
+	var to reach
+	var out format
+	var left timeout
+	var reason string
+	cmd := &cobra.Command{
+		Use: verb + " MACHINE...",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("maintenance %s: name the machines", verb)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return ask(cmd.Context(), &to, "maintenance "+verb, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				was, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
+				if err != nil {
+					return err
+				}
+				m, err := operator.ChangeMachines(ctx, &api.ChangeMachinesRequest{Machines: scheduledAs(was, args), Up: up, Timeout: left.remaining(), Reason: reason})
+				if err != nil {
+					return err
+				}
+				return printMachines(cmd.OutOrStdout(), out, m)
+			})
+		},
+		ValidArgsFunction: to.completeNodes,
+	}
+	to.coordinatorFlags(cmd)
+	out.flag(cmd)
+	reasonFlag(cmd, &reason)
+	if up {
+		cmd.Short = "Say that machines are worked on no more: their nodes are let in, and taken back"
+		cmd.Long = `Says that machines which are DOWN are worked on no more. They go out of the schedule, their nodes are let in, and what maintenance had
+leave is taken back. A node that somebody else had leave stays as it is: recommission is for those.`
+		cmd.Example = "  lifeboat maintenance up host-a host-b"
+		return cmd
+	}
+	cmd.Short = "Say that machines of the schedule are being worked on: their nodes leave, and none is let in"
+	cmd.Long = `Says that machines of the schedule are being worked on. Nodes that have not left leave now, with the time to carry what they have;
+switch a machine off when maintenance status says that its node is DECOMMISSIONED. Until maintenance up none of it is let in, also when
+it is booted by mistake.`
+	cmd.Example = `  lifeboat maintenance down host-a host-b
+  lifeboat decommission host-a host-b --wait              # until all that they had is elsewhere
+  lifeboat maintenance down host-c --timeout 5m
+  lifeboat maintenance schedule --at now host-d && lifeboat maintenance down host-d`
+	cmd.Flags().Var(&left, "timeout", "how long nodes have to leave (`TIME`: 90s, 10m, none); not given: what they have, or the coordinator's own")
+	return cmd
+}
+
+// scheduledAs are the machines of the schedule that people mean: by name, address or node. What is none of it is left to the
+// coordinator to refuse.
+func scheduledAs(m *api.Maintenance, names []string) []*api.Machine {
+	all := machinesNamed(names)
+	for i, name := range names {
+		for _, s := range m.GetMachines() {
+			id := s.GetMachine()
+			is := strings.EqualFold(id.GetHostname(), name) || id.GetIp() == name
+			for _, n := range s.GetNodes() {
+				is = is || n.GetNode() == name
+			}
+			if is {
+				all[i] = id
+				break
+			}
+		}
+	}
+	return all
+}
+
+func machineName(m *api.Machine) string {
+	switch {
+	case m.GetIp() == "":
+		return m.GetHostname()
+	case m.GetHostname() == "":
+		return m.GetIp()
+	}
+	return m.GetHostname() + " (" + m.GetIp() + ")"
+}
+
+// begins is when a window does.
+func begins(w *api.MaintenanceWindow) string {
+	return whenever(time.Unix(0, w.GetStartNanoseconds()), time.Now())
+}
+
+// whenever is an instant as seen from another.
+func whenever(at, now time.Time) string {
+	if d := at.Sub(now); d > 0 {
+		return "in " + span(d)
+	}
+	return span(now.Sub(at)) + " ago"
+}
+
+func lasts(w *api.MaintenanceWindow) string {
+	if w.DurationNanoseconds == nil {
+		return "-"
+	}
+	return span(time.Duration(*w.DurationNanoseconds))
+}
+
+const nothingScheduled = "no machine is scheduled for maintenance\n"
+
+func printSchedule(w io.Writer, out format, m *api.Maintenance) error {
+	if out == formatJSON {
+		return writeJSON(w, api.ScheduleToJSON(m))
+	}
+	if len(m.GetWindows()) == 0 {
+		_, err := io.WriteString(w, nothingScheduled)
+		return err
+	}
+	t := table{folded: true}
+	t.row("AT", "BEGINS", "FOR", "MACHINES")
+	for _, win := range m.GetWindows() {
+		var names []string
+		for _, id := range win.GetMachines() {
+			names = append(names, machineName(id))
+		}
+		t.row(time.Unix(0, win.GetStartNanoseconds()).UTC().Format(time.RFC3339), begins(win), lasts(win), strings.Join(names, ", "))
+	}
+	return t.print(w)
+}
+
+func printMachines(w io.Writer, out format, m *api.Maintenance) error {
+	if out == formatJSON {
+		return writeJSON(w, api.MaintenanceToJSON(m))
+	}
+	if len(m.GetMachines()) == 0 {
+		_, err := io.WriteString(w, nothingScheduled)
+		return err
+	}
+	t := table{narrow: true}
+	t.row("MACHINE", "MODE", "BEGINS", "FOR", "NODE", "STATE", "SAVED")
+	saved := map[string]string{"ACCEPT": "all", "DECLINE": "not all"}
+	for _, s := range m.GetMachines() {
+		win := &api.MaintenanceWindow{}
+		if n := int(s.GetWindow()); n >= 0 && n < len(m.GetWindows()) {
+			win = m.GetWindows()[n]
+		}
+		node, state, all := []string{}, []string{}, []string{}
+		for _, n := range s.GetNodes() {
+			node, state, all = append(node, n.GetNode()), append(state, n.GetState()), append(all, dash(saved[n.GetAnswer()]))
+		}
+		t.row(machineName(s.GetMachine()), s.GetMode(), begins(win), lasts(win),
+			dash(strings.Join(node, ",")), dash(strings.Join(state, ",")), dash(strings.Join(all, ",")))
+	}
+	return t.print(w)
+}

@@ -1,0 +1,163 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// ScheduleMaintenance implements the operators' call.
+func (s *operator) ScheduleMaintenance(ctx context.Context, r *api.ScheduleMaintenanceRequest) (*api.Maintenance, error) {
+	if err := cmp.Or(checkWindows(r.GetWindows()), checkText("reason", r.GetReason())); err != nil {
+		return nil, err
+	}
+	c := command{Do: doSchedule, Windows: windowsFrom(r.GetWindows()), Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
+	if _, err := s.decide(ctx, c); err != nil {
+		return nil, asStatus(err)
+	}
+	return s.maintenance(), nil
+}
+
+// ChangeMachines implements the operators' call.
+func (s *operator) ChangeMachines(ctx context.Context, r *api.ChangeMachinesRequest) (*api.Maintenance, error) {
+	if len(r.GetMachines()) == 0 {
+		return nil, fault("no machine is named")
+	}
+	if err := cmp.Or(checkMachines("", r.Machines, map[[2]string]bool{}), checkSpan("timeout", r.Timeout), checkText("reason", r.Reason)); err != nil {
+		return nil, err
+	}
+	if r.Timeout != nil && r.Up {
+		return nil, fault("a timeout of %s for machines that come up: nothing leaves them", r.Timeout.AsDuration())
+	}
+	c := command{Do: doMachinesUp, Reason: r.Reason}
+	if !r.Up {
+		c.Do, c.Unsaid, c.Order = doMachinesDown, r.Timeout == nil, &order{Timeout: s.cfg.DecommissionTimeout}
+		if r.Timeout != nil {
+			c.Order.Timeout = max(r.Timeout.AsDuration(), forever)
+		}
+	}
+	for _, m := range r.Machines {
+		c.Machines = append(c.Machines, scheduledFrom(m))
+	}
+	if _, err := s.decide(ctx, c); err != nil {
+		return nil, asStatus(err)
+	}
+	return s.maintenance(), nil
+}
+
+// GetMaintenance implements the operators' call.
+func (s *operator) GetMaintenance(context.Context, *api.GetMaintenanceRequest) (*api.Maintenance, error) {
+	return s.maintenance(), nil
+}
+
+// checkWindows holds a schedule against the rules of Mesos's master, but that it takes addresses of IPv6 as well: a start may lie
+// anywhere, a duration may be nothing, and not less.
+func checkWindows(windows []*api.MaintenanceWindow) error {
+	if err := checkCount("windows", len(windows), maxNodes); err != nil {
+		return err
+	}
+	seen := map[[2]string]bool{}
+	for i, w := range windows {
+		if len(w.GetMachines()) == 0 {
+			return fault("windows[%d]: has no machines: name some, or leave it out", i)
+		}
+		if w.DurationNanoseconds != nil && *w.DurationNanoseconds < 0 {
+			return fault("windows[%d].unavailability.duration: %d ns is negative: leave it out where nobody knows", i, *w.DurationNanoseconds)
+		}
+		if err := checkMachines("windows["+strconv.Itoa(i)+"].", w.Machines, seen); err != nil {
+			return err
+		}
+		if len(seen) > maxNodes {
+			return fault("more than %d machines in one schedule", maxNodes)
+		}
+	}
+	return nil
+}
+
+// checkMachines says which of them is none, or was seen before.
+func checkMachines(where string, machines []*api.Machine, seen map[[2]string]bool) error {
+	if err := checkCount("machines", len(machines), maxNodes); err != nil {
+		return err
+	}
+	for i, m := range machines {
+		at, s := where+"machine_ids["+strconv.Itoa(i)+"]", scheduledFrom(m)
+		if err := cmp.Or(checkWord(at+".hostname", s.Hostname, maxHost), checkWord(at+".ip", s.IP, maxHost)); err != nil {
+			return err
+		}
+		switch {
+		case s.Hostname == "" && s.IP == "":
+			return fault("%s: has neither hostname nor ip", at)
+		case s.IP != "" && !isIP(s.IP):
+			return fault("%s.ip: %q is no IP address", at, s.IP)
+		case seen[s.key()]:
+			return fault("%s: machine %s is named twice", at, s)
+		}
+		seen[s.key()] = true
+	}
+	return nil
+}
+
+func scheduledFrom(m *api.Machine) scheduled {
+	return scheduled{Hostname: m.GetHostname(), IP: m.GetIp()}
+}
+
+func windowsFrom(said []*api.MaintenanceWindow) (windows []outage) {
+	for _, w := range said {
+		to := outage{Start: w.StartNanoseconds}
+		if w.DurationNanoseconds != nil {
+			to.Duration = new(time.Duration(*w.DurationNanoseconds))
+		}
+		for _, m := range w.Machines {
+			to.Machines = append(to.Machines, scheduledFrom(m))
+		}
+		windows = append(windows, to)
+	}
+	return windows
+}
+
+// maintenance is the schedule as it is told.
+func (f *fleet) maintenance() *api.Maintenance {
+	plan := f.scheduled()
+	if plan == nil {
+		return &api.Maintenance{}
+	}
+	on := map[*scheduled][]*api.MachineNode{}
+	for _, n := range f.nodes() {
+		if a := plan.of(n.Name, n.PeerAddress); a.scheduled != nil {
+			on[a.scheduled] = append(on[a.scheduled], &api.MachineNode{Node: n.Name, State: string(n.State), Answer: answer(n), Since: timestamppb.New(n.Since)})
+		}
+	}
+	all := &api.Maintenance{}
+	for i := range plan.Windows {
+		w := &plan.Windows[i]
+		to := &api.MaintenanceWindow{StartNanoseconds: w.Start}
+		if w.Duration != nil {
+			to.DurationNanoseconds = new(w.Duration.Nanoseconds())
+		}
+		for j := range w.Machines {
+			m := &w.Machines[j]
+			id := &api.Machine{Hostname: m.Hostname, Ip: m.IP}
+			to.Machines = append(to.Machines, id)
+			all.Machines = append(all.Machines, &api.MachineState{Machine: id, Mode: appointment{m, w}.mode(), Window: int32(i), Nodes: on[m]})
+		}
+		all.Windows = append(all.Windows, to)
+	}
+	return all
+}
+
+// answer is a node's word on its machine's appointment, in those of Mesos's inverse offers.
+func answer(n node) string {
+	d := n.Decommission
+	switch {
+	case n.State != Decommissioned:
+		return "UNKNOWN"
+	case d != nil && d.Outcome == drained && n.Manifest != nil && n.Manifest.Lost == 0:
+		return "ACCEPT"
+	}
+	return "DECLINE"
+}

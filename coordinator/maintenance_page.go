@@ -1,0 +1,121 @@
+package coordinator
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// The pages of maintenance are those of Mesos's master, so that what was written for it works here: the same paths, the same
+// JSON, 200 without a body for what is done, 400 for what is refused.
+
+// postSchedule replaces the schedule. An empty one cancels it.
+func (s *web) postSchedule(w http.ResponseWriter, r *http.Request) {
+	var said api.ScheduleJSON
+	if !readJSON(w, r, &said) {
+		return
+	}
+	windows, err := said.Windows()
+	if err != nil {
+		refuseHTTP(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	ask := &api.ScheduleMaintenanceRequest{Windows: windows}
+	s.asks(w, r, api.Operator_ScheduleMaintenance_FullMethodName, ask, func(ctx context.Context, o *operator) error {
+		_, err := o.ScheduleMaintenance(ctx, ask)
+		return err
+	})
+}
+
+func (s *web) getSchedule(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, api.ScheduleToJSON(s.maintenance()))
+}
+
+func (s *web) getMaintenance(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, api.MaintenanceToJSON(s.maintenance()))
+}
+
+// changeMachines takes machines down, or up again.
+func (s *web) changeMachines(up bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var said []api.MachineJSON
+		if !readJSON(w, r, &said) {
+			return
+		}
+		ask := &api.ChangeMachinesRequest{Machines: api.MachinesFromJSON(said), Up: up}
+		s.asks(w, r, api.Operator_ChangeMachines_FullMethodName, ask, func(ctx context.Context, o *operator) error {
+			_, err := o.ChangeMachines(ctx, ask)
+			return err
+		})
+	}
+}
+
+// readJSON takes a page's body whole, or refuses it with the place.
+func readJSON(w http.ResponseWriter, r *http.Request, into any) bool {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxMessageBytes))
+	if err != nil {
+		refuseHTTP(w, http.StatusBadRequest, fmt.Sprintf("the body: %v", err))
+		return false
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err = d.Decode(into)
+	if _, more := d.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = fmt.Errorf("something follows the JSON%s", placeIn(body, d.InputOffset()))
+	}
+	if err != nil {
+		where := ""
+		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+			where = placeIn(body, e.Offset)
+		} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			where = placeIn(body, e.Offset)
+		}
+		refuseHTTP(w, http.StatusBadRequest, fmt.Sprintf("the body: %v%s", err, where))
+		return false
+	}
+	return true
+}
+
+func placeIn(body []byte, offset int64) string {
+	before := body[:min(offset, int64(len(body)))]
+	return fmt.Sprintf(", at line %d, column %d", bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n'))
+}
+
+// asks makes an operator's call of a page's: who may, what is written down of it and what becomes of it is as with any other.
+func (s *web) asks(w http.ResponseWriter, r *http.Request, method string, req proto.Message, call func(context.Context, *operator) error) {
+	ctx := peer.NewContext(r.Context(), &peer.Peer{Addr: textAddr(r.RemoteAddr), AuthInfo: credentials.TLSInfo{State: *r.TLS}})
+	g := gate{s.fleet}
+	if err := authorise(ctx, method); err != nil {
+		refuseHTTP(w, http.StatusForbidden, messageOf(g.denied(ctx, method, err)))
+		return
+	}
+	ctx, asked := g.audited(ctx, method, req)
+	err := g.settle(ctx, asked, call(ctx, &operator{fleet: s.fleet, closing: s.closing}))
+	_, deposed := errors.AsType[overtaken](err)
+	switch code := httpCode(err); {
+	case err == nil:
+		w.WriteHeader(http.StatusOK)
+	case deposed:
+		s.turnAway(w, r)
+	case code < http.StatusInternalServerError:
+		refuseHTTP(w, http.StatusBadRequest, messageOf(err))
+	default:
+		refuseHTTP(w, code, messageOf(err))
+	}
+}
+
+// textAddr is where a request came from, as net/http tells it.
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }

@@ -1,0 +1,126 @@
+package coordinator
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// byMaintenance marks an order as the maintenance schedule's. It is taken back with the appointment, and no other is.
+const byMaintenance = "maintenance"
+
+const (
+	evMaintenance = "MaintenanceScheduled"
+	evMachineDown = "MachineDown"
+	evMachineUp   = "MachineUp"
+)
+
+// maintainsSince is the first version that knows of maintenance schedules.
+const maintainsSince = 6
+
+// peersUntil is how long before a machine's appointment nothing lands on it any more, beside the time in which it leaves
+// (maintenance_lead): what landed would have to be carried once more. Before that it is a peer as any, for where a whole fleet
+// has appointments one after the other there would be none.
+const peersUntil = time.Hour
+
+func isIP(host string) bool { _, err := netip.ParseAddr(host); return err == nil }
+
+// maintain does to one node what the schedule, or a word about its machine, makes of it. One whose machine goes DOWN leaves as by
+// an order, with the time to carry what it has; one whose appointment is gone, or is later, stays.
+func (s *step) maintain() {
+	n := &s.node
+	was, is := s.wasScheduled.of(s.name, n.PeerAddress), s.schedule.of(s.name, n.PeerAddress)
+	switch {
+	case is.mode() == modeDown && was.mode() != modeDown:
+		o := *s.cmd.Order
+		o.By, o.Reason = byMaintenance, "its machine is down for maintenance"
+		if n.ordered() && s.cmd.Unsaid {
+			o.Timeout = n.Decommission.Order.Timeout
+		}
+		s.ask(o)
+	case is.mode() == modeUp && was.mode() != modeUp, is.mode() == modeDraining && !is.of.within(s.cmd.After, s.cmd.At):
+		s.readmit(byMaintenance)
+	}
+}
+
+// judge says why the node may not stay.
+func (s *step) judge() judgement { return s.judgeAt(s.node.PeerAddress) }
+
+func (s *step) judgeAt(peerAddress string) judgement {
+	j := s.hosts.judge(s.name, peerAddress)
+	if !j.excluded() && s.schedule.of(s.name, peerAddress).mode() == modeDown {
+		return judgement{why: "its machine is DOWN", down: true}
+	}
+	return j
+}
+
+// refusal is the error for who wants it to stay.
+func (j judgement) refusal() error {
+	if j.down {
+		return fmt.Errorf("%w: %s", errDown, j.why)
+	}
+	return fmt.Errorf("%w: %s", errExcluded, j.why)
+}
+
+// leaveInTime has nodes leave whose machines' appointments are near, each with the time until then. Mesos would ask its
+// frameworks for their resources back (inverse offers); here it is the node itself that has something to carry. One that an
+// operator recommissioned since is left to the operator.
+func (f *fleet) leaveInTime(now time.Time) {
+	lead := f.cfg.MaintenanceLead
+	due := map[int64][]string{} // by the instant of the appointment
+	f.ledger.view(func(m *machine) {
+		if lead <= 0 || !m.Schedule.any(lead, now) {
+			return
+		}
+		for name, n := range m.Nodes {
+			a := m.Schedule.of(name, n.PeerAddress)
+			if n.State != Active || a.mode() != modeDraining || !a.of.within(lead, now) {
+				continue
+			}
+			if d := n.Decommission; d == nil || d.Order == nil || d.Order.By != byMaintenance || d.Outcome != undone || d.StartedAt.Before(a.of.start().Add(-lead)) {
+				due[a.of.Start] = append(due[a.of.Start], name)
+			}
+		}
+	})
+	for start, names := range due {
+		at := time.Unix(0, start)
+		o := &order{Timeout: f.cfg.DecommissionTimeout, By: byMaintenance, Reason: "its machine's maintenance has begun"}
+		if left := at.Sub(now); left > 0 {
+			o.Timeout, o.Reason = left, "its machine's maintenance begins at "+stamp(at)
+		}
+		f.decideAll(command{Do: doDecommission, Order: o}, names)
+	}
+}
+
+// any says whether a window begins so soon, or has begun.
+func (s *schedule) any(soon time.Duration, now time.Time) bool { return s.count(soon, now) > 0 }
+
+// count is how many do.
+func (s *schedule) count(soon time.Duration, now time.Time) (n int) {
+	if s == nil {
+		return 0
+	}
+	for _, w := range s.Windows {
+		if w.within(soon, now) {
+			n++
+		}
+	}
+	return n
+}
+
+// appointmentsNear says, once, that other windows are near than when it was last asked.
+func (f *fleet) appointmentsNear(now time.Time) bool {
+	n := f.scheduled().count(f.cfg.MaintenanceLead+peersUntil, now)
+	return f.nearby.Swap(int64(n)) != int64(n)
+}
+
+// scheduled reads the durable part.
+func (f *fleet) scheduled() (s *schedule) {
+	f.ledger.view(func(m *machine) { s = m.Schedule })
+	return s
+}
+
+// takesNothing says whether a machine is worked on, or will be before what lands on it is of use.
+func (f *fleet) takesNothing(a appointment, now time.Time) bool {
+	return a.mode() == modeDown || a.mode() == modeDraining && a.of.within(f.cfg.MaintenanceLead+peersUntil, now)
+}
