@@ -283,6 +283,27 @@ func (c *Cluster) Deactivate(undo bool, i int) {
 	})
 }
 
+// ScheduleMaintenance adds nodes' machines to the maintenance schedule; TakeMachine says that one of it is worked on, or no more.
+func (c *Cluster) ScheduleMaintenance(at time.Time, nodes ...int) {
+	c.t.Helper()
+	w := &api.MaintenanceWindow{StartNanoseconds: at.UnixNano()}
+	for _, i := range nodes {
+		w.Machines = append(w.Machines, &api.Machine{Hostname: c.Name(i)})
+	}
+	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
+		_, err := o.ScheduleMaintenance(ctx, &api.ScheduleMaintenanceRequest{Add: true, Windows: []*api.MaintenanceWindow{w}})
+		return err
+	})
+}
+
+func (c *Cluster) TakeMachine(up bool, i int) {
+	c.t.Helper()
+	c.operator.ask(func(ctx context.Context, o api.OperatorClient) error {
+		_, err := o.ChangeMachines(ctx, &api.ChangeMachinesRequest{Up: up, Machines: []*api.Machine{{Hostname: c.Name(i)}}})
+		return err
+	})
+}
+
 // Locate is what the coordinator knows of a block.
 func (c *Cluster) Locate(id string) (r *api.LocateReply) {
 	c.t.Helper()

@@ -51,7 +51,7 @@ var (
 	errNotScheduled = errors.New("it is not in the maintenance schedule")
 	errNotDraining  = errors.New("it is DOWN already")
 	errNotDown      = errors.New("it is not DOWN")
-	errDown         = errors.New("down for maintenance")
+	errDown         = errors.New("its machine is DOWN for maintenance")
 )
 
 // key is the one spelling of a machine.

@@ -33,7 +33,7 @@ func (s *step) maintain() {
 	switch {
 	case is.mode() == modeDown && was.mode() != modeDown:
 		o := *s.cmd.Order
-		o.By, o.Reason = byMaintenance, "its machine is down for maintenance"
+		o.By, o.Reason = byMaintenance, errDown.Error()
 		if n.ordered() && s.cmd.Unsaid {
 			o.Timeout = n.Decommission.Order.Timeout
 		}
@@ -49,7 +49,7 @@ func (s *step) judge() judgement { return s.judgeAt(s.node.PeerAddress) }
 func (s *step) judgeAt(peerAddress string) judgement {
 	j := s.hosts.judge(s.name, peerAddress)
 	if !j.excluded() && s.schedule.of(s.name, peerAddress).mode() == modeDown {
-		return judgement{why: "its machine is DOWN", down: true}
+		return judgement{why: errDown.Error(), down: true}
 	}
 	return j
 }
@@ -57,7 +57,7 @@ func (s *step) judgeAt(peerAddress string) judgement {
 // refusal is the error for who wants it to stay.
 func (j judgement) refusal() error {
 	if j.down {
-		return fmt.Errorf("%w: %s", errDown, j.why)
+		return errDown
 	}
 	return fmt.Errorf("%w: %s", errExcluded, j.why)
 }
@@ -86,7 +86,7 @@ func (f *fleet) leaveInTime(now time.Time) {
 		at := time.Unix(0, start)
 		o := &order{Timeout: f.cfg.DecommissionTimeout, By: byMaintenance, Reason: "its machine's maintenance has begun"}
 		if left := at.Sub(now); left > 0 {
-			o.Timeout, o.Reason = left, "its machine's maintenance begins at "+stamp(at)
+			o.Timeout, o.Reason = left, "its machine's maintenance begins at "+at.UTC().Format(time.RFC3339)
 		}
 		f.decideAll(command{Do: doDecommission, Order: o}, names)
 	}

@@ -342,6 +342,6 @@ func TestNodeLeavesInTimeForItsAppointment(t *testing.T) {
 		if n := v.seen("a"); n.Maintenance != modeDown || n.State != string(Decommissioned) {
 			v.Errorf("down: got %v", n)
 		}
-		v.refused(v.agent("c").tryRegister(), codes.FailedPrecondition, "down for maintenance")
+		v.refused(v.agent("c").tryRegister(), codes.FailedPrecondition, "its machine is DOWN for maintenance: lifeboat maintenance up")
 	})
 }

@@ -139,7 +139,7 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 		blocks, held, room := "-", "-", "-"
 		if d := st.GetDrain(); d != nil {
 			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
-		} else if m := n.GetManifest(); m != nil {
+		} else if m := n.GetManifest(); m != nil && n.GetState() != "ACTIVE" { // of one that came back it is history
 			blocks = fmt.Sprintf("%d/%d", m.GetMoved().GetBlocks(), m.GetMoved().GetBlocks()+m.GetLost().GetBlocks()) // as of a drain: see summary
 		}
 		if st != nil {
