@@ -4224,6 +4224,8 @@ type DecommissionRequest struct {
 	Reason        string                          `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	LeavingOnly   bool                            `protobuf:"varint,4,opt,name=leaving_only,json=leavingOnly,proto3" json:"leaving_only,omitempty"`                                                 // nodes that are not leaving already stay as they are
 	Timeouts      map[string]*durationpb.Duration `protobuf:"bytes,5,rep,name=timeouts,proto3" json:"timeouts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of single nodes among them, rather than timeout
+	Drain         bool                            `protobuf:"varint,6,opt,name=drain,proto3" json:"drain,omitempty"`                                                                                // and deactivate them; reactivated, they are taken back
+	MarkGone      bool                            `protobuf:"varint,7,opt,name=mark_gone,json=markGone,proto3" json:"mark_gone,omitempty"`                                                          // once they are decommissioned they are GONE: never let in again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4291,6 +4293,20 @@ func (x *DecommissionRequest) GetTimeouts() map[string]*durationpb.Duration {
 		return x.Timeouts
 	}
 	return nil
+}
+
+func (x *DecommissionRequest) GetDrain() bool {
+	if x != nil {
+		return x.Drain
+	}
+	return false
+}
+
+func (x *DecommissionRequest) GetMarkGone() bool {
+	if x != nil {
+		return x.MarkGone
+	}
+	return false
 }
 
 type DecommissionReply struct {
@@ -8756,13 +8772,15 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
 	"\x06answer\x18\x03 \x01(\tR\x06answer\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xbf\x02\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xf2\x02\n" +
 	"\x13DecommissionRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12!\n" +
 	"\fleaving_only\x18\x04 \x01(\bR\vleavingOnly\x12J\n" +
-	"\btimeouts\x18\x05 \x03(\v2..lifeboat.v1.DecommissionRequest.TimeoutsEntryR\btimeouts\x1aV\n" +
+	"\btimeouts\x18\x05 \x03(\v2..lifeboat.v1.DecommissionRequest.TimeoutsEntryR\btimeouts\x12\x14\n" +
+	"\x05drain\x18\x06 \x01(\bR\x05drain\x12\x1b\n" +
+	"\tmark_gone\x18\a \x01(\bR\bmarkGone\x1aV\n" +
 	"\rTimeoutsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
 	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\"<\n" +

@@ -39,10 +39,13 @@ func asks(method string, req any) (a asking, changes bool) {
 	switch r := req.(type) {
 	case *api.DecommissionRequest:
 		a = naming(asking{Asked: "decommission", Reason: r.Reason}, r.Nodes)
+		if r.Drain {
+			a.Asked = "drain"
+		}
 		if r.Timeout != nil {
 			a = detailed(a, "timeout", spanOf(r.Timeout.AsDuration()))
 		}
-		return detailed(a, "timeouts", countIf(len(r.Timeouts) > 0, len(r.Timeouts)), "leaving_only", yes(r.LeavingOnly)), true
+		return detailed(a, "timeouts", countIf(len(r.Timeouts) > 0, len(r.Timeouts)), "leaving_only", yes(r.LeavingOnly), "mark_gone", yes(r.MarkGone)), true
 	case *api.RecommissionRequest:
 		return naming(asking{Asked: "recommission", Reason: r.Reason}, r.Nodes), true
 	case *api.DeactivateRequest:

@@ -11,7 +11,7 @@ import (
 // eventTypes are all that are told. docs/events.md says when, and what comes with them.
 var eventTypes = []string{
 	evRegistered, evReplaced, evChanged, evReturned, evAnnounced, evDecommissioning, evExecutor, evDeadline, evWithdrawn, evDecommissioned,
-	evManifest, evRecommissioned, evLost, evShutdown, evForgotten, evExcluded, evReadmitted, evDeactivated, evReactivated, evJoined, evHosts, evHostsRefused, evBrakeReleased, evMaintenance, evMachineDown, evMachineUp,
+	evManifest, evRecommissioned, evLost, evShutdown, evForgotten, evExcluded, evReadmitted, evDeactivated, evReactivated, evGone, evJoined, evHosts, evHostsRefused, evBrakeReleased, evMaintenance, evMachineDown, evMachineUp,
 	evAppEnded, evAppResumed, evSuspect, evTrusted, evMoved, evBroken, evBrakeHolds, evGap,
 }
 

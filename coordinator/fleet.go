@@ -351,6 +351,8 @@ func asStatus(err error) error {
 		return status.Errorf(codes.FailedPrecondition, "%v: another machine has this name, or this one has yet to register", err)
 	case errors.Is(err, errExcluded):
 		return status.Errorf(codes.FailedPrecondition, "%v: change the file, then lifeboat refresh-nodes", err)
+	case errors.Is(err, errGone):
+		return status.Errorf(codes.FailedPrecondition, "%v: the machine comes back as another one, with an empty data_dir (lifeboat generalize)", err)
 	case errors.Is(err, errDown):
 		return status.Errorf(codes.FailedPrecondition, "%v: lifeboat maintenance up ends that", err)
 	case errors.Is(err, errNotScheduled):

@@ -18,10 +18,11 @@ const (
 	Decommissioned  State = "DECOMMISSIONED"
 	Lost            State = "LOST"     // its lease ran out
 	Shutdown        State = "SHUTDOWN" // it said that it would be silent
+	Gone            State = "GONE"     // it is DECOMMISSIONED, and an operator said that it never comes back
 )
 
 // States lists every state, in the order in which people are shown them.
-var States = [...]State{Active, Decommissioning, Decommissioned, Lost, Shutdown}
+var States = [...]State{Active, Decommissioning, Decommissioned, Lost, Shutdown, Gone}
 
 // outcome is how a decommission ended.
 type outcome string
@@ -47,6 +48,7 @@ type node struct {
 	Manifest     *manifestRef  `json:"manifest,omitempty"`    // of the last decommission, once it ended
 	Excluded     bool          `json:"excluded,omitempty"`    // it said that all its disks are unwell, and has not said otherwise
 	Deactivated  bool          `json:"deactivated,omitempty"` // an operator wants it given nothing new
+	Gone         bool          `json:"gone,omitempty"`        // it is DECOMMISSIONED for ever
 }
 
 // facts are what a node says of itself when it registers.
@@ -75,7 +77,8 @@ type order struct {
 	At      time.Time     `json:"at"`
 	Timeout time.Duration `json:"timeout"` // negative: without limit
 	Reason  string        `json:"reason,omitempty"`
-	By      string        `json:"by,omitempty"` // byHosts, or an operator's own
+	By      string        `json:"by,omitempty"`   // byHosts, byMaintenance, byDrain; empty: an operator's own
+	Gone    bool          `json:"gone,omitempty"` // and it never comes back
 }
 
 func (o *order) deadline() time.Time {
@@ -177,6 +180,7 @@ type machine struct {
 	Door      door            `json:"door,omitzero"`
 	Lives     map[string]life `json:"lives,omitempty"`      // of apps; replaced, never changed
 	Schedule  *schedule       `json:"schedule,omitempty"`   // of maintenance; replaced, never changed
+	Banned    []string        `json:"banned,omitempty"`     // incarnations of nodes that are GONE, the newest last; replaced, never changed
 	LivesSaid uint64          `json:"lives_said,omitempty"` // the newest event that says of an app that it is over, or not any more
 }
 
@@ -187,7 +191,7 @@ func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 // 1 knew no host files and excluded no nodes. 2 knew one timeout for all nodes of an order, ended nobody at once, began the
 // clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
 // that the leader gives. 3 knew of no apps. 4 deactivated nobody. 5 knew no
-// maintenance schedule.
+// maintenance schedule, drained nobody in Mesos's sense, and knew nobody to be gone for ever.
 const commandVersion = maintainsSince
 
 // atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
@@ -217,6 +221,7 @@ type command struct {
 	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate, reactivate
 
 	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
+	Drain     bool                     `json:"drain,omitempty"`     // decommission: and give them nothing new, should they come back
 	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: nobody said the order's timeout; nodes that have one keep it
 	Executors map[string][]executor    `json:"executors,omitempty"` // what ran on nodes that begin to leave, or are ended
 	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer; schedule: who has longer stays
@@ -234,7 +239,7 @@ type command struct {
 // brought up to date nothing should be written that need not be.
 func (c command) version() int {
 	switch {
-	case c.maintains():
+	case c.maintains(), c.Drain, c.Order != nil && c.Order.Gone:
 		return maintainsSince
 	case c.Do == doDeactivate, c.Do == doReactivate:
 		return deactivatesSince
@@ -310,6 +315,7 @@ func (m *machine) apply(c command) ([]event, error) {
 		if n.State == "" {
 			delete(m.Nodes, c.Nodes[i])
 		} else {
+			m.ban(n)
 			m.Nodes[n.Name] = n
 		}
 	}
@@ -356,7 +362,7 @@ func (m *machine) try(c command) (t trial, err error) {
 	for _, name := range m.touched(c) {
 		was := m.Nodes[name]
 		s := step{
-			node: was, cmd: c, name: name, hosts: t.hosts.Lists, wasScheduled: m.Schedule, schedule: t.schedule, last: m.LastEvent + uint64(len(t.events)),
+			node: was, cmd: c, name: name, banned: c.Facts != nil && slices.Contains(m.Banned, c.Facts.Incarnation), hosts: t.hosts.Lists, wasScheduled: m.Schedule, schedule: t.schedule, last: m.LastEvent + uint64(len(t.events)),
 		}
 		if err := s.take(); err != nil {
 			return trial{}, fmt.Errorf("node %s: %w", name, err)

@@ -159,7 +159,7 @@ func (h *hostFiles) refusedNews(name string) bool {
 func (f *fleet) admit(c command) error {
 	var err error
 	f.ledger.view(func(m *machine) { _, err = m.try(c) })
-	if !errors.Is(err, errExcluded) && !errors.Is(err, errDown) {
+	if !errors.Is(err, errExcluded) && !errors.Is(err, errDown) && !errors.Is(err, errGone) {
 		return nil
 	}
 	f.metrics.refused.Inc()

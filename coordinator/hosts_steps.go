@@ -102,7 +102,7 @@ func (s *step) refresh() {
 // registering again.
 func (s *step) readmit(by string) {
 	n, d := &s.node, s.node.Decommission
-	if n.State == Active || d == nil || d.Order == nil || d.Order.By != by || d.Outcome == undone {
+	if n.State == Active || n.Gone || d == nil || d.Order == nil || d.Order.By != by || d.Outcome == undone {
 		return
 	}
 	switch {
@@ -120,7 +120,7 @@ func (s *step) readmit(by string) {
 
 // mayReturn says whether n is done with a decommission that nobody wishes any more: registering makes it ACTIVE.
 func (n node) mayReturn() bool {
-	return n.State == Decommissioned && n.Decommission != nil && n.Decommission.Outcome == undone
+	return n.State == Decommissioned && !n.Gone && n.Decommission != nil && n.Decommission.Outcome == undone
 }
 
 // force ends it at once. A node that the lists do not know is shut out; an excluded one is decommissioned.
@@ -140,7 +140,7 @@ func (s *step) await(o order) {
 	case !n.ordered():
 		n.Decommission = &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, EndedAt: s.cmd.At, Outcome: silenced, Order: &o}
 		s.tell(evDecommissioning, "decommission", n.Decommission.ID, "reason", o.Reason, "still", string(n.State))
-	case d.Order.Timeout != o.Timeout:
+	case d.Order.Timeout != o.Timeout, d.Order.Gone != o.Gone:
 		o.At, o.By, o.Reason = d.Order.At, d.Order.By, d.Order.Reason
 		s.amend(&o, d.Notice)
 		s.tell(evDeadline, "decommission", d.ID, "still", string(n.State))
@@ -153,6 +153,9 @@ func (s *step) admit() error {
 	j := s.judgeAt(s.cmd.Facts.PeerAddress)
 	n := s.node
 	same := n.State != "" && n.Incarnation == s.cmd.Facts.Incarnation
+	if s.banned && !(same && s.cmd.Reattach) {
+		return errGone
+	}
 	if !j.excluded() || same && (n.leaving() || n.ordered() || n.State == Decommissioned && s.cmd.Reattach) {
 		return nil
 	}

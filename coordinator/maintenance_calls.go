@@ -129,7 +129,7 @@ func (f *fleet) maintenance() *api.Maintenance {
 	on := map[*scheduled][]*api.MachineNode{}
 	for _, n := range f.nodes() {
 		if a := plan.of(n.Name, n.PeerAddress); a.scheduled != nil {
-			on[a.scheduled] = append(on[a.scheduled], &api.MachineNode{Node: n.Name, State: string(n.State), Answer: answer(n), Since: timestamppb.New(n.Since)})
+			on[a.scheduled] = append(on[a.scheduled], &api.MachineNode{Node: n.Name, State: string(n.shown()), Answer: answer(n), Since: timestamppb.New(n.Since)})
 		}
 	}
 	all := &api.Maintenance{}

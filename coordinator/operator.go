@@ -67,7 +67,12 @@ func (s *operator) Decommission(ctx context.Context, r *api.DecommissionRequest)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.decide(ctx, command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason}, Timeouts: timeouts, Unsaid: r.Timeout == nil, LeavingOnly: r.LeavingOnly}); err != nil {
+	if r.LeavingOnly && (r.Drain || r.MarkGone) {
+		return nil, fault("leaving_only with drain or mark_gone: those are for nodes that stay, too")
+	}
+	c := command{Do: doDecommission, Nodes: names, Order: &order{Timeout: timeout, Reason: r.Reason, Gone: r.MarkGone}, Timeouts: timeouts, Drain: r.Drain, Reason: r.Reason}
+	c.Unsaid, c.LeavingOnly = r.Timeout == nil, r.LeavingOnly
+	if _, err := s.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.DecommissionReply{Nodes: s.pictures(names)}, nil
@@ -279,7 +284,7 @@ func (f *fleet) count() counts {
 	f.ledger.view(func(m *machine) {
 		c.lastEvent = m.LastEvent
 		for _, n := range m.Nodes {
-			c.nodes[n.State]++
+			c.nodes[n.shown()]++
 		}
 		for _, ref := range m.Manifests {
 			if m.inForce(ref) {

@@ -26,6 +26,7 @@ const (
 	evReadmitted      = "NodeReadmitted"
 	evDeactivated     = "NodeDeactivated" // an operator wants it given nothing new
 	evReactivated     = "NodeReactivated"
+	evGone            = "NodeGone" // for ever
 )
 
 // slack is how far two readings of the same deadline may lie apart. It crosses the wire as a span, so each reading is
@@ -44,6 +45,8 @@ type step struct {
 
 	wasScheduled *schedule // before the command
 
+	banned bool // who registers is GONE
+
 	events []event
 }
 
@@ -51,6 +54,7 @@ func (s *step) take() error {
 	if err := s.meet(); err != nil {
 		return err
 	}
+	s.markGone()
 	s.tellExecutors()
 	return nil
 }
@@ -86,6 +90,10 @@ func (s *step) meet() error {
 		} else if c.Unsaid && n.ordered() {
 			o.Timeout = n.Decommission.Order.Timeout // who only looks again changes nothing
 		}
+		if c.Drain {
+			o.By = byDrain
+			s.deactivate()
+		}
 		s.ask(o)
 	case doHosts:
 		s.refresh()
@@ -102,15 +110,13 @@ func (s *step) meet() error {
 			s.tell(evReadmitted)
 		}
 	case doDeactivate:
-		if !n.Deactivated {
-			n.Deactivated = true
-			s.tell(evDeactivated, "reason", c.Reason)
-		}
+		s.deactivate()
 	case doReactivate:
 		if n.Deactivated {
 			n.Deactivated = false
 			s.tell(evReactivated, "reason", c.Reason)
 		}
+		s.readmit(byDrain)
 	case doRecommission:
 		return s.recommission()
 	case doLose, doRelease:
@@ -159,7 +165,7 @@ func (s *step) register() error {
 		}
 		s.activate(evReturned, "from", string(n.State))
 	case Decommissioned:
-		if !c.UnderNotice && (!c.Reattach || n.mayReturn()) && !s.judge().excluded() {
+		if !n.Gone && !c.UnderNotice && (!c.Reattach || n.mayReturn()) && !s.judge().excluded() {
 			s.activate(evReturned, "from", string(Decommissioned))
 		}
 	}
@@ -202,7 +208,7 @@ func (s *step) withdraw() {
 	if d == nil || d.Notice == nil || d.Notice.Incident != s.cmd.Incident {
 		return
 	}
-	if n.State == Decommissioned && s.judge().excluded() {
+	if n.Gone || n.State == Decommissioned && s.judge().excluded() {
 		return // it stays out on other grounds
 	}
 	switch {
@@ -239,6 +245,14 @@ func (s *step) goodbye() {
 // ask wants the node gone by o: at once when that gives it no time, and when it is away, once it is back.
 func (s *step) ask(o order) {
 	n := &s.node
+	if d := n.Decommission; d != nil && d.Order != nil && d.Outcome != undone {
+		o.Gone = o.Gone || d.Order.Gone
+	}
+	if n.State == Decommissioned && o.Gone && !n.Gone && n.Decommission.Outcome != undone {
+		o.At = s.cmd.At
+		s.amend(&o, n.Decommission.Notice)
+		return
+	}
 	if s.cmd.Version >= atOnce {
 		switch {
 		case s.cmd.LeavingOnly && !n.leaving():
@@ -261,7 +275,7 @@ func (s *step) ask(o order) {
 		s.begin(&o, nil)
 	case d.Order == nil:
 		s.amend(&o, d.Notice)
-	case d.Order.Timeout != o.Timeout:
+	case d.Order.Timeout != o.Timeout, d.Order.Gone != o.Gone:
 		o.At, o.By, o.Reason = d.Order.At, d.Order.By, d.Order.Reason
 		s.amend(&o, d.Notice)
 		s.tell(evDeadline, "decommission", d.ID, "deadline", stamp(n.Decommission.deadline()))
@@ -277,6 +291,9 @@ func (s *step) recommission() error {
 		return j.refusal()
 	}
 	n := &s.node
+	if n.Gone {
+		return errGone
+	}
 	d := n.Decommission
 	switch {
 	case n.leaving() && d.Notice != nil && d.Notice.Kind != echo:

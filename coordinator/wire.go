@@ -252,7 +252,7 @@ func noticeFrom(n *api.Notice, now time.Time) *notice {
 // nodeTo is the one picture of a node that people and programs get, whichever way they ask.
 func nodeTo(n node, p pulse, now time.Time) *api.Node {
 	out := &api.Node{
-		Name: n.Name, Id: n.ID, State: string(n.State),
+		Name: n.Name, Id: n.ID, State: string(n.shown()),
 		Schedulable: n.State == Active && !n.Excluded && !n.Deactivated && !watched(p.status),
 		Deactivated: n.Deactivated, Excluded: n.Excluded, Maintenance: "UP",
 		PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Zone: n.Zone, Pool: n.Pool, Version: n.Version,

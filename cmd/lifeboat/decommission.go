@@ -63,6 +63,41 @@ With --self the agent of this machine hears it on its socket, and needs no coord
 	return cmd
 }
 
+func drainCommand() *cobra.Command {
+	d := decommission{drain: true}
+	cmd := &cobra.Command{
+		Use:   "drain NODE[=TIME]...",
+		Short: "Let nodes leave to be worked on, or never to come back",
+		Long: `Lets nodes leave as decommission does, and deactivates them: one that comes back, because its machine was booted, is given nothing
+until lifeboat reactivate. That also takes a drain back that has not ended.
+
+With --mark-gone a node is GONE once it has left, or its time is up: it is never let in again under its identity, whatever the
+name. That cannot be taken back.`,
+		Example: `  lifeboat drain host-a --max-grace-period 10m --wait
+  lifeboat reactivate host-a
+  lifeboat drain host-b --mark-gone --wait`,
+		ValidArgsFunction: d.to.completeNodes,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("drain: name the nodes")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d.cmd = cmd
+			return d.send(cmd.Context(), args)
+		},
+	}
+	d.to.coordinatorFlags(cmd)
+	d.out.flag(cmd)
+	f := cmd.Flags()
+	f.Var(&d.timeout, "max-grace-period", "`TIME` after which what is left is given up, as 90s or 10m; 0: at once; none: never (default: the coordinator's)")
+	f.BoolVar(&d.gone, "mark-gone", false, "never let them in again")
+	f.BoolVar(&d.wait, "wait", false, "stay until the nodes have left; exit 4 when something was lost or timed out")
+	reasonFlag(cmd, &d.reason)
+	return cmd
+}
+
 type decommission struct {
 	cmd     *cobra.Command
 	to      reach
@@ -71,6 +106,15 @@ type decommission struct {
 	timeout timeout
 	reason  string
 	wait    bool
+	drain   bool
+	gone    bool
+}
+
+func (d *decommission) verb() string {
+	if d.drain {
+		return "drain"
+	}
+	return "decommission"
 }
 
 // send asks the coordinator to let nodes leave.
@@ -87,9 +131,9 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	names := strings.Join(nodes, ", ")
-	reply, err := operator.Decommission(ask, &api.DecommissionRequest{Nodes: nodes, Timeout: d.timeout.remaining(), Timeouts: own, Reason: d.reason})
+	reply, err := operator.Decommission(ask, &api.DecommissionRequest{Nodes: nodes, Timeout: d.timeout.remaining(), Timeouts: own, Reason: d.reason, Drain: d.drain, MarkGone: d.gone})
 	if err != nil {
-		return l.rpcError("decommission "+names, err)
+		return l.rpcError(d.verb()+" "+names, err)
 	}
 	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
 	for _, n := range reply.GetNodes() {
@@ -101,7 +145,11 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 		return printNodes(stdout, d.out, reply.GetNodes())
 	}
 	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
-	w := newWaiter(stderr, names, "lifeboat recommission "+strings.Join(nodes, " "))
+	undo := "recommission"
+	if d.drain {
+		undo = "reactivate"
+	}
+	w := newWaiter(stderr, names, "lifeboat "+undo+" "+strings.Join(nodes, " "))
 	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" // with a time it would take back another's
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {

@@ -213,7 +213,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		parts = append(parts, "deadline "+left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
 	}
 	if d := n.GetStatus().GetDrain(); d != nil {
-		parts = append(parts, drainLine(d, n.GetState() == "DECOMMISSIONED" && m != nil))
+		parts = append(parts, drainLine(d, (n.GetState() == "DECOMMISSIONED" || n.GetState() == "GONE") && m != nil))
 	}
 	switch n.GetState() {
 	case "DECOMMISSIONING":
@@ -231,7 +231,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	case "SHUTDOWN":
 		out.gist = "waits for its return"
 		parts = append(parts, out.gist)
-	case "DECOMMISSIONED":
+	case "DECOMMISSIONED", "GONE":
 		out.ended = true
 		switch {
 		case m.GetLost().GetBlocks() > 0:
@@ -243,8 +243,6 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		}
 	case "LOST":
 		out.ended, out.verdict, out.why = true, exitIncomplete, "it is LOST: what became of its blocks is not known, and an order waits for its return"
-	case "GONE":
-		out.ended, out.verdict, out.why = true, exitIncomplete, "it is GONE: what became of its blocks is not known"
 	case "ACTIVE":
 		out.ended, out.verdict, out.why = true, exitFailed, "it is ACTIVE again: the decommission was taken back"
 	}

@@ -1,0 +1,49 @@
+package coordinator
+
+import (
+	"errors"
+	"slices"
+)
+
+// byDrain marks an order as a drain's, in the sense of Mesos's DRAIN_AGENT: the node is given nothing new as well, and what takes
+// both back is its being reactivated.
+const byDrain = "drain"
+
+// keptBanned bounds the incarnations of nodes that are GONE, some 36 bytes each. Mesos keeps a tenth of a million
+// (registry_max_agent_count), of fleets in which machines last.
+const keptBanned = 16384
+
+// errGone is why a node may never be let in again.
+var errGone = errors.New("it was marked GONE, for ever")
+
+func (s *step) deactivate() {
+	if n := &s.node; !n.Deactivated {
+		n.Deactivated = true
+		s.tell(evDeactivated, "reason", s.cmd.Reason)
+	}
+}
+
+// markGone is the end of a node whose order said so, once it is DECOMMISSIONED, however that came.
+func (s *step) markGone() {
+	n := &s.node
+	if d := n.Decommission; n.State == Decommissioned && !n.Gone && d != nil && d.Order != nil && d.Order.Gone && d.Outcome != undone {
+		n.Gone = true
+		s.tell(evGone, "id", n.ID)
+	}
+}
+
+// ban remembers who is GONE for longer than the list of nodes does.
+func (m *machine) ban(n node) {
+	if !n.Gone || slices.Contains(m.Banned, n.Incarnation) {
+		return
+	}
+	m.Banned = append(slices.Clone(m.Banned[max(0, len(m.Banned)+1-keptBanned):]), n.Incarnation)
+}
+
+// shown is the state that people and programs are told.
+func (n node) shown() State {
+	if n.Gone {
+		return Gone
+	}
+	return n.State
+}
