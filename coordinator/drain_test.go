@@ -67,6 +67,7 @@ func TestDrainStories(t *testing.T) {
 			if err := s.do(command{Do: doRecommission, Nodes: []string{"a"}}); !errors.Is(err, errGone) {
 				s.t.Errorf("recommissioned: got %v", err)
 			}
+			s.announce("a", "inc2", "terminate", time.Minute)
 			s.plain(doReactivate, "a")
 			s.refresh(lists(nil, "a"), false, 60)
 			s.refresh(lists(nil), false, 60)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -341,7 +342,7 @@ func TestEventsAreBounded(t *testing.T) {
 func randomCommand(r *rand.Rand, at time.Time) command {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	c := command{Version: commandVersion, At: at, Nodes: []string{pick("a", "b", "c")}}
-	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell, doBeatApp, doEndApps, doLapseApps, doResume, doDeactivate, doReactivate}
+	verbs := []verb{doRegister, doRegister, doAnnounce, doWithdraw, doUnavailable, doGoodbye, doDecommission, doRecommission, doLose, doTimeout, doForget, doHosts, doHosts, doRefuseHosts, doTell, doBeatApp, doEndApps, doLapseApps, doResume, doDeactivate, doReactivate, doSchedule, doMachinesDown, doMachinesDown, doMachinesUp}
 	incident, incarnation := pick("x", "y"), pick("1", "1", "1", "2")
 	for _, name := range []string{"a", "b"} {
 		if r.IntN(3) == 0 {
@@ -376,6 +377,21 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 		if c.Owner = pick("", "app:1", "app:2"); c.Do == doBeatApp {
 			c.Owner, c.Lease = pick("app:1", "app:2"), time.Duration(1+r.IntN(2))*time.Minute
 		}
+	case doSchedule:
+		c.Nodes, c.Add, c.After = nil, r.IntN(2) == 0, time.Minute
+		for range r.IntN(3) {
+			w := outage{Start: at.Add(time.Duration(r.IntN(200)) * time.Second).UnixNano(), Machines: []scheduled{{Hostname: pick("a", "B", "c")}}}
+			if r.IntN(2) == 0 {
+				w.Duration = new(time.Duration(r.IntN(100)) * time.Second)
+			}
+			if r.IntN(4) == 0 {
+				w.Machines = append(w.Machines, scheduled{Hostname: pick("h", "d")})
+			}
+			c.Windows = append(c.Windows, w)
+		}
+	case doMachinesDown, doMachinesUp:
+		c.Nodes, c.Unsaid, c.Machines = nil, r.IntN(2) == 0, []scheduled{{Hostname: pick("A", "b", "c", "h")}}
+		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, forever) * time.Duration(r.IntN(8)&1)}
 	case doLose:
 		c.Overdue = r.IntN(3) == 0
 	case doForget:
@@ -383,6 +399,8 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 	case doDecommission:
 		c.LeavingOnly = r.IntN(4) == 0
 		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, forever) * time.Duration(r.IntN(8)&1)}
+		c.Order.By = pick("", "", byMaintenance)
+		c.Drain, c.Order.Gone = r.IntN(3) == 0, r.IntN(8) == 0
 		if r.IntN(3) == 0 {
 			c.Timeouts = map[string]time.Duration{"a": max(time.Duration(r.IntN(100)-20)*time.Second, forever)}
 		}
@@ -407,6 +425,10 @@ func checkMachine(m *machine) error {
 			return fmt.Errorf("node %s leaves for nobody", name)
 		case n.State == Active && m.Hosts.Lists.judge(name, n.PeerAddress).excluded():
 			return fmt.Errorf("node %s is ACTIVE and excluded", name)
+		case n.State == Active && m.Schedule.of(name, n.PeerAddress).mode() == modeDown:
+			return fmt.Errorf("node %s is ACTIVE, and its machine is DOWN", name)
+		case n.Gone && (n.State != Decommissioned || !slices.Contains(m.Banned, n.Incarnation)):
+			return fmt.Errorf("node %s is GONE, %s, and of those that are banned: %t", name, n.State, slices.Contains(m.Banned, n.Incarnation))
 		case n.leaving() && d.Order != nil && d.Order.At.IsZero():
 			return fmt.Errorf("node %s leaves by a clock that has not begun", name)
 		case !n.leaving() && d != nil && (d.Outcome == running || d.EndedAt.IsZero()):

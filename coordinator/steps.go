@@ -183,7 +183,7 @@ func (s *step) announce() {
 	}
 	d := n.Decommission
 	switch {
-	case n.State == Decommissioned && d != nil && d.Notice != nil && d.Notice.Incident == said.Incident:
+	case n.Gone, n.State == Decommissioned && d != nil && d.Notice != nil && d.Notice.Incident == said.Incident:
 		return // it has gone already
 	case !n.leaving():
 		var standing *order

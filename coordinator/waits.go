@@ -25,7 +25,7 @@ func waits(n node, p pulse, elsewhere []appElsewhere, now time.Time) (subState s
 	case n.State == Decommissioned && n.Decommission != nil && n.Decommission.Outcome == timedOut:
 		return timeIsUp, nil
 	case n.State == Decommissioned:
-		return string(Decommissioned), nil
+		return string(n.shown()), nil
 	case !n.leaving():
 		return waitsForNothing, nil
 	}
