@@ -3,7 +3,9 @@ package coordinator
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -13,14 +15,22 @@ import (
 // is what the HTML standard suggests (server-sent events, 9.2.7).
 const eventComment = 15 * time.Second
 
-// streamEvents sends what happened after ?after=PLACE (or Last-Event-ID, which browsers send when they come back), then
-// what happens; with ?type=TYPE, which may be repeated, and ?node=NODE only that.
+// streamEvents sends what happened after ?after=PLACE (or Last-Event-ID, which browsers send when they come back), or the ?last=N
+// of the log, then what happens; with ?type=TYPE, which may be repeated, and ?node=NODE only that.
 func (s *web) streamEvents(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	at, err := api.ParsePlace(cmp.Or(r.Header.Get("Last-Event-ID"), query.Get("after"), "0"))
 	if err != nil {
 		refuseHTTP(w, http.StatusBadRequest, "after: "+err.Error())
 		return
+	}
+	if last := query.Get("last"); last != "" && at == (api.Place{}) {
+		n, err := strconv.ParseUint(last, 10, 32)
+		if err != nil {
+			refuseHTTP(w, http.StatusBadRequest, fmt.Sprintf("last: %q: want how many events", last))
+			return
+		}
+		s.ledger.view(func(m *machine) { at.Index = m.LastEvent - min(n, m.LastEvent) })
 	}
 	want := filter{types: query["type"], node: query.Get("node")}
 	if err := want.check(); err != nil {

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/dev"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/pages"
 )
 
 // devFlags are those of `lifeboat dev`.
@@ -55,6 +58,24 @@ Exit code 0 only if nothing was lost and everything read back right; else 4.`,
 	fl.StringVar(&f.rate, "rate", "128MiB", "bytes a second that the first node may send, like a machine's network; 0: no cap")
 	fl.DurationVar(&f.lead, "lead", 2*time.Minute, "time between the notice and the end")
 	return cmd
+}
+
+// openPage serves the fleet's page to a browser without a certificate until ctx ends, and returns its address.
+func openPage(ctx context.Context, fleet *dev.Fleet) (url string, err error) {
+	id, err := certs.LoadDir(fleet.TLSDir)
+	if err != nil {
+		return "", err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	door, err := pages.New(l, []string{fleet.Pages}, id.Client(nil, certs.Name{Role: certs.RoleCoordinator}))
+	if err != nil {
+		return "", errors.Join(err, l.Close())
+	}
+	go door.Serve(ctx, l) // nobody waits for a page
+	return door.URL(), nil
 }
 
 // devResult is what --output json prints; its keys are a contract.
@@ -119,6 +140,11 @@ func (f *devFlags) run(cmd *cobra.Command) (err error) {
 	screen.say("While it runs, in another terminal:")
 	screen.say("  export LIFEBOAT_COORDINATOR=%s LIFEBOAT_TLS_DIR=%s", fleet.Coordinator, fleet.TLSDir)
 	screen.say("  lifeboat nodes --watch        lifeboat events --follow")
+	page, err := openPage(ctx, fleet)
+	if err != nil {
+		return err
+	}
+	screen.say("In a browser on this machine: %s", page)
 	screen.say("")
 	screen.say("The cloud says: node-1 will be terminated in %s.", span(f.lead))
 	fleet.Interrupt(f.lead)

@@ -56,6 +56,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		eventsCommand(),
 		auditCommand(),
 		brakeCommand(),
+		webCommand(),
 	)
 	group("Disks",
 		disksCommand(),

@@ -1,0 +1,216 @@
+"use strict";
+// The page asks /nodes, follows /events, and draws. Whatever comes from the fleet becomes text, never markup.
+
+const rowsShown = 200, eventsShown = 60;
+const leastPause = 2000; // between two looks at the nodes; a fleet that takes long to tell is asked less often
+const silence = 10000;   // after which the page says that what it shows is old
+
+// What is told of (docs/events.md); a test holds this against it.
+const types = ["AppEnded", "AppResumed", "BlocksBroken", "BlocksMoved", "BrakeHolds", "BrakeReleased", "DecommissionChanged", "ExecutorDecommissioned", "Gap",
+  "HostsRefreshed", "HostsRefused", "MachineDown", "MachineUp", "MaintenanceScheduled", "ManifestReceived", "NodeChanged", "NodeDeactivated", "NodeDecommissioned",
+  "NodeDecommissioning", "NodeExcluded", "NodeForgotten", "NodeGone", "NodeJoined", "NodeLost", "NodeReactivated", "NodeReadmitted", "NodeRecommissioned",
+  "NodeRegistered", "NodeReplaced", "NodeReturned", "NodeShutdown", "NodeSuspect", "NodeTrusted", "NoticeWithdrawn", "WorkerDecommission"];
+
+const $ = (id) => document.getElementById(id);
+const loud = new Set(["LOST"]), busy = new Set(["DECOMMISSIONING", "SHUTDOWN"]);
+let nodes = [], heard = 0, trouble = "", state = "", events = [], looking = false;
+
+function make(tag, text, ...classes) {
+  const e = document.createElement(tag);
+  if (text !== undefined && text !== null) e.textContent = text;
+  e.classList.add(...classes.filter(Boolean));
+  return e;
+}
+
+// span is a length of time with the two units that matter, as the verbs print it.
+function span(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (seconds < 9.95) return Math.max(0, seconds).toFixed(1) + "s";
+  if (s < 60) return s + "s";
+  if (s < 3600) return Math.floor(s / 60) + "m" + (s % 60) + "s";
+  if (s < 86400) return Math.floor(s / 3600) + "h" + Math.floor((s % 3600) / 60) + "m";
+  return Math.floor(s / 86400) + "d" + Math.floor((s % 86400) / 3600) + "h";
+}
+
+function size(bytes) {
+  if (bytes < 1024) return bytes + " B";
+  let f = bytes / 1024, unit = "KiB";
+  for (const next of ["MiB", "GiB", "TiB", "PiB"]) {
+    if (f < 1023.5) break;
+    f /= 1024; unit = next;
+  }
+  return (f >= 99.95 ? f.toFixed(0) : f.toFixed(1)) + " " + unit;
+}
+
+const since = () => (performance.now() - heard) / 1000; // seconds since the nodes were told
+const ink = (s) => loud.has(s) ? "loud-ink" : busy.has(s) ? "busy-ink" : s === "ACTIVE" ? "calm-ink" : "";
+
+function stateOf(n) {
+  const words = [n.state];
+  if (n.sub_state && n.sub_state !== "NONE" && n.sub_state !== n.state) words[0] += "/" + n.sub_state;
+  if (n.deactivated) words.push("deactivated");
+  if (n.excluded) words.push("excluded");
+  if (n.maintenance !== "UP") words.push(n.maintenance.toLowerCase());
+  return words.join(", ");
+}
+
+const unwell = (n) => n.disks.filter((d) => d.health !== "HEALTHY" && d.health !== "UNKNOWN");
+const lost = (n) => n.state !== "ACTIVE" && n.manifest ? n.manifest.blocks.lost : 0;
+const rank = (n) => loud.has(n.state) || lost(n) ? 0 : n.state === "DECOMMISSIONING" ? 1 : n.notice ? 2 : unwell(n).length ? 3 : n.state === "ACTIVE" ? 4 : 5;
+
+function drawStates() {
+  const count = new Map();
+  for (const n of nodes) count.set(n.state, (count.get(n.state) || 0) + 1);
+  $("states").replaceChildren(...[...count].sort().map(([s, n]) => {
+    const b = make("button", n + " " + s, ink(s));
+    b.type = "button";
+    b.setAttribute("aria-pressed", String(state === s));
+    b.onclick = () => { state = state === s ? "" : s; draw(); };
+    const li = make("li");
+    li.append(b);
+    return li;
+  }));
+}
+
+function card(n) {
+  const a = make("article");
+  const left = n.remaining_seconds === null ? null : n.remaining_seconds - since();
+  const h = make("h3", n.name);
+  const clock = make("span", left === null ? "no deadline" : left > 0 ? span(left) + " left" : "time is up", "left");
+  if (left !== null) clock.dataset.until = String(performance.now() + left * 1000);
+  h.append(clock);
+  a.append(h);
+  const kind = n.notice && n.notice.kind !== "decommission" && n.notice.kind; // which is what an order is called
+  const why = [kind, n.reason || (n.notice && n.notice.reason)].filter(Boolean).join(": ");
+  a.append(make("p", stateOf(n) + (why ? " — " + why : ""), "quiet"));
+  const d = n.drain;
+  if (d && d.bytes_total > 0) {
+    const p = make("progress");
+    p.max = d.bytes_total; p.value = d.bytes_moved;
+    p.setAttribute("aria-label", n.name + ": bytes carried");
+    a.append(p);
+    const rest = d.bytes_total - d.bytes_moved, rate = d.bytes_per_second;
+    let line = `${size(d.bytes_moved)} of ${size(d.bytes_total)}, ${d.blocks.moved} of ${d.blocks.total} blocks`;
+    if (rest > 0 && rate > 0) line += `, ${size(rate)}/s`;
+    a.append(make("p", line));
+    if (rest > 0 && rate > 0 && left !== null) {
+      const spare = left - rest / rate;
+      a.append(make("p", spare > 0 ? `at this speed done ${span(spare)} early` : `at this speed ${size(Math.round(rest - Math.max(0, left) * rate))} stay behind`, spare > 0 ? "calm-ink" : "loud-ink"));
+      a.classList.add(spare > 0 ? "calm" : "loud");
+    }
+    if (d.blocks.lost > 0) { a.append(make("p", d.blocks.lost + " blocks lost", "loud-ink")); a.classList.add("loud"); }
+    for (const p of d.peers.filter((p) => p.trouble).slice(0, 3)) a.append(make("p", p.node + ": " + p.trouble, "busy-ink"));
+  }
+  if (n.waits_for.length) a.append(make("p", "waits for " + n.waits_for.slice(0, 4).join(", ") + (n.waits_for.length > 4 ? " and more" : "")));
+  return a;
+}
+
+function drawLeaving() {
+  const all = nodes.filter((n) => n.state === "DECOMMISSIONING").sort((a, b) => (a.remaining_seconds ?? 1e12) - (b.remaining_seconds ?? 1e12));
+  $("leaving-part").hidden = all.length === 0;
+  $("leaving-count").textContent = all.length;
+  $("leaving").replaceChildren(...all.slice(0, 60).map(card));
+}
+
+function drawMaintenance(told) {
+  const chips = [];
+  for (const m of told.down_machines) chips.push([m, "DOWN"]);
+  for (const m of told.draining_machines) chips.push([m.id, "DRAINING"]);
+  $("maintenance-part").hidden = chips.length === 0;
+  $("maintenance").replaceChildren(...chips.slice(0, 200).map(([m, mode]) => make("span", `${[m.hostname, m.ip].filter(Boolean).join(" ")} ${mode}`, mode === "DOWN" && "busy-ink")));
+}
+
+function row(n) {
+  const tr = make("tr");
+  const ill = unwell(n);
+  const th = make("th", n.name);
+  th.scope = "row";
+  tr.append(th,
+    make("td", stateOf(n) + (n.suspect_seconds !== null ? `, silent for ${span(n.suspect_seconds + since())}` : "") + (n.notice && n.notice.kind !== "decommission" ? ` (${n.notice.kind})` : "") + (lost(n) ? `, ${lost(n)} blocks lost` : ""), lost(n) ? "loud-ink" : ink(n.state)),
+    make("td", n.zone || "-"), make("td", n.pool || "-"),
+    make("td", n.held_blocks ? `${size(n.held_bytes)} in ${n.held_blocks}` : "-", "number"),
+    make("td", size(n.room_bytes), "number"),
+    make("td", n.disks.length === 0 ? "-" : ill.length ? ill.map((d) => d.path + " " + d.health).join(", ") : "well", ill.length ? "loud-ink" : ""),
+    make("td", n.last_heartbeat_seconds === null ? "-" : span(n.last_heartbeat_seconds + since()), "number"));
+  return tr;
+}
+
+function drawNodes() {
+  const words = $("find").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const some = nodes.filter((n) => (!state || n.state === state) && words.every((w) => `${n.name} ${stateOf(n)} ${n.zone} ${n.pool}`.toLowerCase().includes(w)));
+  some.sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+  $("nodes-count").textContent = some.length === nodes.length ? nodes.length : `${some.length} of ${nodes.length}`;
+  $("nodes").replaceChildren(...some.slice(0, rowsShown).map(row));
+  $("more").hidden = some.length <= rowsShown;
+  $("more").textContent = `${some.length - rowsShown} more: say which to show above`;
+}
+
+function drawEvents() {
+  $("events").replaceChildren(...events.map((e) => {
+    const li = make("li");
+    const t = make("time", span((Date.now() - Date.parse(e.time)) / 1000) + " ago", "quiet");
+    t.dateTime = e.time;
+    const said = Object.entries(e.data || {}).map(([k, v]) => `${k}=${v}`).join("  ");
+    li.append(t, make("span", [e.type, e.node].filter(Boolean).join("  "), /Lost|Broken|Refused|Excluded/.test(e.type) || Number(e.data && e.data.lost) > 0 ? "loud-ink" : ""), make("span", said, "quiet"));
+    return li;
+  }));
+}
+
+function drawHealth() {
+  const age = performance.now() - heard, h = $("health");
+  const old = heard > 0 && age > silence;
+  h.className = trouble || old ? "trouble" : "";
+  if (trouble) h.textContent = trouble + (heard ? `; what is shown is ${span(age / 1000)} old` : "");
+  else if (heard === 0) h.textContent = "asking the coordinator…";
+  else h.textContent = old ? `no answer for ${span(age / 1000)}` : "live";
+}
+
+function draw() { drawStates(); drawLeaving(); drawNodes(); drawHealth(); }
+
+async function ask(path) {
+  const r = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(20000) });
+  if (!r.ok) throw new Error(`${r.status}: ${((await r.json().catch(() => ({}))).error || r.statusText)}`);
+  return r.json();
+}
+
+async function look() {
+  if (looking) return;
+  looking = true;
+  const began = performance.now();
+  try {
+    const [all, plan] = await Promise.all([ask("nodes"), ask("maintenance/status")]);
+    nodes = all; heard = performance.now(); trouble = "";
+    drawMaintenance(plan);
+    draw();
+  } catch (e) {
+    trouble = "the coordinator does not answer: " + e.message;
+    drawHealth();
+  }
+  looking = false;
+  setTimeout(look, Math.max(leastPause, 10 * (performance.now() - began)));
+}
+
+function follow() {
+  const s = new EventSource("events?last=" + eventsShown);
+  s.onopen = () => { $("events-state").textContent = ""; };
+  s.onerror = () => { $("events-state").textContent = "not followed now; trying again"; };
+  const take = (m) => {
+    const e = JSON.parse(m.data);
+    events = [e, ...events].slice(0, eventsShown);
+    if (!drawing) { drawing = true; setTimeout(() => { drawing = false; drawEvents(); }, 200); } // thousands may come at once
+  };
+  for (const t of types) s.addEventListener(t, take);
+}
+let drawing = false;
+
+setInterval(() => {
+  drawHealth();
+  for (const c of document.querySelectorAll("[data-until]")) {
+    const left = (Number(c.dataset.until) - performance.now()) / 1000;
+    c.textContent = left > 0 ? span(left) + " left" : "time is up";
+  }
+}, 500);
+setInterval(drawEvents, 5000);
+$("find").addEventListener("input", drawNodes);
+look();
+follow();

@@ -1,0 +1,68 @@
+package coordinator
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// The page is for whoever may read what it shows, and lets a browser do nothing but that.
+func TestPage(t *testing.T) {
+	inTown(t, func(v *town) {
+		eve := &certs.Name{Role: certs.RoleOperator, Name: "eve"}
+		for path, has := range map[string]string{"/": "<title>Lifeboat</title>", "/page.css": "progress", "/page.js": "EventSource"} {
+			if code, body := v.get(path, nil); code != http.StatusUnauthorized || strings.Contains(body, has) {
+				v.Errorf("%s for anybody: got %d", path, code)
+			}
+			if code, body := v.get(path, eve); code != http.StatusOK || !strings.Contains(body, has) {
+				v.Errorf("%s: got %d %.80s", path, code, body)
+			}
+		}
+		if code, _ := v.get("/page/index.html", eve); code != http.StatusNotFound {
+			v.Errorf("another path: got %d", code)
+		}
+		if code, body := v.get("/events?last=some", eve); code != http.StatusBadRequest || !strings.Contains(body, "want how many events") {
+			v.Errorf("got %d %s", code, body)
+		}
+		a := v.agent("a")
+		a.register()
+		v.order(-1, "a")
+		stream, r := v.page("?last=1")
+		defer stream.Close()
+		if ids := v.ids(r, 1); len(ids) != 1 || !strings.HasSuffix(ids[0], ".2") {
+			v.Errorf("the last event of two is %v", ids)
+		}
+	})
+}
+
+// The page draws each type of event by its name, as browsers want to be told which they listen to.
+func TestPageKnowsAllEvents(t *testing.T) {
+	script, err := pageFiles.ReadFile("page/page.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?s)const types = \[(.*?)\]`).FindSubmatch(script)
+	var got []string
+	for _, m := range regexp.MustCompile(`"(\w+)"`).FindAllSubmatch(list[1], -1) {
+		got = append(got, string(m[1]))
+	}
+	want := slices.Compact(slices.Sorted(slices.Values(eventTypes)))
+	if !slices.Equal(got, want) {
+		t.Errorf("the page listens to %v, told are %v", got, want)
+	}
+	for _, f := range []string{"index.html", "page.js"} {
+		text, err := pageFiles.ReadFile("page/" + f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"innerHTML", "insertAdjacentHTML", "document.write", "style=", "onclick=\"", "http://", "https://"} {
+			if strings.Contains(string(text), bad) {
+				t.Errorf("%s has %q: what the fleet says is text, and nothing is brought from elsewhere", f, bad)
+			}
+		}
+	}
+}

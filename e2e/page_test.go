@@ -1,0 +1,68 @@
+package e2e_test
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An operator looks at the page in a browser, through lifeboat web: a node leaves with little time, the page counts down, says what
+// will stay behind, and what was lost; nothing that the fleet says becomes markup; a coordinator that goes and comes back is told.
+func TestPageInABrowser(t *testing.T) {
+	f := newFleet(t)
+	a := f.agent("host-a", "drain: {max_bytes_per_second: 200000}")
+	f.agent("host-b")
+	a.fill(60, 6_000_000)
+	f.up()
+	address := freeAddress(t)
+	web := &daemon{t: t, name: "web", log: f.dir + "/web.log", args: []string{"web", "--listen", address, "--coordinator", f.grpc, "--pages", f.http, "--tls-dir", f.tls}}
+	web.start()
+	t.Cleanup(web.kill)
+	url := ""
+	for url == "" {
+		said, err := os.ReadFile(web.log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(said)) {
+			if strings.HasPrefix(line, "http://") {
+				url = strings.TrimSpace(line)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if r, err := http.Get("http://" + address + "/nodes"); err != nil || r.StatusCode != http.StatusForbidden {
+		t.Errorf("without the key: got %v (%v)", r, err)
+	}
+
+	b := newBrowser(t, url)
+	b.until(`document.querySelector("#health").textContent === "live"`)
+	b.until(`document.querySelectorAll("#nodes tr").length === 2`)
+	b.until(`[...document.querySelectorAll("#events li")].filter((e) => e.innerText.includes("NodeRegistered")).length === 2`)
+	if at := b.says("location.href"); at != "http://"+address+"/" {
+		t.Errorf("the key stays in the address: %s", at)
+	}
+
+	const evil = `<img src=x onerror="document.title='taken'">`
+	f.verb("decommission", "host-a", "--timeout", "8s", "--reason", evil).exits(0)
+	b.until(`/^[0-9.]+s left$/.test(document.querySelector("article .left")?.textContent)`)
+	b.until(`document.querySelector("article progress")?.value > 0`)
+	b.until(`/at this speed .* stay behind/.test(document.querySelector("article").innerText)`)
+	if text := b.says(`document.querySelector("article").innerText`); !strings.Contains(text, evil) || b.says("document.title") != "Lifeboat" || b.says(`document.querySelectorAll("img").length`) != "0" {
+		t.Errorf("what an operator said became markup: %s", text)
+	}
+	b.until(`/DECOMMISSIONED, \d+ blocks lost/.test(document.querySelector("#nodes tr").innerText)`)
+	b.until(`document.querySelector("#leaving-part").hidden`)
+	b.says(`document.querySelector("#find").value = "host-b"; document.querySelector("#find").dispatchEvent(new Event("input")); ""`)
+	b.until(`document.querySelectorAll("#nodes tr").length === 1 && document.querySelector("#nodes-count").textContent === "1 of 2"`)
+	if len(b.trouble) > 0 {
+		t.Errorf("the browser complains of the page: %v", b.trouble)
+	}
+
+	f.coordinator.kill()
+	b.until(`document.querySelector("#health").textContent.startsWith("the coordinator does not answer")`)
+	f.coordinator.start()
+	b.until(`document.querySelector("#health").textContent === "live"`)
+}

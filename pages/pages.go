@@ -1,0 +1,152 @@
+// Package pages opens a coordinator's web page to a browser that has no certificate: it serves it on this machine to whoever
+// has the key that is in the address, and asks the coordinators with the operator's certificate.
+//
+// It only reads: no request but GET gets through. It knows nothing of what the page shows.
+package pages
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+)
+
+const (
+	// answerWithin is how long a coordinator may take to begin an answer before the next one is asked.
+	answerWithin = 10 * time.Second
+	// mostRedirects is how often a coordinator may point to another: once is what followers do.
+	mostRedirects = 3
+)
+
+// Door is where a browser comes in.
+type Door struct {
+	addresses []string // of the coordinators' pages, HOST:PORT
+	key       string
+	at        string
+	client    *http.Client
+}
+
+// New makes a door at a listener's address, which must be one of loopback. config has the operator's certificate, and trusts the coordinators.
+func New(l net.Listener, addresses []string, config *tls.Config) (*Door, error) {
+	at := l.Addr().String()
+	host, _, err := net.SplitHostPort(at)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return nil, fmt.Errorf("%s is no loopback address: what is served here is for this machine alone", at)
+	}
+	if len(addresses) == 0 {
+		return nil, errors.New("no coordinator is named")
+	}
+	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, ResponseHeaderTimeout: answerWithin, TLSHandshakeTimeout: answerWithin, DialContext: (&net.Dialer{Timeout: answerWithin}).DialContext}
+	return &Door{addresses: addresses, key: rand.Text(), at: at, client: &http.Client{Transport: t, CheckRedirect: onlyTLS}}, nil
+}
+
+func onlyTLS(r *http.Request, via []*http.Request) error {
+	if r.URL.Scheme != "https" || len(via) > mostRedirects {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+// URL is what a browser is to be sent to.
+func (d *Door) URL() string { return "http://" + d.at + "/?key=" + d.key }
+
+// Serve serves at the listener that New was given, until ctx ends.
+func (d *Door) Serve(ctx context.Context, l net.Listener) error {
+	s := &http.Server{
+		Handler: d, ReadHeaderTimeout: answerWithin, MaxHeaderBytes: 16 << 10, ErrorLog: log.New(io.Discard, "", 0),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	defer context.AfterFunc(ctx, func() { s.Close() })()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// ServeHTTP answers a browser. Pages of others that have been given this address by its name (DNS rebinding) do not come in, nor
+// does who has not had the key.
+func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, port, _ := net.SplitHostPort(d.at)
+	cookie := "lifeboat-" + port
+	switch {
+	case r.Host != d.at && r.Host != "localhost:"+port:
+		http.Error(w, "this is "+d.at+" and nothing else", http.StatusMisdirectedRequest)
+	case r.Method != http.MethodGet:
+		http.Error(w, "only GET", http.StatusMethodNotAllowed)
+	case d.opens(r.URL.Query().Get("key")):
+		http.SetCookie(w, &http.Cookie{Name: cookie, Value: d.key, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		http.Redirect(w, r, "/", http.StatusSeeOther) // the key leaves the address, and the history
+	case !slices.ContainsFunc(r.CookiesNamed(cookie), func(c *http.Cookie) bool { return d.opens(c.Value) }):
+		http.Error(w, "open the address that was printed: the key is in it", http.StatusForbidden)
+	default:
+		d.ask(w, r)
+	}
+}
+
+func (d *Door) opens(key string) bool {
+	return subtle.ConstantTimeCompare([]byte(key), []byte(d.key)) == 1
+}
+
+// ask passes a question on to the first coordinator that answers, and the answer back as it comes.
+func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
+	var failed []error
+	for _, at := range d.addresses {
+		said, err := d.get(r, at)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		defer said.Body.Close()
+		for _, h := range []string{"Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control", "Retry-After"} {
+			if v := said.Header.Get(h); v != "" {
+				w.Header().Set(h, v)
+			}
+		}
+		w.WriteHeader(said.StatusCode)
+		stream(w, said.Body)
+		return
+	}
+	http.Error(w, errors.Join(failed...).Error(), http.StatusBadGateway)
+}
+
+func (d *Door) get(r *http.Request, at string) (*http.Response, error) {
+	u := *r.URL
+	u.Scheme, u.Host = "https", at
+	q, err := http.NewRequestWithContext(r.Context(), http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range []string{"Accept", "Last-Event-ID"} {
+		if v := r.Header.Get(h); v != "" {
+			q.Header.Set(h, v)
+		}
+	}
+	return d.client.Do(q)
+}
+
+// stream copies what comes, as it comes: events follow for hours.
+func stream(w http.ResponseWriter, from io.Reader) {
+	control := http.NewResponseController(w)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, gone := w.Write(buf[:n]); gone != nil {
+				return
+			}
+			_ = control.Flush() // one that cannot flush has written
+		}
+		if err != nil {
+			return // a browser asks again
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package pages
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// open makes a door to coordinators that answer so, and a browser that has yet to come in.
+func open(t *testing.T, coordinators ...http.HandlerFunc) (d *Door, browser *http.Client) {
+	t.Helper()
+	var addresses []string
+	pool := x509.NewCertPool()
+	for _, c := range coordinators {
+		s := httptest.NewTLSServer(c)
+		t.Cleanup(s.Close)
+		pool.AddCert(s.Certificate())
+		addresses = append(addresses, s.Listener.Addr().String())
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err = New(l, addresses, &tls.Config{RootCAs: pool}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, &http.Client{Jar: jar}
+}
+
+func get(t *testing.T, c *http.Client, url string, also ...func(*http.Request)) (code int, body string) {
+	t.Helper()
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range also {
+		f(r)
+	}
+	said, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Body.Close()
+	b, err := io.ReadAll(said.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said.StatusCode, string(b)
+}
+
+// Who has the key comes in, and stays in without it in the address. Nobody else does, and nothing is changed through it.
+func TestKeyOpensTheDoor(t *testing.T) {
+	d, browser := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Cookie") != "" || r.URL.RawQuery != "" {
+			t.Errorf("the key is passed on: %v", r)
+		}
+		fmt.Fprint(w, "page ", r.URL.Path)
+	})
+	at := "http://" + d.at
+	if code, _ := get(t, browser, at+"/nodes"); code != http.StatusForbidden {
+		t.Errorf("without a key: got %d", code)
+	}
+	if code, _ := get(t, browser, at+"/?key=WRONG"); code != http.StatusForbidden {
+		t.Errorf("with a wrong one: got %d", code)
+	}
+	if code, body := get(t, browser, d.URL()); code != http.StatusOK || body != "page /" {
+		t.Errorf("with the key: got %d %s", code, body)
+	}
+	if code, body := get(t, browser, at+"/nodes"); code != http.StatusOK || body != "page /nodes" {
+		t.Errorf("afterwards: got %d %s", code, body)
+	}
+	if code, _ := get(t, browser, at+"/nodes", func(r *http.Request) { r.Host = "evil.example" }); code != http.StatusMisdirectedRequest {
+		t.Errorf("by another name: got %d", code)
+	}
+	if code, _ := get(t, browser, at+"/machine/down", func(r *http.Request) { r.Method = http.MethodPost }); code != http.StatusMethodNotAllowed {
+		t.Errorf("a POST: got %d", code)
+	}
+}
+
+// The next coordinator is asked where one does not answer; one that follows points to the leader, and is followed to that alone by TLS.
+func TestDoorFindsTheLeader(t *testing.T) {
+	leader := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "leader ", r.URL) }))
+	defer leader.Close()
+	to := leader.URL
+	d, browser := open(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, to+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+	})
+	d.client.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(leader.Certificate())
+	get(t, browser, d.URL())
+	if code, body := get(t, browser, "http://"+d.at+"/events?last=5"); code != http.StatusOK || body != "leader /events?last=5" {
+		t.Errorf("got %d %s", code, body)
+	}
+	to = "http://127.0.0.1:1"
+	c := &http.Client{Jar: browser.Jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if code, _ := get(t, c, "http://"+d.at+"/nodes"); code != http.StatusTemporaryRedirect {
+		t.Errorf("without TLS: got %d", code)
+	}
+}
+
+// What a coordinator says goes on as it says it, and none that answers is said as such.
+func TestDoorStreams(t *testing.T) {
+	more, ended := make(chan string), make(chan struct{})
+	d, browser := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/events" {
+			return
+		}
+		defer close(ended)
+		for {
+			select {
+			case line := <-more:
+				fmt.Fprintln(w, line)
+				w.(http.Flusher).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	get(t, browser, d.URL())
+	go func() { more <- "one" }()
+	said, err := browser.Get("http://" + d.at + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(said.Body)
+	for _, want := range []string{"one\n", "two\n"} {
+		if got, err := lines.ReadString('\n'); got != want || err != nil {
+			t.Errorf("got %q (%v), want %q", got, err, want)
+		}
+		if want == "one\n" {
+			more <- "two"
+		}
+	}
+	said.Body.Close() // the browser goes
+	<-ended
+	d.addresses = []string{"127.0.0.1:1"}
+	if code, body := get(t, browser, "http://"+d.at+"/nodes"); code != http.StatusBadGateway || !strings.Contains(body, "127.0.0.1:1") {
+		t.Errorf("with nobody there: got %d %s", code, body)
+	}
+}
+
+// What is for this machine alone is not served to others.
+func TestDoorIsOnLoopback(t *testing.T) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := New(l, []string{"c:7410"}, nil); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("got %v", err)
+	}
+}
