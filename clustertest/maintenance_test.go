@@ -50,7 +50,7 @@ func TestNodesLeaveForTheirMachinesMaintenance(t *testing.T) {
 		c.TakeMachine(true, 0)
 		c.WaitState(0, "ACTIVE")
 
-		c.Sleep(now.Add(71 * time.Minute).Sub(time.Now()))
+		c.Sleep(time.Until(now.Add(71 * time.Minute)))
 		c.WaitState(1, "DECOMMISSIONED")
 		if m, _ := c.Manifest(1); m.GetLost().GetBlocks() != 0 || m.GetMoved().GetBlocks() == 0 {
 			t.Errorf("the second: got %v", m)
