@@ -48,6 +48,10 @@ type NodeJSON struct {
 	Manifest      *ManifestJSON `json:"manifest"`
 
 	Workloads []WorkloadJSON `json:"workloads"`
+
+	// Of the window in which the node's machine is to be worked on.
+	MaintenanceStart    *time.Time `json:"maintenance_start"`
+	MaintenanceDuration *float64   `json:"maintenance_duration_seconds"` // null: nobody says
 }
 
 // WorkloadJSON is something that runs on a node, which a node that leaves tells, waits for and stops.
@@ -207,7 +211,7 @@ func NodeToJSON(n *Node, now time.Time) NodeJSON {
 	st := n.GetStatus()
 	return NodeJSON{
 		Name: n.GetName(), ID: n.GetId(), State: n.GetState(), SubState: n.GetSubState(),
-		Schedulable: n.GetSchedulable(), Deactivated: n.GetDeactivated(), Maintenance: n.GetMaintenance(), Excluded: n.GetExcluded(),
+		Schedulable: n.GetSchedulable(), Deactivated: n.GetDeactivated(), Maintenance: n.GetMaintenance(), MaintenanceStart: Instant(n.GetMaintenanceStart()), MaintenanceDuration: Seconds(n.GetMaintenanceDuration()), Excluded: n.GetExcluded(),
 		Notice: NoticeToJSON(st.GetNotice(), now), Deadline: Instant(n.GetDeadline()), Remaining: Seconds(n.GetRemaining()),
 		PeerAddress: n.GetPeerAddress(), Incarnation: n.GetIncarnation(), Disks: DisksToJSON(st.GetDisks()),
 		LastHeartbeat: Seconds(n.GetLastHeartbeat()), Zone: n.GetZone(), Pool: n.GetPool(), Version: n.GetVersion(),

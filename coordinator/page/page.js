@@ -50,7 +50,8 @@ function stateOf(n) {
   if (n.sub_state && n.sub_state !== "NONE" && n.sub_state !== n.state) words[0] += "/" + n.sub_state;
   if (n.deactivated) words.push("deactivated");
   if (n.excluded) words.push("excluded");
-  if (n.maintenance !== "UP") words.push(n.maintenance.toLowerCase());
+  const begins = n.maintenance_start === null ? 0 : (Date.parse(n.maintenance_start) - Date.now()) / 1000;
+  if (n.maintenance !== "UP") words.push(n.maintenance.toLowerCase() + (n.maintenance === "DRAINING" && begins > 0 ? " in " + span(begins) : ""));
   return words.join(", ");
 }
 
