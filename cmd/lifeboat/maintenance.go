@@ -29,8 +29,7 @@ The same is at the coordinator's HTTP address, in Mesos's JSON: POST and GET /ma
 /machine/down and /machine/up.`,
 		Example: `  lifeboat maintenance schedule --at 2026-12-01T02:00:00Z --for 1h host-a host-b
   lifeboat maintenance status --watch
-  lifeboat maintenance down host-a host-b
-  lifeboat decommission host-a host-b --wait          # until all that they had is elsewhere
+  lifeboat maintenance down host-a host-b --wait      # until all that they had is elsewhere
   lifeboat maintenance up host-a host-b`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -216,76 +215,6 @@ and UNKNOWN of a node that is there.`,
 	out.flag(cmd)
 	watchFlag(cmd, &watch)
 	return cmd
-}
-
-func machinesCommand(verb string, up bool) *cobra.Command {
-	var to reach
-	var out format
-	var left timeout
-	var reason string
-	cmd := &cobra.Command{
-		Use: verb + " MACHINE...",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("maintenance %s: name the machines", verb)
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), &to, "maintenance "+verb, askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				was, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
-				if err != nil {
-					return err
-				}
-				m, err := operator.ChangeMachines(ctx, &api.ChangeMachinesRequest{Machines: scheduledAs(was, args), Up: up, Timeout: left.remaining(), Reason: reason})
-				if err != nil {
-					return err
-				}
-				return printMachines(cmd.OutOrStdout(), out, m)
-			})
-		},
-		ValidArgsFunction: to.completeNodes,
-	}
-	to.coordinatorFlags(cmd)
-	out.flag(cmd)
-	reasonFlag(cmd, &reason)
-	if up {
-		cmd.Short = "Say that machines are worked on no more: their nodes are let in, and taken back"
-		cmd.Long = `Says that machines which are DOWN are worked on no more. They go out of the schedule, their nodes are let in, and what maintenance had
-leave is taken back. A node that somebody else had leave stays as it is: recommission is for those.`
-		cmd.Example = "  lifeboat maintenance up host-a host-b"
-		return cmd
-	}
-	cmd.Short = "Say that machines of the schedule are being worked on: their nodes leave, and none is let in"
-	cmd.Long = `Says that machines of the schedule are being worked on. Nodes that have not left leave now, with the time to carry what they have;
-switch a machine off when maintenance status says that its node is DECOMMISSIONED. Until maintenance up none of it is let in, also when
-it is booted by mistake.`
-	cmd.Example = `  lifeboat maintenance down host-a host-b
-  lifeboat decommission host-a host-b --wait              # until all that they had is elsewhere
-  lifeboat maintenance down host-c --timeout 5m
-  lifeboat maintenance schedule --at now host-d && lifeboat maintenance down host-d`
-	cmd.Flags().Var(&left, "timeout", "how long nodes have to leave (`TIME`: 90s, 10m, none); not given: what they have, or the coordinator's own")
-	return cmd
-}
-
-// scheduledAs are the machines of the schedule that people mean: by name, address or node. What is none of it is left to the
-// coordinator to refuse.
-func scheduledAs(m *api.Maintenance, names []string) []*api.Machine {
-	all := machinesNamed(names)
-	for i, name := range names {
-		for _, s := range m.GetMachines() {
-			id := s.GetMachine()
-			is := strings.EqualFold(id.GetHostname(), name) || id.GetIp() == name
-			for _, n := range s.GetNodes() {
-				is = is || n.GetNode() == name
-			}
-			if is {
-				all[i] = id
-				break
-			}
-		}
-	}
-	return all
 }
 
 func machineName(m *api.Machine) string {

@@ -157,12 +157,15 @@ function drawEvents() {
   }));
 }
 
+const suspects = () => nodes.filter((n) => n.suspect_seconds !== null).length;
+
 function drawHealth() {
   const age = performance.now() - heard, h = $("health");
   const old = heard > 0 && age > silence;
   h.className = trouble || old ? "trouble" : "";
   if (trouble) h.textContent = trouble + (heard ? `; what is shown is ${span(age / 1000)} old` : "");
   else if (heard === 0) h.textContent = "asking the coordinator…";
+  else if (!old && suspects() > 0) h.textContent = `live, ${suspects()} silent`;
   else h.textContent = old ? `no answer for ${span(age / 1000)}` : "live";
 }
 

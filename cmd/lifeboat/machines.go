@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// machines is the verb that takes machines down, or up again.
+type machines struct {
+	cmd    *cobra.Command
+	to     reach
+	out    format
+	up     bool
+	left   timeout
+	reason string
+	wait   bool
+}
+
+func (v *machines) run(ctx context.Context, names []string) error {
+	operator, l, err := v.to.operator()
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	m, err := operator.GetMaintenance(ask, &api.GetMaintenanceRequest{})
+	if err == nil {
+		r := &api.ChangeMachinesRequest{Machines: scheduledAs(m, names), Up: v.up, Timeout: v.left.remaining(), Reason: v.reason}
+		if m, err = operator.ChangeMachines(ask, r); err == nil && v.wait {
+			return v.follow(ctx, operator, l, nodesOn(m, r.GetMachines()), names)
+		}
+	}
+	if err != nil {
+		return l.rpcError("maintenance "+v.cmd.Name(), err)
+	}
+	return printMachines(v.cmd.OutOrStdout(), v.out, m)
+}
+
+// follow stays until the nodes have left.
+func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *link, nodes, names []string) error {
+	verdictOf := error(nil)
+	if len(nodes) > 0 {
+		fleet := &leavingNodes{operator: operator, link: l, names: nodes}
+		w := newWaiter(v.cmd.ErrOrStderr(), strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " "))
+		w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait"
+		ended, err := w.run(ctx, fleet.look)
+		if err != nil {
+			return err
+		}
+		verdictOf = verdict(ended)
+	}
+	ask, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	m, err := operator.GetMaintenance(ask, &api.GetMaintenanceRequest{})
+	if err != nil {
+		return l.rpcError("maintenance status", err)
+	}
+	return errors.Join(printMachines(v.cmd.OutOrStdout(), v.out, m), verdictOf)
+}
+
+// nodesOn are the nodes that are known on some of the machines.
+func nodesOn(m *api.Maintenance, some []*api.Machine) (names []string) {
+	for _, s := range m.GetMachines() {
+		if !slices.ContainsFunc(some, func(id *api.Machine) bool { return machineName(id) == machineName(s.GetMachine()) }) {
+			continue
+		}
+		for _, n := range s.GetNodes() {
+			names = append(names, n.GetNode())
+		}
+	}
+	return names
+}
+
+func machinesCommand(verb string, up bool) *cobra.Command {
+	v := &machines{up: up}
+	cmd := &cobra.Command{
+		Use: verb + " MACHINE...",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("maintenance %s: name the machines", verb)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v.cmd = cmd
+			return v.run(cmd.Context(), args)
+		},
+		ValidArgsFunction: v.to.completeNodes,
+	}
+	v.to.coordinatorFlags(cmd)
+	v.out.flag(cmd)
+	reasonFlag(cmd, &v.reason)
+	if up {
+		cmd.Short = "Say that machines are worked on no more: their nodes are let in, and taken back"
+		cmd.Long = `Says that machines which are DOWN are worked on no more. They go out of the schedule, their nodes are let in, and what maintenance had
+leave is taken back. A node that somebody else had leave stays as it is: recommission is for those.`
+		cmd.Example = "  lifeboat maintenance up host-a host-b"
+		return cmd
+	}
+	cmd.Short = "Say that machines of the schedule are being worked on: their nodes leave, and none is let in"
+	cmd.Long = `Says that machines of the schedule are being worked on. Nodes that have not left leave now, with the time to carry what they have;
+switch a machine off when maintenance status says that its node is DECOMMISSIONED, or --wait has ended with 0. Until maintenance up none of it is let in, also when
+it is booted by mistake.`
+	cmd.Example = `  lifeboat maintenance down host-a host-b --wait          # until all that they had is elsewhere
+  lifeboat maintenance down host-c --timeout 5m
+  lifeboat maintenance schedule --at now host-d && lifeboat maintenance down host-d`
+	cmd.Flags().BoolVar(&v.wait, "wait", false, "stay until their nodes have left; exit 4 when something was lost or timed out")
+	cmd.Flags().Var(&v.left, "timeout", "how long nodes have to leave (`TIME`: 90s, 10m, none); not given: what they have, or the coordinator's own")
+	return cmd
+}
+
+// scheduledAs are the machines of the schedule that people mean: by name, address or node. What is none of it is left to the
+// coordinator to refuse.
+func scheduledAs(m *api.Maintenance, names []string) []*api.Machine {
+	all := machinesNamed(names)
+	for i, name := range names {
+		for _, s := range m.GetMachines() {
+			id := s.GetMachine()
+			is := strings.EqualFold(id.GetHostname(), name) || id.GetIp() == name
+			for _, n := range s.GetNodes() {
+				is = is || n.GetNode() == name
+			}
+			if is {
+				all[i] = id
+				break
+			}
+		}
+	}
+	return all
+}
