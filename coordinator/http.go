@@ -48,7 +48,7 @@ func (s *web) handler() http.Handler {
 func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-			refuseHTTP(w, http.StatusUnauthorized, "show a certificate of a node, an operator or an app, such as curl --cert operator.pem --key operator.key")
+			refuseHTTP(w, http.StatusUnauthorized, "show a certificate of a node, an operator or an app, such as curl --cert operator.pem --key operator.key; in a browser see what lifeboat web prints")
 			return
 		}
 		name, err := certs.PeerName(*r.TLS)

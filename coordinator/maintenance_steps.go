@@ -38,8 +38,15 @@ func (s *step) maintain() {
 			o.Timeout = n.Decommission.Order.Timeout
 		}
 		s.ask(o)
-	case is.mode() == modeUp && was.mode() != modeUp, is.mode() == modeDraining && !is.of.within(s.cmd.After, s.cmd.At):
-		s.readmit(byMaintenance)
+	case is.mode() == modeUp && was.mode() != modeUp, s.cmd.Do == doSchedule && is.mode() == modeDraining && !is.of.within(s.cmd.After, s.cmd.At):
+		if d := n.Decommission; d != nil && d.Order != nil && d.Order.By == byMaintenance {
+			s.readmit(byMaintenance)
+			if d = n.Decommission; d.Outcome == undone && d.Order != nil { // by the schedule, which may have it leave again
+				o := *d.Order
+				o.By = ""
+				s.amend(&o, d.Notice)
+			}
+		}
 	}
 }
 
@@ -77,7 +84,7 @@ func (f *fleet) leaveInTime(now time.Time) {
 			if n.State != Active || a.mode() != modeDraining || !a.of.within(lead, now) {
 				continue
 			}
-			if d := n.Decommission; d == nil || d.Order == nil || d.Order.By != byMaintenance || d.Outcome != undone || d.StartedAt.Before(a.of.start().Add(-lead)) {
+			if !n.kept(a, lead) {
 				due[a.of.Start] = append(due[a.of.Start], name)
 			}
 		}
@@ -90,6 +97,12 @@ func (f *fleet) leaveInTime(now time.Time) {
 		}
 		f.decideAll(command{Do: doDecommission, Order: o}, names)
 	}
+}
+
+// kept says whether an operator recommissioned n since it began to leave for this appointment.
+func (n node) kept(a appointment, lead time.Duration) bool {
+	d := n.Decommission
+	return d != nil && d.Order != nil && d.Order.By == byMaintenance && d.Outcome == undone && !d.StartedAt.Before(a.of.start().Add(-lead))
 }
 
 // any says whether a window begins so soon, or has begun.

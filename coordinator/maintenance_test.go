@@ -137,6 +137,19 @@ func TestMaintenanceStories(t *testing.T) {
 			s.at(9).register("a", "i1") // it has what it had, and an hour to carry it
 			s.is("a", Decommissioning, 3609)
 		},
+		"others go down and up": func(s *story) {
+			for _, n := range []string{"a", "b"} {
+				s.register(n, "i-"+n)
+			}
+			refused(s, s.schedule(300, "a", "b"), nil)
+			s.must(command{Do: doDecommission, Nodes: []string{"a", "b"}, Order: &order{Timeout: 5 * time.Minute, By: byMaintenance}})
+			refused(s, s.machines(doMachinesDown, "a"), nil)
+			s.is("a", Decommissioning, 300)
+			s.is("b", Decommissioning, 300)
+			refused(s, s.machines(doMachinesUp, "a"), nil)
+			s.is("a", Active, 0)
+			s.is("b", Decommissioning, 300)
+		},
 		"an appointment that is put off": func(s *story) {
 			s.register("a", "i1")
 			refused(s, s.schedule(300, "a"), nil)
@@ -145,6 +158,16 @@ func TestMaintenanceStories(t *testing.T) {
 			s.is("a", Decommissioning, 300)
 			refused(s, s.schedule(5000, "a"), nil)
 			s.is("a", Active, 0)
+			refused(s, s.schedule(400, "a"), nil) // and near again
+			near, lead := s.Schedule.of("a", "a:7412"), 10*time.Minute
+			if s.Nodes["a"].kept(near, lead) {
+				s.t.Error("what the schedule took back passes for an operator's word")
+			}
+			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: 5 * time.Minute, By: byMaintenance}})
+			s.plain(doRecommission, "a")
+			if !s.Nodes["a"].kept(near, lead) {
+				s.t.Error("it would leave again after an operator kept it")
+			}
 			s.must(command{Do: doDecommission, Nodes: []string{"a"}, Order: &order{Timeout: 5 * time.Minute, By: byMaintenance}})
 			refused(s, s.schedule(0), nil)
 			s.is("a", Active, 0)
