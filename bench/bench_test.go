@@ -195,3 +195,26 @@ func TestOthers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A contender that is misspelt is not left out in silence.
+func TestChosenContenders(t *testing.T) {
+	names := func(all []contender) (names []string) {
+		for _, c := range all {
+			names = append(names, c.name())
+		}
+		return names
+	}
+	all := func() []contender { return []contender{&lifeboat{label: ours}, rsyncDaemon{}, tarPipe{}} }
+	for _, c := range []struct{ given, want []string }{
+		{nil, names(all())},
+		{[]string{"tar over nc"}, []string{ours, "tar over nc"}},
+		{[]string{ours}, []string{ours}},
+	} {
+		if got, err := chosen(all(), c.given); err != nil || !slices.Equal(names(got), c.want) {
+			t.Errorf("%q: got %q (%v), want %q", c.given, names(got), err, c.want)
+		}
+	}
+	if _, err := chosen(all(), []string{"tar over nc + syncfs"}); err == nil || !strings.Contains(err.Error(), `"tar over nc"`) {
+		t.Errorf("got %v, want the names that there are", err)
+	}
+}

@@ -232,8 +232,22 @@ func prepare(ctx context.Context, b bench) ([]contender, error) {
 		}
 		all = append(all, ssh)
 	}
+	return chosen(all, b.contenders)
+}
+
+// chosen are the first and those of the others that are named; all where none is. A name that nobody has would leave out who is meant.
+func chosen(all []contender, names []string) ([]contender, error) {
+	var known []string
+	for _, c := range all {
+		known = append(known, c.name())
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("-beside: %q is no contender: want some of %q", n, known[1:])
+		}
+	}
 	return slices.DeleteFunc(all, func(c contender) bool {
-		return c != all[0] && len(b.contenders) > 0 && !slices.Contains(b.contenders, c.name())
+		return c != all[0] && len(names) > 0 && !slices.Contains(names, c.name())
 	}), nil
 }
 
