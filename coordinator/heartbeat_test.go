@@ -83,3 +83,28 @@ func TestRealAgentsLink(t *testing.T) {
 		}
 	})
 }
+
+// An operator takes an order back and gives another before the node has heard of either. What it said of the first is not asked for
+// once more: it would end the second.
+func TestAccountOfBeforeIsNotAskedForAgain(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.beat()
+		v.order(time.Minute, "a")
+		a.status.Accounted = "inc-1"
+		if !a.beat().Unaccounted {
+			v.Error("the account that nobody has is not asked for")
+		}
+		a.goodbye("inc-1")
+		if a.beat().Unaccounted {
+			v.Error("the account that is here is asked for")
+		}
+		if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
+			v.Fatal(err)
+		}
+		v.order(time.Minute, "a")
+		if a.beat().Unaccounted {
+			v.Error("the account of the first is asked for, for the second")
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -95,8 +96,10 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 	}
 	reply := s.reply(n, &api.HeartbeatReply{Directive: s.directive(n, time.Now()), Again: s.again(n)})
 	reply.PeersVersion, reply.Peers = s.peersOf(name, r.PeersVersion)
-	reply.Unaccounted = unaccounted(n, r.Status)
-	s.ledger.view(func(m *machine) { reply.AppsChanged = m.LivesSaid })
+	s.ledger.view(func(m *machine) {
+		reply.Unaccounted = unaccounted(n, r.Status) && !m.told(n, r.Status.GetAccounted())
+		reply.AppsChanged = m.LivesSaid
+	})
 	return reply, nil
 }
 
@@ -129,6 +132,14 @@ func (s *membership) heal(n node, st *api.Status, unsaid int) (node, error) {
 func staysSince(left *notice, st *api.Status) bool {
 	n := st.GetNotice()
 	return n.GetIncident() != "" && n.Incident != left.Incident && !leaves(st)
+}
+
+// told says whether a node gave the account of an incident: of one before this, while the node has yet to hear that it is to leave
+// again.
+func (m *machine) told(n node, incident string) bool {
+	return slices.ContainsFunc(m.Manifests, func(r *manifestRef) bool {
+		return r.Node == n.Name && r.Incarnation == n.Incarnation && r.Incident == incident
+	})
 }
 
 // unaccounted says whether the account is missing that the node gave to who was here before, or to us before we were restored.
