@@ -545,7 +545,7 @@ type OperatorClient interface {
 	ListApps(ctx context.Context, in *ListAppsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListAppsReply], error)
 	// BeatApp is an app's own word that it lives, or that it is over. The first one decides whose certificate speaks for it.
 	BeatApp(ctx context.Context, in *BeatAppRequest, opts ...grpc.CallOption) (*BeatAppReply, error)
-	// EndApps is an operator's word that apps are over, or, taken back, that they are not. Nodes remove within some minutes what
+	// EndApps is an operator's word that apps are over, or, taken back, that they are not. Nodes remove within seconds what
 	// landed there of theirs, which cannot be taken back, and drains leave their blocks behind.
 	EndApps(ctx context.Context, in *EndAppsRequest, opts ...grpc.CallOption) (*EndAppsReply, error)
 	// ChangeMembers adds and removes coordinators, one after the other: those that go, first. What is left must be an odd number.
@@ -906,7 +906,7 @@ type OperatorServer interface {
 	ListApps(*ListAppsRequest, grpc.ServerStreamingServer[ListAppsReply]) error
 	// BeatApp is an app's own word that it lives, or that it is over. The first one decides whose certificate speaks for it.
 	BeatApp(context.Context, *BeatAppRequest) (*BeatAppReply, error)
-	// EndApps is an operator's word that apps are over, or, taken back, that they are not. Nodes remove within some minutes what
+	// EndApps is an operator's word that apps are over, or, taken back, that they are not. Nodes remove within seconds what
 	// landed there of theirs, which cannot be taken back, and drains leave their blocks behind.
 	EndApps(context.Context, *EndAppsRequest) (*EndAppsReply, error)
 	// ChangeMembers adds and removes coordinators, one after the other: those that go, first. What is left must be an odd number.
