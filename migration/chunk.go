@@ -45,7 +45,7 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 		if r.buf == nil {
 			r.buf = make([]byte, headerBytes+min(r.bytes, ChunkBytes))
 		}
-		fetchMissing(r.f, r.from.place(n), r.ahead)
+		fetchMissing(int(r.f.Fd()), r.from.place(n), r.ahead)
 		body, err := r.from.read(r.f, n, int(min(ChunkBytes, r.bytes-n*ChunkBytes)), r.buf)
 		if err != nil {
 			r.have = -1

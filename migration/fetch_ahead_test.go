@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -87,6 +88,57 @@ func TestTheRestOfABatchIsFetchedWhileItsFirstIsWaitedFor(t *testing.T) {
 		if got := b.content(t, fmt.Sprintf("cache/-/d/f-%02d", i)); !bytes.Equal(got, contentOf(fmt.Sprint(i), size)) {
 			t.Errorf("block %d came with other bytes", i)
 		}
+	}
+}
+
+// In the memory of a node that has worked for hours gaps lie scattered. One of them is no reason to look at a whole batch, which
+// costs as much as to send it; a batch that is mostly gaps is asked for whole, and nobody looks at a file of it twice.
+func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		gone  func(i int) bool
+		asked []int // how many of those the lane asks for, each time that it has to wait for a block
+	}{
+		{"all of it", func(int) bool { return true }, []int{99}},
+		{"every fourth", func(i int) bool { return i%4 == 0 }, []int{24}},
+		{"five of them", func(i int) bool { return i == 0 || i == 5 || i == 40 || i == 48 || i == 80 }, []int{1, 1, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t, "a", with(filesStore, "cache"))
+			s := n.stores[0]
+			l := &lane{d: &Drain{stores: map[string]*Store{s.Name: s}}, fetched: fetched{dir: s.Paths[0]}, ahead: maxBatch}
+			var files, gone []string
+			for i := range 100 {
+				path := fmt.Sprintf("d/f-%02d", i)
+				files = append(files, filepath.Join(s.Paths[0], path))
+				plainFile(t, files[i], contentOf(path, 4<<10))
+				m, err := s.member(0, path, path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.next = append(l.next, entry{Block: Block{ID: BlockID("cache/-/" + path), Members: []Member{m}}})
+			}
+			for i, f := range files {
+				if c.gone(i) {
+					gone = append(gone, f)
+				}
+			}
+			evict(t, 0, gone...)
+			whole := l.next
+			var asked []int
+			for i := range whole {
+				if f := files[i]; inMemory(t, f) == 0 {
+					each(t, []string{f}, func(f *os.File) { fetch(int(f.Fd()), 0, 4<<10) }) // as whoever reads it does
+					before := inMemory(t, gone...)
+					l.next = whole[i+1:]
+					l.fetchAhead()
+					asked = append(asked, int(inMemory(t, gone...)-before)/(4<<10))
+				}
+			}
+			if !slices.Equal(asked, c.asked) {
+				t.Errorf("asked for %v ahead, want %v", asked, c.asked)
+			}
+		})
 	}
 }
 

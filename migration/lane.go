@@ -34,6 +34,7 @@ type lane struct {
 	batch   []entry   // what next is a part of
 	bulk    int       // how many blocks it may be
 	cold    bool      // memory did not have all of the batch
+	ahead   int       // how many of its last no disk was asked for
 	work    work      // on this node's disks
 
 	pace  pace      // of the goroutine that sends

@@ -73,7 +73,7 @@ func (l *lane) take(ctx context.Context) error {
 // be something else by now, or nothing.
 func (l *lane) sendBatch(ctx context.Context) error {
 	defer l.near.leave()
-	l.now, l.cold = time.Now(), false
+	l.now, l.cold, l.ahead = time.Now(), false, maxBatch
 	sent := 0
 	for stale := l.now.Add(paceStep); ctx.Err() == nil && l.now.Before(stale); sent++ {
 		e, ok := l.begin()

@@ -257,7 +257,7 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 		}
 		return nil, err
 	}
-	fetchMissing(f, r.Offset, ahead)
+	fetchMissing(int(f.Fd()), r.Offset, ahead)
 	open := newFrameReader(io.NewSectionReader(f, r.Offset, r.OpenLen), int(r.OpenLen)-headerBytes)
 	if begins, err := open.next(); err != nil || begins.typ != frameOpen || !bytes.HasPrefix(begins.payload, appendString(nil, r.ID)) {
 		f.Close()
