@@ -54,14 +54,14 @@ func TestCertificatesAreRenewedAndRegained(t *testing.T) {
 			t.Fatal(err)
 		}
 		incarnation := c.Status(1).Incarnation
-		for range 12 {
+		for range 6 {
 			c.Sleep(life / 4)
 			if left := time.Until(c.Status(1).CertificateEnds.AsTime()); left < life/4 {
 				t.Fatalf("%s are left of a certificate that lasts %s", left, life)
 			}
 		}
 		c.Kill(1)
-		c.Sleep(2 * life)
+		c.Sleep(life + life/8)
 		give()
 		c.Restart(1)
 		c.WaitState(1, "ACTIVE")

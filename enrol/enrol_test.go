@@ -271,6 +271,52 @@ func TestKeeperRenews(t *testing.T) {
 }
 
 // Certificates that are made by hand are spoken of a week before their end, once a day, and not before.
+// The last certificates of a CA last no longer than it does: they are half over sooner and sooner, and in its last hour as they are made,
+// since they begin an hour before. A fleet that asks then without a pause brings down the coordinator that it needs.
+func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t)
+		cfg := w.config(t)
+		if _, err := Join(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends := id.Expires().Add(20 * 24 * time.Hour)
+		said := make(chan string, 1000)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		renewed := 0
+		k := &Keeper{Identity: id, Files: cfg.Files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
+		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
+			if renewed++; renewed == 1000 {
+				stop()
+			}
+			cert, err = w.authority.Sign(request, id.Name(), min(30*24*time.Hour, time.Until(ends)), nil, nil)
+			return cert, w.authority.PEM(), err
+		}
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		time.Sleep(time.Until(ends))
+		if renewed < 5 || renewed > 60 {
+			t.Errorf("got %d renewals until the CA ended, want some dozens", renewed)
+		}
+		warned := 0
+		for range len(said) {
+			if line := <-said; strings.Contains(line, "the CA ends") {
+				warned++
+			}
+		}
+		if warned < 3 || warned > 8 {
+			t.Errorf("got %d warnings that the CA ends, want a few in its last weeks", warned)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
 func TestKeeperWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)

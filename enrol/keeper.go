@@ -17,7 +17,7 @@ const (
 	warnEach   = 24 * time.Hour
 
 	// retryEach is the pause after a renewal that failed. A certificate has half its life left then; near the end it is
-	// asked for more often.
+	// asked for more often. So it is after one that succeeded, for what an authority gives in its last hour has most of its life behind it.
 	retryEach  = time.Hour
 	retryLeast = time.Minute
 )
@@ -54,16 +54,20 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err == nil {
-			k.Log.Info("the certificate was renewed", "name", k.Identity.Name().String(), "until", k.Identity.Expires())
-			continue
-		}
-		left := until.Sub(now)
-		if left <= warnBefore && now.Sub(warned) >= warnEach {
+		left, ends := until.Sub(now), k.Identity.Expires()
+		silent := now.Sub(warned) < warnEach
+		switch {
+		case err == nil && ends.After(until):
+			k.Log.Info("the certificate was renewed", "name", k.Identity.Name().String(), "until", ends)
+		case err == nil && !silent:
+			warned = now
+			k.Log.Warn("the certificate was renewed but ends no later, as the CA ends then and nobody will talk to this process any more: add a CA that follows it",
+				"file", k.Files.CA, "until", ends, "left", left.Round(time.Hour))
+		case err != nil && left <= warnBefore && !silent:
 			warned = now
 			k.Log.Warn("the certificate ends soon and is not renewed: nobody will talk to this process then", "file", k.Files.Cert,
 				"until", until, "left", left.Round(time.Hour), "err", err)
-		} else if !errors.Is(err, ErrNotOffered) {
+		case err != nil && !errors.Is(err, ErrNotOffered):
 			k.Log.Info("the certificate was not renewed yet", "until", until, "err", err)
 		}
 		if !sleep(ctx, min(retryEach, max(left/10, retryLeast))) {
