@@ -198,6 +198,9 @@ func (a *Agent) prepare(ctx context.Context) error {
 
 // leave empties the node, tells everybody, and stays until the machine goes or the notice is taken back.
 func (a *Agent) leave(ctx context.Context) error {
+	if p, _ := a.incidents.Open(); !p.Begun {
+		a.begin(p.Incident) // it was time to while this process started
+	}
 	leaving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	g, leaving := errgroup.WithContext(leaving)
@@ -216,10 +219,11 @@ func (a *Agent) leave(ctx context.Context) error {
 	g.Go(func() error { a.stopWorkloads(leaving); return nil })
 	g.Go(func() error { a.carryAgain(leaving); return nil })
 	g.Go(func() error {
+		released := make(map[string]bool)
 		for leaving.Err() == nil && a.drain(leaving) {
 			a.leaveAccount(leaving)
-			a.release(leaving)
-			a.untilUndrained(leaving)
+			a.release(leaving, released)
+			a.untilNews(leaving, released)
 		}
 		return nil
 	})

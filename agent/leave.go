@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,18 +40,24 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 	if !ended {
 		return false // stopped or withdrawn; a restart or another notice goes on
 	}
-	if err := a.incidents.Amend(func(w *work) { w.Drained = &sum }); err != nil {
+	unfinished := a.unfinished()
+	if len(unfinished) > 0 {
+		a.log.Warn("time was up for what the drain was to wait for", "incident", p.Incident.ID, "unfinished", unfinished)
+	}
+	if err := a.incidents.Amend(func(w *work) { w.Drained, w.Unfinished = &sum, unfinished }); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would look again", "err", err)
 	}
 	a.beat.Nudge()
 	return true
 }
 
-// untilUndrained waits until the drain that is over counts for nothing, for it was a rehearsal's (see undoRehearsed).
-func (a *Agent) untilUndrained(ctx context.Context) {
+// untilNews waits until the drain that is over counts for nothing, for it was a rehearsal's (see undoRehearsed), or until somebody
+// may be told of it who was not: a machine that is empty already is shut down, or has its end announced.
+func (a *Agent) untilNews(ctx context.Context, released map[string]bool) {
 	for {
 		changed := a.incidents.Changes()
-		if p, open := a.incidents.Open(); open && p.Work.Drained == nil {
+		p, open := a.incidents.Open()
+		if open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0) {
 			return
 		}
 		select {
@@ -210,15 +218,15 @@ func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc)
 func (a *Agent) sendUntil(i preemption.Incident) time.Time {
 	deadline := i.Deadline()
 	if deadline.IsZero() {
-		return i.NoticedAt().Add(a.limits.Load().Drain.Timeout)
+		return i.LeftAt().Add(a.limits.Load().Drain.Timeout)
 	}
 	tail := a.limits.Load().Drain.Tail
 	if tail == 0 {
 		tail = i.Tail()
 	}
-	lead := deadline.Sub(i.NoticedAt())
+	lead := deadline.Sub(i.LeftAt())
 	if lead <= 0 {
-		return i.NoticedAt().Add(leastSending)
+		return i.LeftAt().Add(leastSending)
 	}
 	return deadline.Add(-min(tail, lead/2))
 }
@@ -275,19 +283,39 @@ func (a *Agent) insist(ctx context.Context, patience time.Duration, call func(co
 	}
 }
 
-// release tells those who gave the notices that the node is empty, so that the machine may go sooner than it must. A node
-// that could not save everything stays readable for as long as it is let, and a rehearsal takes no machine.
-func (a *Agent) release(ctx context.Context) {
-	p, open := a.incidents.Open()
-	if !open || p.Work.Drained == nil || p.Work.Drained.Lost.Blocks > 0 || p.Incident.Rehearsed() {
+// release tells those who gave the notices that the node is empty, so that the machine may go sooner than it must. Each is told
+// once: whoever cannot be told has the machine go when it must.
+func (a *Agent) release(ctx context.Context, released map[string]bool) {
+	p, _ := a.incidents.Open()
+	notices := unreleased(p, released)
+	if len(notices) == 0 {
 		return
+	}
+	for _, n := range notices {
+		released[nameOf(n)] = true
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	if err := a.notices.Release(ctx, p.Incident.InForce()...); err != nil {
+	if err := a.notices.Release(ctx, notices...); err != nil {
 		a.log.Warn("the machine could have gone sooner", "err", err)
 	}
 }
+
+// unreleased lists the notices whose sources are to know that the node is empty and do not. One that comes back after it was
+// withdrawn is another. A node that could not save everything stays readable for as long as it is let, one whose workloads go on
+// keeps them as long, and a rehearsal takes no machine.
+func unreleased(p page, released map[string]bool) []preemption.Notice {
+	inForce := p.Incident.InForce()
+	maps.DeleteFunc(released, func(name string, _ bool) bool {
+		return !slices.ContainsFunc(inForce, func(n preemption.Notice) bool { return nameOf(n) == name })
+	})
+	if w := p.Work; w.Drained == nil || w.Drained.Lost.Blocks > 0 || len(w.Unfinished) > 0 || p.Incident.Rehearsed() {
+		return nil
+	}
+	return slices.DeleteFunc(inForce, func(n preemption.Notice) bool { return released[nameOf(n)] })
+}
+
+func nameOf(n preemption.Notice) string { return n.Source + " " + n.ID }
 
 // recommission ends the incident: the node stays. Notices that stand but ask for less than a drain stay in force, as an
 // incident of their own, but for those that the machine has outlived.

@@ -120,14 +120,14 @@ func TestRehearsalReleasesNoMachine(t *testing.T) {
 	if err := a.incidents.Amend(func(w *work) { w.Drained = &migration.Summary{} }); err != nil {
 		t.Fatal(err)
 	}
-	if a.release(t.Context()); len(d.let) > 0 {
+	if a.release(t.Context(), map[string]bool{}); len(d.let) > 0 {
 		t.Errorf("released for %q", d.let)
 	}
 	said.Source, said.ID = preemption.SourceManual, "manual"
 	if _, _, err := a.incidents.Join(said); err != nil {
 		t.Fatal(err)
 	}
-	if a.release(t.Context()); !slices.Contains(d.let, preemption.SourceAzure) {
+	if a.release(t.Context(), map[string]bool{}); !slices.Contains(d.let, preemption.SourceAzure) {
 		t.Errorf("in earnest: released for %q, want all notices in force", d.let)
 	}
 }

@@ -15,6 +15,8 @@ import (
 type work struct {
 	// Drained says that the drain is over, and what came of it: a restart does not begin it again.
 	Drained *migration.Summary `json:"drained,omitempty"`
+	// Unfinished says what the drain was to wait for and did not see the end of: its time was up.
+	Unfinished []string `json:"unfinished,omitempty"`
 	// Told says that the coordinator has the manifest.
 	Told bool `json:"told,omitempty"`
 	// Kept says that a peer has it.
@@ -134,12 +136,17 @@ func (a *Agent) review(ctx context.Context) {
 		return
 	}
 	if a.leaving() {
-		if err := a.incidents.Begin(); err != nil {
-			a.log.Error("that the node leaves is not on disk", "incident", p.Incident.ID, "err", err)
-		}
-		a.log.Info("it is time to leave", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "left", left(p.Incident.Deadline()))
-		a.beat.Nudge()
+		a.begin(p.Incident)
 	}
+}
+
+// begin has the node leave because it is time to.
+func (a *Agent) begin(i preemption.Incident) {
+	if err := a.incidents.Begin(); err != nil {
+		a.log.Error("that the node leaves is not on disk", "incident", i.ID, "err", err)
+	}
+	a.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), "left", left(i.Deadline()))
+	a.beat.Nudge()
 }
 
 func (a *Agent) outlived() bool {
@@ -152,7 +159,7 @@ func (a *Agent) outlived() bool {
 func (a *Agent) staysAfterAll() error {
 	i := a.incident()
 	switch {
-	case !i.Leaves():
+	case !a.leaving(): // what is still in force is for later, or asks for less
 		return errWithdrawn
 	case a.outlived():
 		a.log.Warn("the machine outlived its deadline: it is taken back into service", "incident", i.ID, "deadline", i.Deadline())

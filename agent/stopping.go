@@ -169,8 +169,8 @@ func (a *Agent) stopPlan(i preemption.Incident, w *watched) string {
 		return "stopped by nobody, as no deadline is known"
 	}
 	at := last.Add(-killLead - w.Grace)
-	if at.Before(i.NoticedAt()) {
-		at = i.NoticedAt()
+	if at.Before(i.LeftAt()) {
+		at = i.LeftAt()
 	}
 	line := "SIGTERM " + spanBefore(i, at) + " before the deadline, SIGKILL " + spanBefore(i, last) + " before it"
 	if i.Rehearsed() {

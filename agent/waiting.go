@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lifeboat/lifeboat/preemption"
@@ -19,7 +20,7 @@ const (
 	// mostPass is how long a pass may take that is not the last: a block that no peer has room for must not keep what is
 	// written meanwhile from being looked for. What is cut short costs the blocks in flight.
 	mostPass = 2 * time.Minute
-	// leastLastPass is what is kept for the last pass of a drain, or a tenth of the notice if that is more: the passes before
+	// leastLastPass is what is kept for the last pass of a drain, or a tenth of its time if that is more: the passes before
 	// it have carried all but the newest.
 	leastLastPass = 2 * time.Second
 )
@@ -45,6 +46,25 @@ func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
 	}
 	for _, app := range apps {
 		all = append(all, fmt.Sprintf("app %s (runs elsewhere)", app))
+	}
+	return all
+}
+
+// mostUnfinished is how many of them an account names, each in so many bytes.
+const mostUnfinished, unfinishedBytes = 16, 256
+
+// unfinished is what a drain that has ended was to wait for and did not see the end of. A rehearsal leaves everything running.
+func (a *Agent) unfinished() []string {
+	i := a.incident()
+	if i.Rehearsed() {
+		return nil
+	}
+	all := a.waitsFor(i)
+	if more := len(all) - mostUnfinished; more > 0 {
+		all = append(all[:mostUnfinished], fmt.Sprintf("%d more", more))
+	}
+	for n, what := range all {
+		all[n] = strings.ToValidUTF8(what[:min(len(what), unfinishedBytes)], "")
 	}
 	return all
 }
@@ -79,9 +99,9 @@ func (a *Agent) lastPassAt(i preemption.Incident) time.Time {
 	if deadline.IsZero() {
 		return time.Time{}
 	}
-	noticed, until := i.NoticedAt(), a.sendUntil(i)
-	keep := max(deadline.Sub(noticed)/10, leastLastPass)
-	return until.Add(-min(keep, max(0, until.Sub(noticed))/2))
+	began, until := i.LeftAt(), a.sendUntil(i)
+	keep := max(deadline.Sub(began)/10, leastLastPass)
+	return until.Add(-min(keep, max(0, until.Sub(began))/2))
 }
 
 // sendLimit is when sending must stop. Zero: not as long as the node waits, since no deadline is known.
@@ -92,7 +112,7 @@ func (a *Agent) sendLimit(i preemption.Incident) time.Time {
 	if len(a.waitsFor(i)) > 0 {
 		return time.Time{}
 	}
-	began := i.NoticedAt()
+	began := i.LeftAt()
 	if free := a.drains.freedAt(); free.After(began) {
 		began = free
 	}

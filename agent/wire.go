@@ -111,6 +111,7 @@ func (a *Agent) summary(p page) *api.ManifestSummary {
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, Incident: p.Incident.ID, Kind: string(p.Incident.Kind()), Source: p.Incident.Source(),
 		NoticedAt: timestamppb.New(p.Incident.NoticedAt()), StartedAt: timestamppb.New(sum.Started), FinishedAt: timestamppb.New(sum.Finished),
 		Total: apiCount(sum.Total()), Moved: apiCount(sum.Moved), Lost: apiCount(sum.Lost), Skipped: apiCount(sum.Skipped),
+		Unfinished: p.Work.Unfinished,
 	}
 	if d := p.Incident.Deadline(); !d.IsZero() {
 		s.Deadline = timestamppb.New(d)

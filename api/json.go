@@ -151,6 +151,7 @@ type ManifestJSON struct {
 	FinishedAt *time.Time   `json:"finished_at"`
 	Blocks     CountsJSON   `json:"blocks"`
 	Bytes      CountsJSON   `json:"bytes"`
+	Unfinished []string     `json:"unfinished"` // never null
 }
 
 // EntryJSON is one line of a manifest.
@@ -295,6 +296,7 @@ func ManifestToJSON(m *ManifestSummary) *ManifestJSON {
 		StartedAt: Instant(m.GetStartedAt()), FinishedAt: Instant(m.GetFinishedAt()),
 		Blocks: CountsJSON{m.GetTotal().GetBlocks(), m.GetMoved().GetBlocks(), m.GetLost().GetBlocks(), m.GetSkipped().GetBlocks()},
 		Bytes:  CountsJSON{m.GetTotal().GetBytes(), m.GetMoved().GetBytes(), m.GetLost().GetBytes(), m.GetSkipped().GetBytes()},
+		Unfinished: append([]string{}, m.GetUnfinished()...),
 	}
 }
 

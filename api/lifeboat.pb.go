@@ -2463,20 +2463,22 @@ func (x *GoodbyeReply) GetEntries() int64 {
 }
 
 type ManifestSummary struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Incident      string                 `protobuf:"bytes,3,opt,name=incident,proto3" json:"incident,omitempty"`
-	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
-	Source        string                 `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
-	NoticedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=noticed_at,json=noticedAt,proto3" json:"noticed_at,omitempty"`
-	Deadline      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deadline,proto3" json:"deadline,omitempty"` // absent: none
-	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	FinishedAt    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
-	Total         *Count                 `protobuf:"bytes,10,opt,name=total,proto3" json:"total,omitempty"`
-	Moved         *Count                 `protobuf:"bytes,11,opt,name=moved,proto3" json:"moved,omitempty"`
-	Lost          *Count                 `protobuf:"bytes,12,opt,name=lost,proto3" json:"lost,omitempty"`
-	Skipped       *Count                 `protobuf:"bytes,13,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Node        string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incident    string                 `protobuf:"bytes,3,opt,name=incident,proto3" json:"incident,omitempty"`
+	Kind        string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	Source      string                 `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
+	NoticedAt   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=noticed_at,json=noticedAt,proto3" json:"noticed_at,omitempty"`
+	Deadline    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=deadline,proto3" json:"deadline,omitempty"` // absent: none
+	StartedAt   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	FinishedAt  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=finished_at,json=finishedAt,proto3" json:"finished_at,omitempty"`
+	Total       *Count                 `protobuf:"bytes,10,opt,name=total,proto3" json:"total,omitempty"`
+	Moved       *Count                 `protobuf:"bytes,11,opt,name=moved,proto3" json:"moved,omitempty"`
+	Lost        *Count                 `protobuf:"bytes,12,opt,name=lost,proto3" json:"lost,omitempty"`
+	Skipped     *Count                 `protobuf:"bytes,13,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	// What the drain was to wait for and did not see the end of, a sentence each, for its time was up: at most 17.
+	Unfinished    []string `protobuf:"bytes,14,rep,name=unfinished,proto3" json:"unfinished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2598,6 +2600,13 @@ func (x *ManifestSummary) GetLost() *Count {
 func (x *ManifestSummary) GetSkipped() *Count {
 	if x != nil {
 		return x.Skipped
+	}
+	return nil
+}
+
+func (x *ManifestSummary) GetUnfinished() []string {
+	if x != nil {
+		return x.Unfinished
 	}
 	return nil
 }
@@ -8633,7 +8642,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aentries\x18\x02 \x03(\v2\x1a.lifeboat.v1.ManifestEntryR\aentries\x12,\n" +
 	"\x04runs\x18\x03 \x03(\v2\x18.lifeboat.v1.ManifestRunR\x04runs\"(\n" +
 	"\fGoodbyeReply\x12\x18\n" +
-	"\aentries\x18\x01 \x01(\x03R\aentries\"\xa4\x04\n" +
+	"\aentries\x18\x01 \x01(\x03R\aentries\"\xc4\x04\n" +
 	"\x0fManifestSummary\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
@@ -8651,7 +8660,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	" \x01(\v2\x12.lifeboat.v1.CountR\x05total\x12(\n" +
 	"\x05moved\x18\v \x01(\v2\x12.lifeboat.v1.CountR\x05moved\x12&\n" +
 	"\x04lost\x18\f \x01(\v2\x12.lifeboat.v1.CountR\x04lost\x12,\n" +
-	"\askipped\x18\r \x01(\v2\x12.lifeboat.v1.CountR\askipped\"5\n" +
+	"\askipped\x18\r \x01(\v2\x12.lifeboat.v1.CountR\askipped\x12\x1e\n" +
+	"\n" +
+	"unfinished\x18\x0e \x03(\tR\n" +
+	"unfinished\"5\n" +
 	"\x05Count\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\"{\n" +

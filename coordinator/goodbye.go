@@ -147,6 +147,14 @@ func checkSummary(s *api.ManifestSummary) error {
 			return err
 		}
 	}
+	if err := checkCount("unfinished", len(s.Unfinished), maxUnfinished); err != nil {
+		return err
+	}
+	for _, what := range s.Unfinished {
+		if err := checkText("unfinished", what); err != nil {
+			return err
+		}
+	}
 	return cmp.Or(checkIncarnation(s.Incarnation), checkWord("incident", s.Incident, maxWord),
 		checkWord("kind", s.Kind, maxWord), checkWord("source", s.Source, maxWord))
 }

@@ -25,6 +25,7 @@ const (
 	maxHost         = 253    // RFC 1035
 	maxWord         = 128    // ids, kinds, zones, pools, versions
 	maxText         = 1024   // reasons, for people
+	maxUnfinished   = 17     // of those with a manifest
 	maxPath         = 4096   // PATH_MAX
 	maxID           = 4096
 	maxDisks        = 256

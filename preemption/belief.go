@@ -86,7 +86,7 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 func (b *belief) present(said []Notice, now time.Time) (news []Notice) {
 	for _, n := range said {
 		n.Source, n.SeenAt = b.source, now
-		stale := !n.Deadline.IsZero() && now.Sub(n.Deadline) > staleAfter
+		stale := !n.Deadline.IsZero() && !n.Stands && now.Sub(n.Deadline) > staleAfter
 		at := slices.IndexFunc(b.known, func(t told) bool { return t.notice.same(n) })
 		if at < 0 {
 			b.known = append(b.known, told{notice: n, stale: stale})
@@ -125,7 +125,7 @@ func update(known, said Notice, stale bool) Notice {
 	if said.Kind != known.Kind {
 		next.Kind, next.Reason = said.Kind, said.Reason
 	}
-	next.Appointed = said.Appointed
+	next.Appointed, next.Stands = said.Appointed, said.Stands
 	switch moved := known.Deadline.Sub(said.Deadline); {
 	case stale || said.Deadline.IsZero():
 	case known.Deadline.IsZero(), moved > slack, (known.Appointed || said.Appointed) && moved < -slack:

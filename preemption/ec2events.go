@@ -68,9 +68,15 @@ func readEvent(doc []byte, now time.Time) (n Notice, active bool, err error) {
 		ID: pathScheduled + "/" + e.EventID, Kind: eventKind(e.Code), Deadline: from, Appointed: true,
 		Reason: fmt.Sprintf("EC2 scheduled event %.40q: %.200q", e.Code, cmp.Or(e.Description, e.EventID)),
 	}
-	// From its start on the event can come at any moment until its end, which the service need not give.
-	if until, err := time.Parse(eventTime, e.NotAfter); err == nil && now.After(from) && until.After(from) {
-		n.Deadline, n.Appointed = until, false
+	// From its start on the event can come at any moment until its end, which the service need not give. Without one the event stands
+	// until it is completed or canceled, and whoever first hears of it then hurries.
+	if now.After(from) {
+		n.Appointed = false
+		if until, err := time.Parse(eventTime, e.NotAfter); err == nil && until.After(from) {
+			n.Deadline = until
+		} else {
+			n.Deadline, n.Stands = now.Add(leastAhead), true
+		}
 	}
 	return n, true, nil
 }

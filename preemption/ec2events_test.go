@@ -194,3 +194,26 @@ func TestEventWhoseTimeHasCome(t *testing.T) {
 		})
 	})
 }
+
+// Amazon need not say when an event is over. It is not over because its earliest start has passed: who first hears of it then leaves,
+// and who has left stays away, until it is completed.
+func TestEventWithoutAnEndStands(t *testing.T) {
+	calendar(t, func(t *testing.T, c *cloud) {
+		began := time.Now()
+		e := ec2fake.Event{Code: "instance-stop", Description: "degraded hardware", EventID: "instance-event-1", State: "active",
+			NotBefore: ec2fake.EventTime(began.Add(-5 * time.Minute))}
+		c.Schedule(e)
+		c.listen(t)
+		got := c.within(t, 2*time.Minute)
+		i := Open(got.Notice)
+		if left := got.Deadline.Sub(began); got.Kind != KindStop || got.Appointed || left < time.Minute || left > 4*time.Minute || !i.Outlived().IsZero() {
+			t.Errorf("got %+v, outlived at %v, want a stop within minutes that no clock ends", got.Notice, i.Outlived())
+		}
+		c.silent(t, time.Hour)
+		e.State = "completed"
+		c.Schedule(e)
+		if got := c.within(t, 5*time.Minute); !got.Withdrawn {
+			t.Errorf("got %+v, want it withdrawn", got.Notice)
+		}
+	})
+}

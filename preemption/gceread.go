@@ -16,7 +16,7 @@ const (
 	preemptLead = 30 * time.Second
 
 	// maintenanceLead is how long before a host's maintenance the key changes. With some GPUs it is an hour, but nothing
-	// here tells which machines those are, and a minute is safe for all.
+	// here tells which machines those are, and a minute is safe for all; the key says so for as long as it is so.
 	// https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
 	maintenanceLead = time.Minute
 )
@@ -49,7 +49,7 @@ func readMaintenanceEvent(body []byte, now time.Time) ([]Notice, error) {
 		return []Notice{{ID: keyMaintenance + "/migrate", Kind: KindMigrate, Reason: "host maintenance: the machine moves alive"}}, nil
 	case "TERMINATE_ON_HOST_MAINTENANCE":
 		return []Notice{{
-			ID: keyMaintenance + "/terminate", Kind: KindStop, Deadline: now.Add(maintenanceLead),
+			ID: keyMaintenance + "/terminate", Kind: KindStop, Deadline: now.Add(maintenanceLead), Stands: true,
 			Reason: "host maintenance: the machine is stopped",
 		}}, nil
 	default:

@@ -169,3 +169,15 @@ func FuzzGCEBodies(f *testing.F) {
 		}
 	})
 }
+
+// Where a machine has an hour from TERMINATE to its end, it is not back in service after ten minutes: the key says NONE when it is.
+func TestTerminateStandsAsLongAsTheKeySaysSo(t *testing.T) {
+	said, err := readMaintenanceEvent([]byte("TERMINATE_ON_HOST_MAINTENANCE"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	said[0].Source, said[0].SeenAt = SourceGCE, time.Now()
+	if i := Open(said[0]); !i.Outlived().IsZero() {
+		t.Errorf("outlived at %s, want never", i.Outlived())
+	}
+}

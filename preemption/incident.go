@@ -48,6 +48,7 @@ func (i *Incident) Join(n Notice) bool {
 		if n.Kind.severity() > known.Kind.severity() {
 			next.Kind, next.Reason, next.Stance, next.Appointed = n.Kind, n.Reason, n.Stance, n.Appointed
 		}
+		next.Stands = n.Stands
 		told := !n.Deadline.IsZero() || n.Source == SourceOperator // whose order is whole each time, and may have lost its limit
 		if told && !sameInstant(n.Deadline, known.Deadline) {
 			next.Deadline, next.Appointed = n.Deadline, n.Appointed
@@ -92,6 +93,45 @@ func (i *Incident) NoticedAt() time.Time {
 	return first
 }
 
+// LeftAt is when the node began to leave for the notice that sets the deadline, which is what its time is measured from; where
+// that is for later, or nobody knows a deadline, for the first in force. Advice may have stood for weeks before that. Before it
+// leaves, it is when the first was seen.
+func (i *Incident) LeftAt() time.Time {
+	if at := i.binding().LeftAt; !at.IsZero() {
+		return at
+	}
+	var first time.Time
+	rehearsed := i.Rehearsed()
+	for _, n := range i.InForce() {
+		if rehearsed || n.Source != SourceRehearsal {
+			first = earliest(first, n.LeftAt)
+		}
+	}
+	if first.IsZero() {
+		return i.NoticedAt()
+	}
+	return first
+}
+
+// leaving tells whether the node has begun to leave for a notice in force.
+func (i *Incident) leaving() bool {
+	return slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn && !n.LeftAt.IsZero() })
+}
+
+// leave notes for which notices the node leaves now, and reports whether there are any that it did not leave for before.
+func (i *Incident) leave(now time.Time, estimate time.Duration) (begins bool) {
+	for at, n := range i.Notices {
+		if goes, _ := n.goesAt(now, estimate); n.Withdrawn || !n.LeftAt.IsZero() || !goes.AtLeast(StanceDrain) {
+			continue
+		}
+		if !begins {
+			i.Notices, begins = slices.Clone(i.Notices), true
+		}
+		i.Notices[at].LeftAt = now
+	}
+	return begins
+}
+
 // Deadline is when the machine goes, as far as anybody said: the earliest deadline in force that binds. A time that
 // comes with mere advice binds nobody. Zero: not known.
 func (i *Incident) Deadline() time.Time { return i.binding().Deadline }
@@ -108,16 +148,9 @@ func (i *Incident) Stance(now time.Time, estimate time.Duration) (stance Stance,
 		if n.Withdrawn {
 			continue
 		}
-		goes := n.goes()
-		if begin := n.Deadline.Add(-max(3*estimate, leastAhead)); n.Appointed && !n.Deadline.IsZero() && now.Before(begin) {
-			early := StanceIgnore
-			if goes.AtLeast(StancePreCopy) {
-				early = StancePreCopy
-			}
-			if goes != early {
-				changes = earliest(changes, begin)
-			}
-			goes = early
+		goes, begin := n.goesAt(now, estimate)
+		if !begin.IsZero() {
+			changes = earliest(changes, begin)
 		}
 		if goes.AtLeast(stance) {
 			stance = goes
@@ -126,9 +159,21 @@ func (i *Incident) Stance(now time.Time, estimate time.Duration) (stance Stance,
 	return stance, changes
 }
 
-// Leaves tells whether a notice in force makes the node leave, now or when it is time to.
-func (i *Incident) Leaves() bool {
-	return slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn && n.goes().AtLeast(StanceDrain) })
+// goesAt is how far the node goes for one notice, and when it goes further by itself (zero: it does not).
+func (n Notice) goesAt(now time.Time, estimate time.Duration) (goes Stance, changes time.Time) {
+	goes = n.goes()
+	begin := n.Deadline.Add(-max(3*estimate, leastAhead))
+	if !n.Appointed || n.Deadline.IsZero() || !now.Before(begin) {
+		return goes, time.Time{}
+	}
+	early := StanceIgnore
+	if goes.AtLeast(StancePreCopy) {
+		early = StancePreCopy
+	}
+	if goes == early {
+		return goes, time.Time{}
+	}
+	return early, begin
 }
 
 // Tail is how long before the deadline sending should stop, for the account to be given and the node to say goodbye. It
@@ -226,10 +271,10 @@ func (i *Incident) Outlived() time.Time {
 
 // Outlived is the instant from which a machine that still lives has outlived this notice: a cloud that has not taken it ten
 // minutes after it said it would has changed its mind without a word (an EC2 notice is known to stay, in the past, when a
-// reclaim fails), and a rehearsal is over at its deadline. Zero: it can last for ever.
+// reclaim fails), and a rehearsal is over at its deadline. Zero: it can last for ever, or until it is taken back in so many words.
 func (n Notice) Outlived() time.Time {
 	switch {
-	case n.Deadline.IsZero():
+	case n.Deadline.IsZero(), n.Stands:
 	case n.Source == SourceRehearsal:
 		return n.Deadline
 	case fromCloud(n.Source) || n.Source == SourceLogind:

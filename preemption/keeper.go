@@ -13,7 +13,8 @@ import (
 // Page is what the journal holds of an incident. W is what its owner has done about it.
 type Page[W any] struct {
 	Incident Incident `json:"incident"`
-	// Begun says that the node has begun to leave. Only the end of the incident undoes that, not a stance that falls.
+	// Begun says that the node has begun to leave. Only the end of the incident undoes that. For which notices it has says each
+	// (Notice.LeftAt): once they are taken back it need not leave any more.
 	Begun bool `json:"begun,omitempty"`
 	Work  W    `json:"work"`
 	// Closed says why the incident is over while the machine is not.
@@ -95,9 +96,16 @@ func (k *Keeper[W]) resume(p *Page[W]) {
 		step = 0
 	}
 	booted := p.Clock.Boot != "" && now.Boot != "" && !p.Clock.sameBoot(now)
+	unsaid := p.Begun && !p.Incident.leaving() // written by a version that did not say for which
 	for i := range p.Incident.Notices {
 		n := &p.Incident.Notices[i]
+		if unsaid && n.goes().AtLeast(StanceDrain) {
+			n.LeftAt = n.SeenAt
+		}
 		n.SeenAt = anchored(n.SeenAt.Add(step))
+		if !n.LeftAt.IsZero() {
+			n.LeftAt = anchored(n.LeftAt.Add(step))
+		}
 		if !n.Deadline.IsZero() {
 			n.Deadline = anchored(n.Deadline.Add(step))
 		}
@@ -123,7 +131,7 @@ func anchored(t time.Time) time.Time {
 func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page[W], changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	n.Stance = k.cfg.Policy().Stance(n.Kind)
+	n.Stance, n.LeftAt = k.cfg.Policy().Stance(n.Kind), time.Time{}
 	if !n.Deadline.IsZero() {
 		n.Deadline = anchored(n.Deadline)
 	}
@@ -143,7 +151,7 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 	default:
 		p = Page[W]{Incident: Open(n)}
 	}
-	if s, _ := p.Incident.Stance(time.Now(), k.cfg.Estimate()); s.AtLeast(StanceDrain) {
+	if p.Incident.leave(time.Now(), k.cfg.Estimate()) {
 		p.Begun = true
 	}
 	for _, change := range so {
@@ -155,7 +163,10 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 }
 
 // Begin notes that the node begins to leave because it is time to.
-func (k *Keeper[W]) Begin() error { return k.amend(func(p *Page[W]) { p.Begun = true }) }
+func (k *Keeper[W]) Begin() error {
+	estimate := k.cfg.Estimate()
+	return k.amend(func(p *Page[W]) { p.Begun = p.Incident.leave(time.Now(), estimate) || p.Begun })
+}
 
 // Amend changes what was done about the open incident, on disk first. Where the disk fails, the change stands all the same.
 func (k *Keeper[W]) Amend(change func(*W)) error {
@@ -216,7 +227,7 @@ func (k *Keeper[W]) Stance() (stance Stance, changes time.Time) {
 	switch {
 	case !open || p.Incident.Withdrawn():
 		return StanceIgnore, time.Time{}
-	case p.Begun && p.Incident.Leaves():
+	case p.Incident.leaving():
 		return StanceDrain, time.Time{}
 	default:
 		return p.Incident.Stance(time.Now(), k.cfg.Estimate())
@@ -265,6 +276,9 @@ func (i *Incident) byWall(now time.Time) []Notice {
 	notices := make([]Notice, len(i.Notices))
 	for k, n := range i.Notices {
 		n.SeenAt = now.Add(n.SeenAt.Sub(now)).Round(0)
+		if !n.LeftAt.IsZero() {
+			n.LeftAt = now.Add(n.LeftAt.Sub(now)).Round(0)
+		}
 		if !n.Deadline.IsZero() {
 			n.Deadline = now.Add(n.Deadline.Sub(now)).Round(0)
 		}

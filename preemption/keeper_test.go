@@ -1,11 +1,13 @@
 package preemption
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,4 +258,38 @@ func TestKeeperOpensOneIncident(t *testing.T) {
 			t.Errorf("got %v (%v), want one page", all, err)
 		}
 	})
+}
+
+// A journal of the version before says that the node has begun to leave, and not for what: for all that it leaves for.
+func TestKeeperReadsWhoHadBegun(t *testing.T) {
+	dir := t.TempDir()
+	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	join(t, k, Notice{Source: SourceAzure, ID: "e", Kind: KindRedeploy, Appointed: true, Deadline: time.Now().Add(10 * time.Hour), SeenAt: time.Now()})
+	join(t, k, Notice{Source: SourceOperator, ID: "o", Kind: KindManual, SeenAt: time.Now()})
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("got %v, %v", files, err)
+	}
+	page, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := regexp.MustCompile(`,\s*"left_at":\s*"[^"]*"`).ReplaceAll(page, nil)
+	if bytes.Equal(page, before) {
+		t.Fatalf("%s does not say when it left", page)
+	}
+	if err := os.WriteFile(files[0], before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k, err = OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := k.Open()
+	if s, _ := k.Stance(); s != StanceDrain || (p.Incident.LeftAt().Sub(p.Incident.NoticedAt())).Abs() > time.Second {
+		t.Errorf("got %s since %s, want it to leave since it was noticed at %s", s, p.Incident.LeftAt(), p.Incident.NoticedAt())
+	}
 }

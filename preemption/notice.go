@@ -38,8 +38,16 @@ type Notice struct {
 	// is time to.
 	Appointed bool `json:"appointed,omitempty"`
 
+	// Stands says that the source shows the notice until what it tells of has happened or was called off. The deadline is then the first
+	// instant at which that may be, or a guess; that it has passed means nothing.
+	Stands bool `json:"stands,omitempty"`
+
 	// Stance is how far the node goes, by the policy in force when the notice joined its incident. Sources leave it empty.
 	Stance Stance `json:"stance,omitempty"`
+
+	// LeftAt is when the node began to leave for this notice: when it joined its incident, or when it was time to. Sources leave it
+	// empty. Zero: it has not.
+	LeftAt time.Time `json:"left_at,omitzero"`
 
 	// Withdrawn says that the source took the notice back. The other fields say what it had been.
 	Withdrawn bool `json:"withdrawn,omitempty"`

@@ -192,7 +192,7 @@ func (s *Sidecar) until(a *action, w workloads.Word, began time.Time) (time.Time
 		return limit, !goes
 	}
 	if d := p.Incident.Deadline(); !d.IsZero() {
-		lead := max(0, d.Sub(p.Incident.NoticedAt()))
+		lead := max(0, d.Sub(p.Incident.LeftAt()))
 		last := d.Add(-min(p.Incident.Tail(), lead/2))
 		if least := began.Add(leastTelling); last.Before(least) {
 			last = least

@@ -24,7 +24,7 @@ func manifestCommand() *cobra.Command {
 		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
 		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
 were moved; JSON has them all. What the coordinator was not told, or has no more, is asked of the peer that the node left it with.
-Exits 4 when something was lost.`,
+Exits 4 when something was lost, or time was up for what the node was to wait for.`,
 		Example: `  lifeboat manifest host-a
   lifeboat manifest --self --all
   lifeboat manifest host-a -o json | jq -r '.entries[] | select(.outcome == "lost") | .id'`,
@@ -100,13 +100,13 @@ type manifestPrinter struct {
 	all     bool
 	begun   bool
 	headed  bool
-	lost    *api.Count
+	of      *api.ManifestSummary
 	entries jsonList
 }
 
 func (p *manifestPrinter) add(msg *api.GoodbyeRequest) error {
 	if !p.begun {
-		p.begun, p.lost = true, msg.GetSummary().GetLost()
+		p.begun, p.of = true, msg.GetSummary()
 		if err := p.begin(msg.GetSummary()); err != nil {
 			return err
 		}
@@ -141,6 +141,9 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 	t.row("incident", incident)
 	t.row("deadline", since(api.Instant(m.GetDeadline())))
 	t.row("drain", summary(m))
+	for _, what := range m.GetUnfinished() {
+		t.row("unfinished", what)
+	}
 	return t.print(p.w)
 }
 
@@ -190,8 +193,11 @@ func (p *manifestPrinter) end(asked string) error {
 			return err
 		}
 	}
-	if n := p.lost.GetBlocks(); n > 0 {
-		return incompletef("%s: %s (%s) lost", asked, count(n, "block"), size(p.lost.GetBytes()))
+	switch {
+	case p.of.GetLost().GetBlocks() > 0:
+		return incompletef("%s: %s", asked, lostOf(p.of))
+	case len(p.of.GetUnfinished()) > 0:
+		return incompletef("%s: %s", asked, unfinishedOf(p.of))
 	}
 	return nil
 }
@@ -205,6 +211,9 @@ func summary(m *api.ManifestSummary) string {
 		line += fmt.Sprintf(" (%s)", size(lost.GetBytes()))
 	}
 	line += fmt.Sprintf(", %d skipped", m.GetSkipped().GetBlocks())
+	if n := len(m.GetUnfinished()); n > 0 {
+		line += fmt.Sprintf(", %d unfinished", n)
+	}
 	from, to := api.Instant(m.GetStartedAt()), api.Instant(m.GetFinishedAt())
 	if from == nil || to == nil {
 		return line

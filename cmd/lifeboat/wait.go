@@ -238,6 +238,8 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 			out.verdict, out.why, out.lost = exitIncomplete, lostOf(m), true
 		case timedOut:
 			out.verdict, out.why = exitIncomplete, "timed out"
+		case len(m.GetUnfinished()) > 0:
+			out.verdict, out.why = exitIncomplete, unfinishedOf(m)
 		case m == nil: // no word about its blocks is not word that they are safe
 			out.verdict, out.why = exitIncomplete, "ended without a manifest: what became of its blocks is not known"
 		}
@@ -335,6 +337,8 @@ func leavingAgent(s *api.AgentStatus, incident string) leaving {
 		out.ended = m != nil && m.GetIncident() == incident
 		if out.ended && m.GetLost().GetBlocks() > 0 {
 			out.verdict, out.why, out.lost = exitIncomplete, lostOf(m), true
+		} else if out.ended && len(m.GetUnfinished()) > 0 {
+			out.verdict, out.why = exitIncomplete, unfinishedOf(m)
 		}
 	case "cancelled":
 		if notice == nil || notice.GetIncident() != incident {
@@ -392,4 +396,8 @@ func drainLine(d *api.DrainProgress, accounted bool) string {
 
 func lostOf(m *api.ManifestSummary) string {
 	return fmt.Sprintf("%s (%s) lost", count(m.GetLost().GetBlocks(), "block"), size(m.GetLost().GetBytes()))
+}
+
+func unfinishedOf(m *api.ManifestSummary) string {
+	return "time was up for " + strings.Join(m.GetUnfinished(), ", ")
 }
