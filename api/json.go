@@ -294,8 +294,8 @@ func ManifestToJSON(m *ManifestSummary) *ManifestJSON {
 		Incident: IncidentJSON{m.GetIncident(), m.GetKind(), m.GetSource(),
 			Instant(m.GetNoticedAt()), Instant(m.GetDeadline())},
 		StartedAt: Instant(m.GetStartedAt()), FinishedAt: Instant(m.GetFinishedAt()),
-		Blocks: CountsJSON{m.GetTotal().GetBlocks(), m.GetMoved().GetBlocks(), m.GetLost().GetBlocks(), m.GetSkipped().GetBlocks()},
-		Bytes:  CountsJSON{m.GetTotal().GetBytes(), m.GetMoved().GetBytes(), m.GetLost().GetBytes(), m.GetSkipped().GetBytes()},
+		Blocks:     CountsJSON{m.GetTotal().GetBlocks(), m.GetMoved().GetBlocks(), m.GetLost().GetBlocks(), m.GetSkipped().GetBlocks()},
+		Bytes:      CountsJSON{m.GetTotal().GetBytes(), m.GetMoved().GetBytes(), m.GetLost().GetBytes(), m.GetSkipped().GetBytes()},
 		Unfinished: append([]string{}, m.GetUnfinished()...),
 	}
 }
