@@ -209,13 +209,21 @@ func stopService(w io.Writer, s service.Service, daemon string) error {
 func statusService(w io.Writer, s service.Service, daemon string) error {
 	state, err := s.Status()
 	switch {
-	case errors.Is(err, service.ErrNotInstalled):
+	case errors.Is(err, service.ErrNotInstalled), err != nil && !installed(daemon):
 		return notFoundf("%s is not installed", units.Name(daemon))
 	case err != nil:
-		return err
+		return fmt.Errorf("ask the service manager for %s: %w: is it systemd that runs this host?", units.Name(daemon), err)
 	case state != service.StatusRunning:
 		return errors.New("it does not run")
 	}
 	fmt.Fprintf(w, "%s runs\n", units.Name(daemon))
 	return nil
+}
+
+// installed tells whether there is a unit, where no service manager answers: in a container, say (systemd.unit(5), unit search path).
+func installed(daemon string) bool {
+	return slices.ContainsFunc([]string{"/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"}, func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "systemd/system", units.Name(daemon)+".service"))
+		return err == nil
+	})
 }
