@@ -55,7 +55,7 @@ func NewEC2(cfg EC2Config) (*EC2, error) {
 		poller: poller{
 			every: every, get: m.get, rest: m.session.renew, idle: m.transport.CloseIdleConnections, polled: cfg.Polled,
 			beliefs: []*belief{
-				at(pathAction, every, readAction),
+				at(pathAction, every, m.session.byItsClock(readAction)),
 				at(pathTarget, targetEvery, cfg.Lifecycle.readTarget),
 				at(pathRebalance, rebalanceEvery, readRebalance),
 				at(pathScheduled, scheduledEvery, readScheduled),

@@ -215,6 +215,32 @@ func TestStaleTimeIsIgnored(t *testing.T) {
 	}
 }
 
+// A host that has found no time server yet has the two minutes all the same, and no more than them. What has long passed by both clocks
+// has passed.
+func TestTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"this host's is ahead": -4 * time.Minute, "this host's is behind": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cloud) {
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+					c.ServeHTTP(w, r)
+				})
+				c.Interrupt("terminate", time.Now().Add(ahead-10*time.Minute))
+				c.listen(t)
+				c.silent(t, time.Minute)
+				c.Withdraw()
+				c.silent(t, 10*time.Second)
+				c.Interrupt("terminate", time.Now().Add(ahead+2*time.Minute))
+				got := c.within(t, 2*time.Second)
+				if left := got.Deadline.Sub(got.at); left < 115*time.Second || left > 122*time.Second || !strings.Contains(got.Reason, "clock") {
+					t.Errorf("%s are left of %+v, want two minutes", left, got.Notice)
+				}
+				c.silent(t, time.Minute)
+			})
+		})
+	}
+}
+
 // A reclaim falls through, and EC2 goes on showing its time until the next one takes that place.
 func TestInterruptionAfterOneThatCameToNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {

@@ -50,6 +50,28 @@ func readAction(body []byte, now time.Time) ([]Notice, error) {
 	}
 }
 
+// actionLead is how far ahead EC2 says it, and what it may be late or early.
+const actionLead, actionSlack = 2 * time.Minute, 30 * time.Second
+
+// byItsClock reads a time that cannot be by this host's clock, being past or further ahead than EC2 tells of, by the service's.
+// A host that has not found a time server yet would take the notice for an old one, or believe it has more time.
+func (s *session) byItsClock(read func([]byte, time.Time) ([]Notice, error)) func([]byte, time.Time) ([]Notice, error) {
+	return func(body []byte, now time.Time) ([]Notice, error) {
+		said, err := read(body, now)
+		ahead := time.Duration(s.ahead.Load())
+		for i := range said {
+			n := &said[i]
+			left := n.Deadline.Sub(now)
+			if n.Deadline.IsZero() || ahead.Abs() < actionSlack || -actionSlack < left && left < actionLead+actionSlack {
+				continue
+			}
+			n.Deadline = n.Deadline.Add(-ahead)
+			n.Reason += fmt.Sprintf(" (by the service's clock: this host's is off by %s)", ahead.Abs().Round(time.Second))
+		}
+		return said, err
+	}
+}
+
 // readRebalance reads {"noticeTime": "2020-10-27T08:22:00Z"}: when the advice was given. It names no deadline.
 func readRebalance(body []byte, _ time.Time) ([]Notice, error) {
 	var doc struct{ NoticeTime string }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,6 +41,8 @@ type session struct {
 	// By the clock that only runs, which a step of the wall clock does not touch. It stands still while the machine sleeps:
 	// a token that ran out unseen is refused, and then replaced within the same poll.
 	renewAt, expires time.Time
+
+	ahead atomic.Int64 // nanoseconds by which the service's clock was ahead of this host's when it last answered (RFC 9110, 6.6.1: Date)
 }
 
 func newSession(wire http.RoundTripper, allowV1 bool) *session {
@@ -93,6 +96,9 @@ func (s *session) send(r *http.Request, token string) (*http.Response, error) {
 	resp, err := s.wire.RoundTrip(r)
 	if err != nil {
 		return nil, err
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		s.ahead.Store(int64(time.Until(date)))
 	}
 	resp.Body = &cappedBody{ReadCloser: resp.Body, left: bodyLimit}
 	return resp, nil
