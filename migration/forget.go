@@ -242,9 +242,13 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 		if s == nil || e.Outcome == voided {
 			continue
 		}
-		moved[s]++
-		if maybe(e.ID) && s.deleted(BlockID(e.ID)) {
+		switch gone := maybe(e.ID) && s.deleted(BlockID(e.ID)); {
+		case w.landed(e.ID): // another node's, or one that came back: it was no file of this store when it was moved
+		case gone:
 			deleted[s]++
+			fallthrough
+		default:
+			moved[s]++
 		}
 	}
 	for s, n := range deleted {
@@ -262,11 +266,13 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 func (w *withdrawal) deleted(id string, cleared map[*Store]bool, maybe func(id string) bool) bool {
 	s := w.d.stores[BlockID(id).Store()]
 	most, some := cleared[s]
-	if !some || most || !maybe(id) || !s.deleted(BlockID(id)) {
-		return false
-	}
+	return some && !most && maybe(id) && s.deleted(BlockID(id)) && !w.landed(id)
+}
+
+// landed reports whether the vault has a block, or may have it.
+func (w *withdrawal) landed(id string) bool {
 	_, err := w.d.cfg.Vault.find(BlockID(id))
-	return errors.Is(err, fs.ErrNotExist)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // hollow reports whether there is nothing at all in one of its directories: a disk that was not mounted at boot looks like that.

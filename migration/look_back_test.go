@@ -28,9 +28,12 @@ type stayed struct {
 	entries []Entry
 }
 
-func withdrawn(t *testing.T) *stayed {
+func withdrawn(t *testing.T, before ...func(a *node)) *stayed {
 	t.Helper()
 	a, _ := cached(t, 10, 5000)
+	for _, do := range before {
+		do(a)
+	}
 	s := &stayed{a: a, b: newNode(t, "b")}
 	s.trip = newTrip(t, a, s.b)
 	_, s.entries = s.run(within(t, time.Minute))
@@ -189,6 +192,26 @@ func TestPeersKeepMostOfWhatIsDeletedThoughNobodyLeaves(t *testing.T) {
 			}
 			s.wantTold(t, s.lookBack())
 		})
+	})
+}
+
+// What a node holds for others is no file of its store. Of a node with many such blocks one deleted file is not most of what it moved.
+func TestDeletedFileIsForgottenAmongBlocksOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := withdrawn(t, func(a *node) {
+			for n := range 30 {
+				landAll(t, a, blockFrames(uint32(n+1), fmt.Sprintf("cache/-/g-%04d", n), contentOf(fmt.Sprint(n), 100)))
+			}
+		})
+		if len(s.entries) != 40 {
+			t.Fatalf("%d blocks were moved, want all of the node's", len(s.entries))
+		}
+		l := s.lookBack()
+		s.wantTold(t, l)
+		s.remove(t, 1)
+		s.wantTold(t, l, 1)
+		s.remove(t, 2, 3, 4, 5, 6, 7)
+		s.wantTold(t, l)
 	})
 }
 
