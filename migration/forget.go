@@ -214,11 +214,12 @@ func (w *withdrawal) earlier(dir string) iter.Seq[stale] {
 	}
 }
 
-// becameAnother reports whether there is another version here than the line says was moved.
+// becameAnother reports whether there is another version here than the line says was moved. A map output that comes home has one time
+// for all of its files, the newest of what they had.
 func (d *Drain) becameAnother(e Entry) bool {
 	now, err := d.findAgain(BlockID(e.ID))
 	v, known := e.version()
-	return err == nil && known && now.version() != v
+	return err == nil && known && now.version() != v && now.tag() != e.tag()
 }
 
 // superseded reports whether what a line says was moved has become something else that is not at the same peer.

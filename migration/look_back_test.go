@@ -215,6 +215,47 @@ func TestDeletedFileIsForgottenAmongBlocksOfOthers(t *testing.T) {
 	})
 }
 
+// A map output that was carried away and came home has the newest time of its files for all of them. It is what it was.
+func TestPeersKeepAMapOutputThatCameHome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b", with(sparkStore, "d0"))
+		newest := time.Now().Add(-time.Hour)
+		var files []string
+		for n := range 5 {
+			for name := range writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-1")}, 0, n, 100, 200) {
+				_, sub := SparkPlace(name, 1)
+				files = append(files, filepath.Join(a.dir, "d0/blockmgr-1", sub, name))
+			}
+		}
+		written := func(at func(file string) time.Time) {
+			for _, f := range files {
+				if err := os.Chtimes(f, at(f), at(f)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		written(func(file string) time.Time {
+			if filepath.Ext(file) == ".index" {
+				return newest
+			}
+			return newest.Add(-time.Second)
+		})
+		s := &stayed{a: a, b: b, trip: newTrip(t, a, b)}
+		s.run(within(t, time.Minute))
+		s.cfg.Disks = newFakeDisks(1<<40, a.dir)
+		s.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error {
+			s.told = append(s.told, string(id))
+			return nil
+		}
+		written(func(string) time.Time { return newest })
+		s.wantTold(t, s.lookBack())
+		written(func(string) time.Time { return newest.Add(time.Minute) })
+		if s.lookBack().look(t.Context()); len(s.told) != 5 {
+			t.Errorf("told to forget %v, want all that is newer here", s.told)
+		}
+	})
+}
+
 // A look that hangs keeps nobody from ending, and no second one joins it.
 func TestLookBackThatHangs(t *testing.T) {
 	s := withdrawn(t)

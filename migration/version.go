@@ -90,5 +90,8 @@ func (e Entry) tag() string {
 	return ownTag(e.Bytes, modified) + `"`
 }
 
+// tag is what record.tag is where the block landed.
+func (b Block) tag() string { return ownTag(b.Bytes(), b.modified().UnixNano()) + `"` }
+
 // tag is what its own ETag at its source began with, if that was one file: of several, their size and the newest one's time.
 func (r *record) tag() string { return ownTag(r.bytes(), r.ModTime) + `"` }
