@@ -109,6 +109,26 @@ func TestDrainStories(t *testing.T) {
 			s.drain("a", 0, true)
 			s.comes("a", "i1", errGone)
 		},
+		"one that is away is gone once it is back and has left": func(s *story) {
+			s.register("a", "i1")
+			s.plain(doLose, "a")
+			s.drain("a", time.Minute, true)
+			s.at(9).register("a", "i1")
+			s.is("a", Decommissioning, 69)
+			s.goodbye("a", "inc1", 0)
+			s.comes("a", "i1", errGone)
+			s.tells("NodeRegistered NodeLost NodeDeactivated NodeDecommissioning NodeReturned NodeDecommissioned NodeGone")
+		},
+		"gone when the host files end it before its time": func(s *story) {
+			for _, n := range []string{"a", "b"} {
+				s.register(n, "i-"+n)
+				s.drain(n, time.Minute, true)
+			}
+			s.refresh(lists([]string{"a"}, "a"), false, 60) // b is in neither list
+			s.refresh(lists(nil), false, 60)
+			s.comes("a", "i-a", errGone)
+			s.comes("b", "i-b", errGone)
+		},
 		"taken back before it had left": func(s *story) {
 			s.register("a", "i1")
 			s.drain("a", time.Minute, true)

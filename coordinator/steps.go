@@ -332,11 +332,14 @@ func (s *step) cut(o order, left State, event string) {
 	o.At, o.Timeout = s.cmd.At, 0
 	if d := n.Decommission; n.leaving() || n.ordered() {
 		if d.Order != nil {
-			o.By = d.Order.By
+			o.By, o.Gone = d.Order.By, o.Gone || d.Order.Gone
 		}
 		s.amend(&o, d.Notice)
 	} else {
 		s.begin(&o, nil)
+	}
+	if o.Gone { // which no list shuts out any further
+		left, event = Decommissioned, evDecommissioned
 	}
 	s.end(forced)
 	n.State = left
@@ -360,7 +363,9 @@ func (s *step) lose() {
 // begin opens a decommission. One that the node's silence broke off goes on under its old name and clock.
 func (s *step) begin(o *order, nt *notice) {
 	if o != nil && o.At.IsZero() {
-		o = &order{At: s.cmd.At, Timeout: o.Timeout, Reason: o.Reason, By: o.By}
+		from := *o
+		from.At = s.cmd.At
+		o = &from
 	}
 	d := &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, Order: o, Notice: nt}
 	if s.node.ordered() {
