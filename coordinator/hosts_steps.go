@@ -98,14 +98,26 @@ func (s *step) refresh() {
 	}
 }
 
-// readmit takes back what the files, or the maintenance schedule, ordered. A node that is done, or away, comes back by
-// registering again.
+// readmit takes back what the files, the maintenance schedule or a drain ordered. A node that is done, or away, comes back by
+// registering again. One that may not stay on other grounds leaves on: the order is theirs now, with its clock.
 func (s *step) readmit(by string) {
 	n, d := &s.node, s.node.Decommission
 	if n.State == Active || n.Gone || d == nil || d.Order == nil || d.Order.By != by || d.Outcome == undone {
 		return
 	}
+	j := s.judge()
 	switch {
+	case j.excluded() && (n.ordered() || n.State == Decommissioned):
+		o := *d.Order
+		o.By, o.Reason, o.Gone = j.by(), j.why, false
+		s.amend(&o, d.Notice)
+		data := []string{"decommission", d.ID, "reason", o.Reason}
+		if n.leaving() {
+			data = append(data, "deadline", stamp(n.Decommission.deadline()))
+		} else {
+			data = append(data, "still", string(n.State))
+		}
+		s.tell(evDeadline, data...)
 	case !n.leaving():
 		s.end(undone)
 		s.tell(evRecommissioned, "still", string(n.State))

@@ -61,6 +61,14 @@ func (s *step) judgeAt(peerAddress string) judgement {
 	return j
 }
 
+// by marks the order of one that may not stay.
+func (j judgement) by() string {
+	if j.down {
+		return byMaintenance
+	}
+	return byHosts
+}
+
 // refusal is the error for who wants it to stay.
 func (j judgement) refusal() error {
 	if j.down {

@@ -137,6 +137,59 @@ func TestMaintenanceStories(t *testing.T) {
 			s.at(9).register("a", "i1") // it has what it had, and an hour to carry it
 			s.is("a", Decommissioning, 3609)
 		},
+		"who is reactivated while its machine is DOWN leaves on": func(s *story) {
+			for _, n := range []string{"a", "away", "late"} {
+				s.register(n, "i-"+n)
+			}
+			s.plain(doLose, "away")
+			for _, n := range []string{"a", "away", "late"} {
+				s.drain(n, time.Hour, n == "a")
+			}
+			refused(s, s.schedule(0, "a", "away", "late"), nil)
+			refused(s, s.machines(doMachinesDown, "a", "away", "late"), nil)
+			s.must(command{Do: doDecommission, Nodes: []string{"late"}, Order: &order{}, LeavingOnly: true}) // it carries on, as it can
+			s.told = nil
+			s.plain(doReactivate, "a", "away", "late")
+			s.tells("NodeReactivated DecommissionChanged NodeReactivated DecommissionChanged NodeReactivated DecommissionChanged")
+			s.is("a", Decommissioning, 3600)
+			s.is("late", Decommissioned, 0)
+			if directive(s.Nodes["late"], s.now) == nil {
+				s.t.Error("a node whose machine is DOWN is told to break off what it carries")
+			}
+			s.at(9).register("away", "i-away") // with what it has
+			s.is("away", Decommissioning, 3609)
+			s.goodbye("a", "inc1", 0)
+			refused(s, s.machines(doMachinesUp, "a", "away", "late"), nil)
+			s.is("away", Active, 0)
+			for _, n := range []string{"a", "late"} { // a was to be GONE, and that was taken back
+				s.register(n, "i-"+n)
+				s.is(n, Active, 0)
+			}
+		},
+		"up again while the host files exclude it": func(s *story) {
+			s.register("a", "i1")
+			refused(s, s.schedule(0, "a"), nil)
+			refused(s, s.machines(doMachinesDown, "a"), nil)
+			s.refresh(lists(nil, "a"), true, time.Hour)
+			refused(s, s.machines(doMachinesUp, "a"), nil)
+			s.is("a", Decommissioning, 3600)
+			s.refresh(lists(nil), true, time.Hour)
+			s.is("a", Active, 0)
+			s.tells("NodeRegistered MaintenanceScheduled MachineDown NodeDecommissioning HostsRefreshed MachineUp DecommissionChanged HostsRefreshed NodeRecommissioned")
+		},
+		"taken out of the host files while its machine is DOWN": func(s *story) {
+			s.register("a", "i1")
+			s.refresh(lists(nil, "a"), true, time.Hour)
+			refused(s, s.schedule(0, "a"), nil)
+			refused(s, s.machines(doMachinesDown, "a"), nil)
+			s.refresh(lists(nil), true, time.Hour)
+			s.is("a", Decommissioning, 3600)
+			if d := s.Nodes["a"].Decommission; d.Order.Reason != errDown.Error() {
+				s.t.Errorf("it leaves because %q", d.Order.Reason)
+			}
+			refused(s, s.machines(doMachinesUp, "a"), nil)
+			s.is("a", Active, 0)
+		},
 		"others go down and up": func(s *story) {
 			for _, n := range []string{"a", "b"} {
 				s.register(n, "i-"+n)
