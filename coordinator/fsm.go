@@ -191,7 +191,7 @@ func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 // 1 knew no host files and excluded no nodes. 2 knew one timeout for all nodes of an order, ended nobody at once, began the
 // clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
 // that the leader gives. 3 knew of no apps. 4 deactivated nobody. 5 knew no
-// maintenance schedule, drained nobody in Mesos's sense, and knew nobody to be gone for ever.
+// maintenance schedule, drained nobody in Mesos's sense, knew nobody to be gone for ever, and left the host files' orders to them.
 const commandVersion = maintainsSince
 
 // atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
@@ -220,26 +220,27 @@ type command struct {
 	Force       bool         `json:"force,omitempty"`        // hosts
 	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate, reactivate
 
-	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`  // decommission: of single nodes, rather than the order's
-	Drain     bool                     `json:"drain,omitempty"`     // decommission: and give them nothing new, should they come back
-	Unsaid    bool                     `json:"unsaid,omitempty"`    // decommission: nobody said the order's timeout; nodes that have one keep it
-	Executors map[string][]executor    `json:"executors,omitempty"` // what ran on nodes that begin to leave, or are ended
-	After     time.Duration            `json:"after,omitempty"`     // forget: those that have been gone for longer; schedule: who has longer stays
-	Mark      *mark                    `json:"mark,omitempty"`      // mark
-	Pass      *pass                    `json:"pass,omitempty"`      // pass
-	Apps      []string                 `json:"apps,omitempty"`      // what is said of apps; Reason says why they are over
-	Owner     string                   `json:"owner,omitempty"`     // of apps: whose certificate says so; empty: an operator, or the clock
-	Lease     time.Duration            `json:"lease,omitempty"`     // beat-app
-	Windows   []outage                 `json:"windows,omitempty"`   // schedule
-	Add       bool                     `json:"add,omitempty"`       // schedule: those that stand in it stay
-	Machines  []scheduled              `json:"machines,omitempty"`  // machines-down, machines-up
+	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`   // decommission: of single nodes, rather than the order's
+	Drain     bool                     `json:"drain,omitempty"`      // decommission: and give them nothing new, should they come back
+	Unsaid    bool                     `json:"unsaid,omitempty"`     // decommission: nobody said the order's timeout; nodes that have one keep it
+	TakesOver bool                     `json:"takes_over,omitempty"` // decommission: some of them leave by the host files until then
+	Executors map[string][]executor    `json:"executors,omitempty"`  // what ran on nodes that begin to leave, or are ended
+	After     time.Duration            `json:"after,omitempty"`      // forget: those that have been gone for longer; schedule: who has longer stays
+	Mark      *mark                    `json:"mark,omitempty"`       // mark
+	Pass      *pass                    `json:"pass,omitempty"`       // pass
+	Apps      []string                 `json:"apps,omitempty"`       // what is said of apps; Reason says why they are over
+	Owner     string                   `json:"owner,omitempty"`      // of apps: whose certificate says so; empty: an operator, or the clock
+	Lease     time.Duration            `json:"lease,omitempty"`      // beat-app
+	Windows   []outage                 `json:"windows,omitempty"`    // schedule
+	Add       bool                     `json:"add,omitempty"`        // schedule: those that stand in it stay
+	Machines  []scheduled              `json:"machines,omitempty"`   // machines-down, machines-up
 }
 
 // version is the first that applies c as it is meant: an older coordinator stops at what it cannot read, and while all are
 // brought up to date nothing should be written that need not be.
 func (c command) version() int {
 	switch {
-	case c.maintains(), c.Drain, c.Order != nil && c.Order.Gone:
+	case c.maintains(), c.Drain, c.TakesOver, c.Order != nil && c.Order.Gone:
 		return maintainsSince
 	case c.Do == doDeactivate, c.Do == doReactivate:
 		return deactivatesSince

@@ -152,10 +152,8 @@ func (s *step) await(o order) {
 	case !n.ordered():
 		n.Decommission = &decommission{ID: s.id("dec"), StartedAt: s.cmd.At, EndedAt: s.cmd.At, Outcome: silenced, Order: &o}
 		s.tell(evDecommissioning, "decommission", n.Decommission.ID, "reason", o.Reason, "still", string(n.State))
-	case d.Order.Timeout != o.Timeout, d.Order.Gone != o.Gone:
-		o.At, o.By, o.Reason = d.Order.At, d.Order.By, d.Order.Reason
-		s.amend(&o, d.Notice)
-		s.tell(evDeadline, "decommission", d.ID, "still", string(n.State))
+	case s.takesOver(d.Order), d.Order.Timeout != o.Timeout, d.Order.Gone != o.Gone:
+		s.tell(evDeadline, append(s.change(o), "still", string(n.State))...)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +128,48 @@ func TestMaintenanceStories(t *testing.T) {
 			s.is("a", Decommissioning, 60) // and its time as well
 			refused(s, s.machines(doMachinesUp, "a"), nil)
 			s.is("a", Decommissioning, 60)
+		},
+		"an operator's word on one that leaves already makes the order the operator's": func(s *story) {
+			begins := func(names ...string) {
+				refused(s, s.schedule(300, names...), nil)
+				s.must(command{Do: doDecommission, Nodes: names, Order: &order{Timeout: 5 * time.Minute, By: byMaintenance}})
+			}
+			all := []string{"again", "ended", "for good", "gone", "own", "same"}
+			for _, n := range append(all, "host") {
+				s.register(n, "i-"+n)
+			}
+			begins(all...)
+			s.refresh(lists(nil, "host", "again"), true, time.Hour)
+			s.told = nil
+			s.order(time.Hour, "for good", "host")
+			s.order(5*time.Minute, "same")
+			s.drain("gone", 5*time.Minute, true)
+			s.must(command{Do: doDecommission, Nodes: []string{"own"}, Order: &order{Timeout: time.Minute}, Unsaid: true, Timeouts: map[string]time.Duration{"own": 10 * time.Minute}})
+			s.tells("DecommissionChanged DecommissionChanged DecommissionChanged NodeDeactivated DecommissionChanged DecommissionChanged")
+			s.must(command{Do: doDecommission, Nodes: []string{"again"}, Order: &order{Timeout: time.Hour}, Unsaid: true})       // who only looks again
+			s.must(command{Do: doDecommission, Nodes: []string{"again", "ended"}, Order: &order{Timeout: 0}, LeavingOnly: true}) // refresh-nodes --client, at its hour
+			s.tells("DecommissionChanged NodeDecommissioned DecommissionChanged NodeDecommissioned")
+			refused(s, s.schedule(0), nil)
+			s.refresh(lists(nil), true, time.Hour)
+			for n, at := range map[string]float64{"for good": 3600, "host": 3600, "same": 300, "gone": 300, "own": 600} {
+				s.is(n, Decommissioning, at)
+			}
+			for _, n := range []string{"again", "ended"} {
+				s.register(n, "i-"+n)
+				s.is(n, Active, 0)
+			}
+			s.plain(doRecommission, "for good")
+			s.is("for good", Active, 0)
+		},
+		"an operator's word on one that is away for maintenance": func(s *story) {
+			s.register("a", "i1")
+			s.plain(doLose, "a")
+			refused(s, s.schedule(0, "a"), nil)
+			refused(s, s.machines(doMachinesDown, "a"), nil)
+			s.order(time.Hour, "a")
+			refused(s, s.machines(doMachinesUp, "a"), nil)
+			s.at(9).register("a", "i1")
+			s.is("a", Decommissioning, 3609)
 		},
 		"a machine that is away, and one that comes new": func(s *story) {
 			s.register("a", "i1")
@@ -272,6 +316,41 @@ func TestOldCoordinatorsReadWhatSchedulesNothing(t *testing.T) {
 	for do, want := range map[verb]int{doSchedule: maintainsSince, doMachinesDown: maintainsSince, doMachinesUp: maintainsSince, doHosts: appsSince - 1} {
 		if v := (command{Do: do}).version(); v != want {
 			t.Errorf("%s is of version %d, want %d", do, v, want)
+		}
+	}
+}
+
+// The operator's call says when it takes a node from the host files: only then need all coordinators be up to date.
+func TestOperatorTakesANodeFromTheHostFiles(t *testing.T) {
+	inTown(t, func(v *town) {
+		v.cfg.Hosts.Exclude = filepath.Join(t.TempDir(), "exclude")
+		exclude := func(names string) {
+			if err := os.WriteFile(v.cfg.Hosts.Exclude, []byte("# nobody\n"+names), 0o600); err != nil {
+				v.Fatal(err)
+			}
+			if _, err := v.operator().RefreshNodes(v.Context(), &api.RefreshNodesRequest{Graceful: true}); err != nil {
+				v.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(v.cfg.Hosts.Exclude, []byte("# nobody\n"), 0o600); err != nil {
+			v.Fatal(err)
+		}
+		v.restart()
+		a, b := v.agent("a"), v.agent("b")
+		a.beat()
+		b.beat()
+		exclude("a b")
+		v.order(time.Hour, "a")
+		if _, err := v.operator().Decommission(v.Context(), &api.DecommissionRequest{Nodes: []string{"b"}}); err != nil { // looks again
+			v.Fatal(err)
+		}
+		exclude("")
+		v.is("a", Decommissioning)
+		v.is("b", Active)
+	})
+	for c, want := range map[*command]int{{Do: doDecommission, TakesOver: true}: maintainsSince, {Do: doDecommission}: appsSince - 1} {
+		if v := c.version(); v != want {
+			t.Errorf("taking over %t is of version %d, want %d", c.TakesOver, v, want)
 		}
 	}
 }

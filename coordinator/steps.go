@@ -275,15 +275,41 @@ func (s *step) ask(o order) {
 		s.begin(&o, nil)
 	case d.Order == nil:
 		s.amend(&o, d.Notice)
-	case d.Order.Timeout != o.Timeout, d.Order.Gone != o.Gone:
-		o.At, o.By, o.Reason = d.Order.At, d.Order.By, d.Order.Reason
-		s.amend(&o, d.Notice)
-		s.tell(evDeadline, "decommission", d.ID, "deadline", stamp(n.Decommission.deadline()))
+	case s.takesOver(d.Order), d.Order.Timeout != o.Timeout, d.Order.Gone != o.Gone:
+		data := s.change(o)
+		s.tell(evDeadline, append(data, "deadline", stamp(n.Decommission.deadline()))...)
 		return
 	default:
 		return
 	}
 	s.tell(evDecommissioning, "decommission", n.Decommission.ID, "deadline", stamp(n.Decommission.deadline()), "reason", o.Reason)
+}
+
+// takesOver says whether the command makes an operator's own of an order that is the maintenance schedule's or the host files',
+// which would else take it back. Who says no time and marks nothing only looks again.
+func (s *step) takesOver(standing *order) bool {
+	c := s.cmd
+	if c.Do != doDecommission || c.LeavingOnly || c.Order.By != "" {
+		return false
+	}
+	_, said := c.Timeouts[s.name]
+	if c.Unsaid && !said && !c.Order.Gone {
+		return false
+	}
+	return standing.By == byMaintenance || standing.By == byHosts && c.Version >= maintainsSince
+}
+
+// change puts o in the place of the order that stands, whose clock goes on. It returns what there is to tell of it.
+func (s *step) change(o order) (data []string) {
+	d := s.node.Decommission
+	data = []string{"decommission", d.ID}
+	if o.At = d.Order.At; s.takesOver(d.Order) {
+		data = append(data, "reason", o.Reason)
+	} else {
+		o.By, o.Reason = d.Order.By, d.Order.Reason
+	}
+	s.amend(&o, d.Notice)
+	return data
 }
 
 func (s *step) recommission() error {
@@ -332,7 +358,10 @@ func (s *step) cut(o order, left State, event string) {
 	o.At, o.Timeout = s.cmd.At, 0
 	if d := n.Decommission; n.leaving() || n.ordered() {
 		if d.Order != nil {
-			o.By, o.Gone = d.Order.By, o.Gone || d.Order.Gone
+			o.Gone = o.Gone || d.Order.Gone
+			if !s.takesOver(d.Order) {
+				o.By = d.Order.By
+			}
 		}
 		s.amend(&o, d.Notice)
 	} else {
