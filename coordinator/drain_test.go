@@ -129,6 +129,14 @@ func TestDrainStories(t *testing.T) {
 			s.comes("a", "i-a", errGone)
 			s.comes("b", "i-b", errGone)
 		},
+		"one that was taken back and is still away": func(s *story) {
+			s.register("a", "i1")
+			s.drain("a", time.Minute, false)
+			s.goodbye("a", "inc1", 0)
+			s.plain(doReactivate, "a") // it may come, and has not
+			s.drain("a", time.Minute, true)
+			s.comes("a", "i1", errGone)
+		},
 		"taken back before it had left": func(s *story) {
 			s.register("a", "i1")
 			s.drain("a", time.Minute, true)

@@ -248,9 +248,12 @@ func (s *step) ask(o order) {
 	if d := n.Decommission; d != nil && d.Order != nil && d.Outcome != undone {
 		o.Gone = o.Gone || d.Order.Gone
 	}
-	if n.State == Decommissioned && o.Gone && !n.Gone && n.Decommission.Outcome != undone {
+	if n.State == Decommissioned && o.Gone && !n.Gone {
 		o.At = s.cmd.At
 		s.amend(&o, n.Decommission.Notice)
+		if n.Decommission.Outcome == undone { // it might have come back
+			s.end(forced)
+		}
 		return
 	}
 	if s.cmd.Version >= atOnce {
