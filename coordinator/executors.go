@@ -45,7 +45,7 @@ func executorsOf(s *api.Status) (all []executor) {
 // nameExecutors puts into c what runs on the nodes that it makes leave: the machine must not look at heartbeats.
 func (f *fleet) nameExecutors(c command) command {
 	switch c.Do {
-	case doRegister, doAnnounce, doDecommission, doHosts, doTimeout, doGoodbye:
+	case doRegister, doAnnounce, doDecommission, doHosts, doTimeout, doGoodbye, doMachinesDown:
 	default:
 		return c
 	}

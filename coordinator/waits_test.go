@@ -271,6 +271,30 @@ func TestExecutorsComeFromTheNewestStatus(t *testing.T) {
 	})
 }
 
+// With or without time to leave: who stands behind a machine that goes DOWN is told in the same decision.
+func TestExecutorsOfMachinesThatGoDown(t *testing.T) {
+	for timeout, left := range map[time.Duration]string{time.Hour: evDecommissioning, 0: evDecommissioned} {
+		inTown(t, func(v *town) {
+			a := v.agent("a")
+			a.status.Workloads = []*api.Workload{workload("spark", "RUNNING", 1)}
+			a.status.Workloads[0].Executors = []*api.Executor{{App: "app-1", Id: "7"}}
+			a.register()
+			machines := []*api.Machine{{Hostname: "a"}}
+			plan := []*api.MaintenanceWindow{{Machines: machines, StartNanoseconds: time.Now().Add(24 * time.Hour).UnixNano()}}
+			if _, err := v.operator().ScheduleMaintenance(v.Context(), &api.ScheduleMaintenanceRequest{Windows: plan}); err != nil {
+				v.Fatal(err)
+			}
+			if _, err := v.operator().ChangeMachines(v.Context(), &api.ChangeMachinesRequest{Machines: machines, Timeout: durationpb.New(timeout)}); err != nil {
+				v.Fatal(err)
+			}
+			want := "NodeRegistered a; MaintenanceScheduled; MachineDown; " + left + " a; ExecutorDecommissioned a spark app-1 7"
+			if got := v.toldOf(); got != want {
+				v.Errorf("got  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
 // toldOf is every event, with the executor that it is about.
 func (v *town) toldOf() string {
 	v.Helper()
