@@ -61,7 +61,7 @@ type fleet struct {
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
 	ahead      atomic.Int64              // how far this clock is off the others', as compareClocks found; nanoseconds
 
-	nearby atomic.Int64 // how many windows of maintenance were near when that was last looked at
+	nearby atomic.Uint64 // hash of the windows of maintenance that were near when that was last looked at
 
 	went atomic.Pointer[time.Time] // when its own machine was last seen to leave, as the leader
 
@@ -170,7 +170,7 @@ func (f *fleet) picture(n node) *api.Node {
 			out.SubState = "SUSPECT"
 		}
 	}
-	a := f.scheduled().of(n.Name, n.PeerAddress)
+	a := f.scheduled().of(n.Name, n.PeerAddress, now)
 	if out.Maintenance = a.mode(); f.maintained(n, now) {
 		out.Maintenance = modeDown
 	}
@@ -209,7 +209,7 @@ func (f *fleet) takers() []*api.Peer {
 	f.ledger.view(func(m *machine) {
 		able = make([]node, 0, len(m.Nodes))
 		for _, n := range m.Nodes {
-			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.of(n.Name, n.PeerAddress), now) {
+			if n.State == Active && !n.Excluded && !n.Deactivated && !lists.maintained(n.Name, n.PeerAddress, now) && !f.takesNothing(plan.of(n.Name, n.PeerAddress, now), now) {
 				able = append(able, n)
 			}
 		}

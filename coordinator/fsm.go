@@ -225,7 +225,7 @@ type command struct {
 	Unsaid    bool                     `json:"unsaid,omitempty"`     // decommission: nobody said the order's timeout; nodes that have one keep it
 	TakesOver bool                     `json:"takes_over,omitempty"` // decommission: some of them leave by the host files until then
 	Executors map[string][]executor    `json:"executors,omitempty"`  // what ran on nodes that begin to leave, or are ended
-	After     time.Duration            `json:"after,omitempty"`      // forget: those that have been gone for longer; schedule: who has longer stays
+	After     time.Duration            `json:"after,omitempty"`      // forget: those that have been gone for longer; schedule, machines-up: who has longer stays
 	Mark      *mark                    `json:"mark,omitempty"`       // mark
 	Pass      *pass                    `json:"pass,omitempty"`       // pass
 	Apps      []string                 `json:"apps,omitempty"`       // what is said of apps; Reason says why they are over

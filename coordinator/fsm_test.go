@@ -425,7 +425,7 @@ func checkMachine(m *machine) error {
 			return fmt.Errorf("node %s leaves for nobody", name)
 		case n.State == Active && m.Hosts.Lists.judge(name, n.PeerAddress).excluded():
 			return fmt.Errorf("node %s is ACTIVE and excluded", name)
-		case n.State == Active && m.Schedule.of(name, n.PeerAddress).mode() == modeDown:
+		case n.State == Active && m.Schedule.of(name, n.PeerAddress, t0).mode() == modeDown:
 			return fmt.Errorf("node %s is ACTIVE, and its machine is DOWN", name)
 		case n.Gone && (n.State != Decommissioned || !slices.Contains(m.Banned, n.Incarnation)):
 			return fmt.Errorf("node %s is GONE, %s, and of those that are banned: %t", name, n.State, slices.Contains(m.Banned, n.Incarnation))

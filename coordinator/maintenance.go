@@ -102,8 +102,8 @@ func (w outage) within(soon time.Duration, at time.Time) bool {
 	return !at.Before(w.start().Add(-soon)) && !w.over(at)
 }
 
-// of is the appointment of a node's machine: of several the one that is DOWN, else the earliest.
-func (s *schedule) of(name, peerAddress string) (a appointment) {
+// of is the appointment of a node's machine at an instant: of several the one that is DOWN, else the earliest that is not over.
+func (s *schedule) of(name, peerAddress string, at time.Time) (a appointment) {
 	if s == nil || len(s.Windows) == 0 {
 		return a
 	}
@@ -111,12 +111,22 @@ func (s *schedule) of(name, peerAddress string) (a appointment) {
 	keys := hostKeys(name, peerAddress)
 	for _, key := range keys {
 		for _, b := range s.by[key] {
-			if b.is(keys) && (a.scheduled == nil || b.Down && !a.Down || b.Down == a.Down && b.of.Start < a.of.Start) {
+			if b.is(keys) && (a.scheduled == nil || b.before(a, at)) {
 				a = b
 			}
 		}
 	}
 	return a
+}
+
+func (a appointment) before(b appointment, at time.Time) bool {
+	if a.Down != b.Down {
+		return a.Down
+	}
+	if past := a.of.over(at); past != b.of.over(at) {
+		return !past
+	}
+	return a.of.Start < b.of.Start
 }
 
 func (s *schedule) sort() {

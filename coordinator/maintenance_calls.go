@@ -34,7 +34,7 @@ func (s *operator) ChangeMachines(ctx context.Context, r *api.ChangeMachinesRequ
 	if r.Timeout != nil && r.Up {
 		return nil, fault("a timeout of %s for machines that come up: nothing leaves them", r.Timeout.AsDuration())
 	}
-	c := command{Do: doMachinesUp, Reason: r.Reason}
+	c := command{Do: doMachinesUp, After: s.cfg.MaintenanceLead, Reason: r.Reason}
 	if !r.Up {
 		c.Do, c.Unsaid, c.Order = doMachinesDown, r.Timeout == nil, &order{Timeout: s.cfg.DecommissionTimeout}
 		if r.Timeout != nil {
@@ -126,9 +126,9 @@ func (f *fleet) maintenance() *api.Maintenance {
 	if plan == nil {
 		return &api.Maintenance{}
 	}
-	on := map[*scheduled][]*api.MachineNode{}
+	on, now := map[*scheduled][]*api.MachineNode{}, time.Now()
 	for _, n := range f.nodes() {
-		if a := plan.of(n.Name, n.PeerAddress); a.scheduled != nil {
+		if a := plan.of(n.Name, n.PeerAddress, now); a.scheduled != nil {
 			on[a.scheduled] = append(on[a.scheduled], &api.MachineNode{Node: n.Name, State: string(n.shown()), Answer: answer(n), Since: timestamppb.New(n.Since)})
 		}
 	}

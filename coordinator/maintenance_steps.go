@@ -3,6 +3,8 @@ package coordinator
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -29,7 +31,7 @@ func isIP(host string) bool { _, err := netip.ParseAddr(host); return err == nil
 // an order, with the time to carry what it has; one whose appointment is gone, or is later, stays.
 func (s *step) maintain() {
 	n := &s.node
-	was, is := s.wasScheduled.of(s.name, n.PeerAddress), s.schedule.of(s.name, n.PeerAddress)
+	was, is := s.wasScheduled.of(s.name, n.PeerAddress, s.cmd.At), s.schedule.of(s.name, n.PeerAddress, s.cmd.At)
 	switch {
 	case is.mode() == modeDown && was.mode() != modeDown:
 		o := *s.cmd.Order
@@ -38,7 +40,7 @@ func (s *step) maintain() {
 			o.Timeout = n.Decommission.Order.Timeout
 		}
 		s.ask(o)
-	case is.mode() == modeUp && was.mode() != modeUp, s.cmd.Do == doSchedule && is.mode() == modeDraining && !is.of.within(s.cmd.After, s.cmd.At):
+	case is.mode() == modeUp && was.mode() != modeUp, (s.cmd.Do == doSchedule || was.mode() == modeDown) && is.mode() == modeDraining && !is.of.within(s.cmd.After, s.cmd.At):
 		if d := n.Decommission; d != nil && d.Order != nil && d.Order.By == byMaintenance {
 			s.readmit(byMaintenance)
 			if d = n.Decommission; d.Outcome == undone && d.Order != nil { // by the schedule, which may have it leave again
@@ -55,7 +57,7 @@ func (s *step) judge() judgement { return s.judgeAt(s.node.PeerAddress) }
 
 func (s *step) judgeAt(peerAddress string) judgement {
 	j := s.hosts.judge(s.name, peerAddress)
-	if !j.excluded() && s.schedule.of(s.name, peerAddress).mode() == modeDown {
+	if !j.excluded() && s.schedule.of(s.name, peerAddress, s.cmd.At).mode() == modeDown {
 		return judgement{why: errDown.Error(), down: true}
 	}
 	return j
@@ -88,7 +90,7 @@ func (f *fleet) leaveInTime(now time.Time) {
 			return
 		}
 		for name, n := range m.Nodes {
-			a := m.Schedule.of(name, n.PeerAddress)
+			a := m.Schedule.of(name, n.PeerAddress, now)
 			if n.State != Active || a.mode() != modeDraining || !a.of.within(lead, now) {
 				continue
 			}
@@ -114,25 +116,23 @@ func (n node) kept(a appointment, lead time.Duration) bool {
 }
 
 // any says whether a window begins so soon, or has begun.
-func (s *schedule) any(soon time.Duration, now time.Time) bool { return s.count(soon, now) > 0 }
-
-// count is how many do.
-func (s *schedule) count(soon time.Duration, now time.Time) (n int) {
-	if s == nil {
-		return 0
-	}
-	for _, w := range s.Windows {
-		if w.within(soon, now) {
-			n++
-		}
-	}
-	return n
+func (s *schedule) any(soon time.Duration, now time.Time) bool {
+	return s != nil && slices.ContainsFunc(s.Windows, func(w outage) bool { return w.within(soon, now) })
 }
 
-// appointmentsNear says, once, that other windows are near than when it was last asked.
+// appointmentsNear says, once, that other windows are near than when it was last asked. A change of the schedule itself is told
+// by its event.
 func (f *fleet) appointmentsNear(now time.Time) bool {
-	n := f.scheduled().count(f.cfg.MaintenanceLead+peersUntil, now)
-	return f.nearby.Swap(int64(n)) != int64(n)
+	near := []string{}
+	if s := f.scheduled(); s != nil {
+		for i, w := range s.Windows {
+			if w.within(f.cfg.MaintenanceLead+peersUntil, now) {
+				near = append(near, strconv.Itoa(i))
+			}
+		}
+	}
+	is := hashOf(near...)
+	return f.nearby.Swap(is) != is
 }
 
 // scheduled reads the durable part.

@@ -247,6 +247,21 @@ func TestMaintenanceStories(t *testing.T) {
 			s.is("a", Active, 0)
 			s.is("b", Decommissioning, 300)
 		},
+		"up again, and scheduled once more under another spelling": func(s *story) {
+			hour := time.Hour
+			s.register("a", "i1", func(c *command) { c.Facts.PeerAddress = "10.0.0.1:7412" })
+			next := func(second time.Duration) {
+				now := outage{Start: t0.UnixNano(), Duration: &hour, Machines: []scheduled{{Hostname: "a"}}}
+				later := outage{Start: t0.Add(second * time.Second).UnixNano(), Duration: &hour, Machines: []scheduled{{Hostname: "a", IP: "10.0.0.1"}}}
+				s.must(command{Do: doSchedule, After: 10 * time.Minute, Windows: []outage{later, now}})
+				refused(s, s.machines(doMachinesDown, "a"), nil)
+				s.must(command{Do: doMachinesUp, After: 10 * time.Minute, Machines: []scheduled{{Hostname: "a"}}})
+			}
+			next(36000)
+			s.is("a", Active, 0)
+			next(540) // so soon that it need not come back
+			s.is("a", Decommissioning, 3600)
+		},
 		"an appointment that is put off": func(s *story) {
 			s.register("a", "i1")
 			refused(s, s.schedule(300, "a"), nil)
@@ -256,7 +271,7 @@ func TestMaintenanceStories(t *testing.T) {
 			refused(s, s.schedule(5000, "a"), nil)
 			s.is("a", Active, 0)
 			refused(s, s.schedule(400, "a"), nil) // and near again
-			near, lead := s.Schedule.of("a", "a:7412"), 10*time.Minute
+			near, lead := s.Schedule.of("a", "a:7412", s.now), 10*time.Minute
 			if s.Nodes["a"].kept(near, lead) {
 				s.t.Error("what the schedule took back passes for an operator's word")
 			}
@@ -305,10 +320,54 @@ func TestScheduledMachineIsANode(t *testing.T) {
 		{"", "10.0.0.1", "host-a", "host-a:7412", false},
 	} {
 		s := &schedule{Windows: []outage{{Machines: []scheduled{{Hostname: "z"}, {Hostname: c.hostname, IP: c.ip}}}}}
-		if got := s.of(c.name, c.address).mode() == modeDraining; got != c.want {
+		if got := s.of(c.name, c.address, t0).mode() == modeDraining; got != c.want {
 			t.Errorf("%q %q is %s at %s: got %t", c.hostname, c.ip, c.name, c.address, got)
 		}
 	}
+}
+
+// Of several appointments the one counts that is DOWN, then the next that is not over.
+func TestAppointmentThatCounts(t *testing.T) {
+	at := func(hour time.Duration, name, ip string) outage {
+		return outage{Start: t0.Add(hour * time.Hour).UnixNano(), Duration: new(time.Hour), Machines: []scheduled{{Hostname: name, IP: ip}}}
+	}
+	s := &schedule{Windows: []outage{at(9, "a", ""), at(-3, "a", "10.0.0.1"), at(2, "", "10.0.0.1"), at(-5, "", "10.0.0.1")}}
+	for hour, want := range map[time.Duration]int64{0: 2, 4: 9, 11: -5} {
+		if got := s.of("a", "10.0.0.1:7412", t0.Add(hour*time.Hour)); got.of.Start != t0.Add(time.Duration(want)*time.Hour).UnixNano() {
+			t.Errorf("after %d hours: got the one of %s, want that of %d hours", hour, got.of.start(), want)
+		}
+	}
+	s.Windows[1].Machines[0].Down = true
+	if got := s.of("a", "10.0.0.1:7412", t0); got.mode() != modeDown {
+		t.Errorf("got %s", got.mode())
+	}
+}
+
+// Where one window ends in the moment in which another comes near, nothing is sent to the other's machine all the same.
+func TestAppointmentsThatTakeTurns(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		a.beat()
+		b.beat()
+		at := time.Now().Add(2 * time.Hour).Truncate(time.Hour)
+		near := at.Add(50 * time.Minute) // 70 minutes before b's
+		w := []*api.MaintenanceWindow{
+			{Machines: []*api.Machine{{Hostname: "z"}}, StartNanoseconds: at.UnixNano(), DurationNanoseconds: new(int64(50 * time.Minute))},
+			{Machines: []*api.Machine{{Hostname: "b"}}, StartNanoseconds: at.Add(2 * time.Hour).UnixNano()},
+		}
+		if _, err := v.operator().ScheduleMaintenance(v.Context(), &api.ScheduleMaintenanceRequest{Windows: w}); err != nil {
+			v.Fatal(err)
+		}
+		for time.Now().Before(near.Add(time.Minute)) {
+			time.Sleep(10 * time.Second)
+			a.beat()
+			b.beat()
+		}
+		a.version = 0
+		if got := a.live(1).Peers; len(got) != 0 {
+			v.Errorf("69 minutes before b's machine is worked on, blocks are sent to %v", got)
+		}
+	})
 }
 
 // While coordinators are brought up to date, those of before can read all but this.

@@ -106,7 +106,7 @@ func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*a
 // welcome says whether a node that is done has nothing against its coming back any more.
 func (s *membership) welcome(n node, st *api.Status) bool {
 	return n.mayReturn() && !watched(st) && !s.hostsInForce().Lists.judge(n.Name, n.PeerAddress).excluded() &&
-		s.scheduled().of(n.Name, n.PeerAddress).mode() != modeDown
+		s.scheduled().of(n.Name, n.PeerAddress, time.Now()).mode() != modeDown
 }
 
 // heal brings the node's state in line with what its status says, for words that were spoken while nobody was here.
