@@ -96,8 +96,26 @@ func (d *Door) opens(key string) bool {
 	return subtle.ConstantTimeCompare([]byte(key), []byte(d.key)) == 1
 }
 
-// ask passes a question on to the first coordinator that answers, and the answer back as it comes.
+// ask passes a question on to the first coordinator that answers, and the answer back as it comes. One that knows of no leader
+// (503) has answered when all others have no better answer.
 func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
+	said, err := d.first(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer said.Body.Close()
+	for _, h := range []string{"Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control", "Retry-After"} {
+		if v := said.Header.Get(h); v != "" {
+			w.Header().Set(h, v)
+		}
+	}
+	w.WriteHeader(said.StatusCode)
+	stream(w, said.Body)
+}
+
+func (d *Door) first(r *http.Request) (said *http.Response, err error) {
+	var leaderless *http.Response
 	var failed []error
 	for _, at := range d.addresses {
 		said, err := d.get(r, at)
@@ -105,17 +123,18 @@ func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
 			failed = append(failed, err)
 			continue
 		}
-		defer said.Body.Close()
-		for _, h := range []string{"Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control", "Retry-After"} {
-			if v := said.Header.Get(h); v != "" {
-				w.Header().Set(h, v)
-			}
+		if leaderless != nil {
+			leaderless.Body.Close()
 		}
-		w.WriteHeader(said.StatusCode)
-		stream(w, said.Body)
-		return
+		if said.StatusCode != http.StatusServiceUnavailable {
+			return said, nil
+		}
+		leaderless = said
 	}
-	http.Error(w, errors.Join(failed...).Error(), http.StatusBadGateway)
+	if leaderless == nil {
+		return nil, errors.Join(failed...)
+	}
+	return leaderless, nil
 }
 
 func (d *Door) get(r *http.Request, at string) (*http.Response, error) {

@@ -119,6 +119,30 @@ func TestDoorFindsTheLeader(t *testing.T) {
 	}
 }
 
+// One that is cut off from the others knows of no leader, and another may. Where none does that is the answer.
+func TestDoorPassesByWhoHasNoLeader(t *testing.T) {
+	cut := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "there is no leader", http.StatusServiceUnavailable)
+	}
+	leads := true
+	d, browser := open(t, cut, func(w http.ResponseWriter, r *http.Request) {
+		if !leads {
+			cut(w, r)
+			return
+		}
+		fmt.Fprint(w, "nodes")
+	}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	get(t, browser, d.URL())
+	if code, body := get(t, browser, "http://"+d.at+"/nodes"); code != http.StatusOK || body != "nodes" {
+		t.Errorf("got %d %s", code, body)
+	}
+	leads = false
+	if code, body := get(t, browser, "http://"+d.at+"/nodes"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no leader") {
+		t.Errorf("with no leader: got %d %s", code, body)
+	}
+}
+
 // What a coordinator says goes on as it says it, and none that answers is said as such.
 func TestDoorStreams(t *testing.T) {
 	more, ended := make(chan string), make(chan struct{})
