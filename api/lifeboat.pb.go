@@ -4162,7 +4162,7 @@ type MachineNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	Answer        string                 `protobuf:"bytes,3,opt,name=answer,proto3" json:"answer,omitempty"` // ACCEPT: it has left with all that it had; DECLINE: it left and lost something, or had no time; UNKNOWN
+	Answer        string                 `protobuf:"bytes,3,opt,name=answer,proto3" json:"answer,omitempty"` // ACCEPT: it has left with all that it had; DECLINE: it left and lost something, or its account is missing; UNKNOWN
 	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`   // it has been in that state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -66,7 +66,7 @@ type DrainingMachineJSON struct {
 }
 
 // MachineStatusJSON is a node's answer to it: ACCEPT, it has left with all that it had; DECLINE, it left and lost something or
-// had no time; UNKNOWN, it is there.
+// its account is missing; UNKNOWN, it is there.
 type MachineStatusJSON struct {
 	Status    string      `json:"status"`
 	Framework FrameworkID `json:"framework_id"`

@@ -150,13 +150,13 @@ func (f *fleet) maintenance() *api.Maintenance {
 	return all
 }
 
-// answer is a node's word on its machine's appointment, in those of Mesos's inverse offers.
+// answer is a node's word on its machine's appointment, in those of Mesos's inverse offers. However its decommission ended, its
+// account says whether all is elsewhere; one from before it was last back says nothing of what it had since.
 func answer(n node) string {
-	d := n.Decommission
-	switch {
+	switch m := n.Manifest; {
 	case n.State != Decommissioned:
 		return "UNKNOWN"
-	case d != nil && d.Outcome == drained && n.Manifest != nil && n.Manifest.Lost == 0:
+	case m != nil && m.Lost == 0 && n.ReturnedAt.Before(m.At):
 		return "ACCEPT"
 	}
 	return "DECLINE"

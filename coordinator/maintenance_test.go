@@ -414,6 +414,39 @@ func TestOperatorTakesANodeFromTheHostFiles(t *testing.T) {
 	}
 }
 
+// A node that was given no time, or too little, may have carried all that it had all the same: its account says so, when it comes.
+func TestAllIsSavedOnceTheAccountSaysSo(t *testing.T) {
+	s := newStory(t)
+	says := func(want string) {
+		t.Helper()
+		if got := answer(s.Nodes["a"]); got != want {
+			t.Errorf("second %s: got %s, want %s", s.now.Sub(t0), got, want)
+		}
+	}
+	s.register("a", "i1")
+	says("UNKNOWN")
+	s.at(1).order(0, "a")
+	s.ended("a", forced)
+	says("DECLINE")
+	s.at(2).goodbye("a", "inc1", 1)
+	says("DECLINE")
+	s.at(3).goodbye("a", "inc1", 0)
+	says("ACCEPT")
+	s.at(4).plain(doRecommission, "a")
+	says("UNKNOWN")
+	s.at(5).plain(doLose, "a")
+	s.order(time.Hour, "a")
+	s.order(0, "a")
+	says("DECLINE") // the account is of another time
+	s.at(6).register("b", "i2")
+	s.order(time.Minute, "b")
+	s.at(66).plain(doTimeout, "b")
+	s.at(67).goodbye("b", "inc2", 0)
+	if got := answer(s.Nodes["b"]); got != "ACCEPT" {
+		t.Errorf("with its time up: got %s", got)
+	}
+}
+
 // mesos posts what an operator's script would, and returns the answer.
 func (v *town) mesos(path, body string, as *certs.Name) (int, string) {
 	v.Helper()
