@@ -55,6 +55,7 @@ func TestHostFiles(t *testing.T) {
 		"capitals.XML":  yarn,
 		"byitslooks":    yarn,
 		"lines.xml":     "host1=0 host2=0",
+		"endless.xml":   "host1=-1 host2=-1", // YARN takes any negative number so
 		"nobody.xml":    "",
 		"hdfs.json":     hdfs,
 		"legacy.json":   hdfs,
@@ -83,7 +84,7 @@ func TestHostFaults(t *testing.T) {
 			`4: host "10.0.0.300": looks like an IP address and is none; 5: host "-host": name must be of; 6: host "10.0.0.0/8": name must; 7: host "fe80::1%eth0": an address here has no zone`,
 		"latin1.txt":     "2: is not UTF-8",
 		"zero.txt":       `2: host "h\x00st2": name must be of letters`,
-		"timeouts.xml":   "2: <timeout>soon</timeout>: must be whole seconds from 0 to 2592000, or -1; 3: <timeout>-2<; 4: <timeout>2592001<; 5: <timeout>1.5<; 6: <timeout><; 7: <timeout>9999",
+		"timeouts.xml":   "2: <timeout>soon</timeout>: must be whole seconds from 0 to 2592000, or -1; 3: <timeout>-1s<; 4: <timeout>2592001<; 5: <timeout>1.5<; 6: <timeout><; 7: <timeout>9999",
 		"twice.xml":      `4: host "A": line 2 says something else of it: keep one`,
 		"cut.xml":        "3: XML: ends before </hosts>",
 		"cut2.xml":       "3: XML: ends before </hosts>",

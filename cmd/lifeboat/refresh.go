@@ -24,7 +24,8 @@ nodes in one decision. A file with a fault is refused whole, with its line and t
 
 Without --graceful, excluded nodes are decommissioned at once, and what they hold is not carried away. With it they drain:
 for as long as the file gives the host (XML only), else SECS, else the coordinator's decommission_timeout. SECS is in seconds;
-0 is at once, -1 without limit. Another time for a node that is leaving moves its deadline and starts no new clock.
+0 is at once, -1 (or any negative number) without limit. Another time for a node that is leaving moves its deadline and
+starts no new clock.
 
 With --client the verb stays, shows what each node waits for, and ends those that are not done some seconds after SECS.
 Interrupted, it leaves them to the coordinator's clock. With --server, or neither, it returns at once.`,
@@ -289,9 +290,9 @@ func (g *graceful) Set(s string) error {
 		return nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < -1 || n > mostSeconds {
+	if err != nil || n > mostSeconds {
 		return fmt.Errorf("want whole seconds from 0 to %d, or -1 for no limit", mostSeconds)
 	}
-	*g = graceful{given: true, timeout: durationpb.New(time.Duration(n) * time.Second)}
+	*g = graceful{given: true, timeout: durationpb.New(time.Duration(max(n, -1)) * time.Second)} // to YARN every negative number is the same
 	return nil
 }
