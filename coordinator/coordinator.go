@@ -16,7 +16,7 @@
 //	what is believed:     fleet, leases, suspects, pace, brake, clocks, roster
 //	  where blocks are:   blocks, shelves, lapsed, doors
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
-//	  ended by the clock: watcher, reap
+//	  ended by the clock: watcher, reap; leaving
 //	agents call:          auth, lobby, membership, join, reports, broken, goodbye, manifests, wire
 //	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
 //	people call:          operator, deactivate, drain, asking, audit; http, page
@@ -166,6 +166,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return f.reap(ctx) })
 	g.Go(func() error { return f.audience.watch(ctx) })
 	g.Go(func() error { return f.tellMoves(ctx) })
+	g.Go(func() error { return f.logLeaving(ctx) })
 	g.Go(func() error { return f.postHooks(ctx) })
 	if !f.ledger.alone() {
 		g.Go(func() error { return f.govern(ctx) })

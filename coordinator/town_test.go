@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -32,6 +33,7 @@ type town struct {
 	web    *http.Client // for webhooks
 	pki    string       // directory of a CA of its own; empty: certs.Dev
 	verify Verifier
+	log    *slog.Logger // nil: the test's
 
 	mu   sync.Mutex // clients dial while the coordinator restarts
 	grpc *pipenet.Listener
@@ -71,8 +73,9 @@ func (v *town) start() {
 	v.grpc, v.http = calls, pages
 	v.mu.Unlock()
 	ready := make(chan struct{})
+	log := cmp.Or(v.log, slog.New(slog.NewTextHandler(v.Output(), nil)))
 	c, err := New(v.cfg, Deps{
-		Log: slog.New(slog.NewTextHandler(v.Output(), nil)), Identity: v.identity(certs.RoleCoordinator, "c"),
+		Log: log, Identity: v.identity(certs.RoleCoordinator, "c"),
 		GRPC: calls, HTTP: pages, Web: v.web, Verify: v.verify, Version: "test", Ready: func() { close(ready) },
 	})
 	if err != nil {

@@ -1,0 +1,86 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// leavingEvery is how often it is logged who leaves: YARN's pace (DecommissioningNodesWatcher), which logs every node.
+	leavingEvery = 20 * time.Second
+
+	// leavingNamed is how many of them are named, those first that leave longest. A fleet may leave as a whole.
+	leavingNamed = 10
+)
+
+// logLeaving says in the log, while nodes leave, how many do and what those wait for that leave longest, until ctx ends.
+func (f *fleet) logLeaving(ctx context.Context) error {
+	tick := time.NewTicker(leavingEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if term, _ := f.ledger.inOffice(); term != nil { // who follows heard no heartbeats
+			f.logLeavingOnce(ctx, time.Now())
+		}
+	}
+}
+
+func (f *fleet) logLeavingOnce(ctx context.Context, now time.Time) {
+	var leave []node
+	f.ledger.view(func(m *machine) {
+		for _, n := range m.Nodes {
+			if n.leaving() {
+				leave = append(leave, n)
+			}
+		}
+	})
+	if len(leave) == 0 || !f.log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	slices.SortFunc(leave, func(a, b node) int {
+		return cmp.Or(a.Decommission.StartedAt.Compare(b.Decommission.StartedAt), strings.Compare(a.Name, b.Name))
+	})
+	counts := map[string]int{}
+	var named [][]any
+	for _, n := range leave {
+		p := f.leases.read(n.Name)
+		state, waitsFor := waits(n, p, f.elsewhere(n, now), now)
+		counts[state]++
+		if len(named) < leavingNamed {
+			named = append(named, leavingWords(n, p, state, waitsFor, now))
+		}
+	}
+	words := []any{"nodes", len(leave)}
+	for _, state := range []string{waitsForWorkload, waitsForApp, migrating, ready, timeIsUp} {
+		if counts[state] > 0 {
+			words = append(words, strings.ToLower(state), counts[state])
+		}
+	}
+	f.log.Info("nodes are leaving", words...)
+	for _, words := range named {
+		f.log.Info("a node is leaving", words...)
+	}
+}
+
+// leavingWords are what the log has of one node. What is not known, and a deadline that there is not, is left out.
+func leavingWords(n node, p pulse, state string, waitsFor []string, now time.Time) []any {
+	words := []any{"node", n.Name, "sub_state", state, "took", now.Sub(n.Decommission.StartedAt).Round(time.Second)}
+	if len(waitsFor) > 0 {
+		words = append(words, "waits_for", strings.Join(waitsFor, ", "))
+	}
+	if d := p.status.GetDrain(); d != nil {
+		words = append(words, "blocks", d.BlocksTotal-d.BlocksMoved-d.BlocksLost-d.BlocksSkipped)
+	}
+	if at := n.Decommission.deadline(); !at.IsZero() {
+		words = append(words, "left", at.Sub(now).Round(time.Second))
+	}
+	return words
+}

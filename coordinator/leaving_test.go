@@ -1,0 +1,88 @@
+package coordinator
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// journal keeps what a coordinator logs.
+type journal struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (j *journal) Write(line []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(line)
+}
+
+// lines are those since it was last asked that say so.
+func (j *journal) lines(with string) (lines []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	defer j.text.Reset()
+	for line := range strings.Lines(j.text.String()) {
+		if _, said, ok := strings.Cut(strings.TrimSpace(line), "msg="); ok && strings.Contains(said, with) {
+			lines = append(lines, said)
+		}
+	}
+	return lines
+}
+
+// Each 20 s the log says who leaves and what for, and nothing once nobody does.
+func TestWhoLeavesIsLogged(t *testing.T) {
+	inTown(t, func(v *town) {
+		said := new(journal)
+		v.log = slog.New(slog.NewTextHandler(said, nil))
+		v.restart()
+		a, b := v.agent("a"), v.agent("b")
+		a.status.Workloads = []*api.Workload{workload("w", "RUNNING", 2)}
+		a.beat()
+		b.beat()
+		v.order(time.Hour, "a")
+		v.order(forever, "b")
+		b.status.Drain = &api.DrainProgress{Phase: "sending", BlocksTotal: 9, BlocksMoved: 4, BlocksLost: 1, BlocksSkipped: 1}
+		for range 25 {
+			a.live(1)
+			b.beat()
+		}
+		got := strings.Join(said.lines("leaving"), "\n")
+		want := `"nodes are leaving" nodes=2 wait_workload=1 migrating=1
+"a node is leaving" node=a sub_state=WAIT_WORKLOAD took=20s waits_for="workload w (2 processes)" left=59m40s
+"a node is leaving" node=b sub_state=MIGRATING took=20s blocks=3`
+		if got != want {
+			v.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+		a.goodbye("inc-1")
+		b.goodbye("inc-1")
+		said.lines("")
+		time.Sleep(time.Minute)
+		if got := said.lines("leaving"); len(got) > 0 {
+			v.Errorf("nobody leaves, and the log has %q", got)
+		}
+	})
+}
+
+// Of a whole fleet that leaves ten are named, those that leave longest.
+func TestFewOfManyThatLeaveAreLogged(t *testing.T) {
+	said := new(journal)
+	f := &fleet{cfg: Default(), ledger: &ledger{fsm: newReplica(), office: newOffice(0), streams: new(streams)}, leases: newLeases(nil, t0), apps: newApps(), log: slog.New(slog.NewTextHandler(said, nil))}
+	f.tookOver.Store(&t0)
+	for i := range 10_000 {
+		name := fmt.Sprintf("n%05d", i)
+		f.ledger.fsm.machine.Nodes[name] = node{Name: name, State: Decommissioning, Decommission: &decommission{StartedAt: t0.Add(-time.Duration(i) * time.Second), Order: &order{At: t0, Timeout: time.Hour}}}
+	}
+	f.logLeavingOnce(t.Context(), t0)
+	lines := said.lines("leaving")
+	if len(lines) != 1+leavingNamed || !strings.HasPrefix(lines[0], `"nodes are leaving" nodes=10000 migrating=10000`) || !strings.Contains(lines[1], "node=n09999 ") {
+		t.Errorf("got %q", lines)
+	}
+}
