@@ -12,7 +12,7 @@ import (
 var eventTypes = []string{
 	evRegistered, evReplaced, evChanged, evReturned, evAnnounced, evDecommissioning, evExecutor, evDeadline, evWithdrawn, evDecommissioned,
 	evManifest, evRecommissioned, evLost, evShutdown, evForgotten, evExcluded, evReadmitted, evDeactivated, evReactivated, evGone, evJoined, evHosts, evHostsRefused, evBrakeReleased, evMaintenance, evMachineDown, evMachineUp,
-	evAppEnded, evAppResumed, evSuspect, evTrusted, evMoved, evBroken, evBrakeHolds, evGap,
+	evAppEnded, evAppResumed, evUnschedulable, evSchedulable, evSuspect, evTrusted, evMoved, evBroken, evBrakeHolds, evGap,
 }
 
 // checkType refuses a type that no event has: who filters by it would wait for ever, and take silence for peace.

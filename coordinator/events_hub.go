@@ -43,15 +43,16 @@ func (h *hub) publish(events []event) {
 	h.wake()
 }
 
-// publishSoft tells an event of the leader's own, in the name of its term.
-func (h *hub) publishSoft(e event) event {
+// publishSoft tells events of the leader's own, in the name of its term.
+func (h *hub) publishSoft(events ...event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.soft++
-	e.Term, e.Index, e.Soft = h.term, h.last, h.soft
-	h.events = append(h.events, &told{event: e})
+	for _, e := range events {
+		h.soft++
+		e.Term, e.Index, e.Soft = h.term, h.last, h.soft
+		h.events = append(h.events, &told{event: e})
+	}
 	h.wake()
-	return e
 }
 
 // wake lets readers know, and forgets what is too much. What readers took of the slice stays as it is.
@@ -117,8 +118,18 @@ func (h *hub) numberAfter(at api.Place) uint64 {
 // tellSoft tells those who follow what this leader saw for itself and the log does not have: no other leader tells it
 // again. One that leads no more tells nothing.
 func (f *fleet) tellSoft(what, node string, data map[string]string) {
-	if term, _ := f.ledger.inOffice(); term == nil {
+	f.tellSoftly([]event{{Type: what, Node: node, Data: data}})
+}
+
+// tellSoftly is tellSoft for some at once.
+func (f *fleet) tellSoftly(events []event) {
+	if term, _ := f.ledger.inOffice(); term == nil || len(events) == 0 {
 		return
 	}
-	f.metrics.saw(f.ledger.fsm.hub.publishSoft(event{Time: time.Now().UTC().Round(0), Type: what, Node: node, Data: data}))
+	now := time.Now().UTC().Round(0)
+	for i := range events {
+		events[i].Time = now
+		f.metrics.saw(events[i])
+	}
+	f.ledger.fsm.hub.publishSoft(events...)
 }

@@ -57,6 +57,7 @@ type fleet struct {
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
 	moves      *moves
 	broken     *broken
+	bars       bars
 	started    time.Time
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
 	ahead      atomic.Int64              // how far this clock is off the others', as compareClocks found; nanoseconds
@@ -90,6 +91,7 @@ func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
+	f.bars.of = map[string]bar{}
 	f.audience, f.moves, f.broken = newAudience(), newMoves(), newBroken()
 	f.tookOver.Store(&now)
 	f.beats.begin(now)
@@ -135,6 +137,7 @@ func (f *fleet) do(c command) ([]event, error) {
 	}
 	if len(events) > 0 {
 		f.roster.change()
+		f.heedBars(events)
 	}
 	return events, err
 }

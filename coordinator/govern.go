@@ -91,6 +91,7 @@ func (f *fleet) takeOver(ctx context.Context, term uint64) error {
 	if err := f.startHosts(); err != nil {
 		return fmt.Errorf("take over: %w", err)
 	}
+	f.beginBars()
 	f.ledger.fsm.hub.enter(cmp.Or(term, f.ledger.raft.CurrentTerm()))
 	f.ledger.office.enter(context.WithoutCancel(ctx), term) // resign ends it, and calls under way may end theirs
 	if !f.ledger.alone() {

@@ -31,8 +31,12 @@ func (f *fleet) reap(ctx context.Context) error {
 		now := time.Now()
 		f.reapOnce(now, now.Sub(last))
 		last = now
-		if ends, near := f.maintenanceEnds(now), f.appointmentsNear(now); ends || near {
+		ends, near := f.maintenanceEnds(now), f.appointmentsNear(now)
+		if ends || near {
 			f.roster.change()
+		}
+		if ends {
+			f.heedMaintenance(nil, true, nil)
 		}
 	}
 }

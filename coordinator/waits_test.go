@@ -287,7 +287,7 @@ func TestExecutorsOfMachinesThatGoDown(t *testing.T) {
 			if _, err := v.operator().ChangeMachines(v.Context(), &api.ChangeMachinesRequest{Machines: machines, Timeout: durationpb.New(timeout)}); err != nil {
 				v.Fatal(err)
 			}
-			want := "NodeRegistered a; MaintenanceScheduled; MachineDown; " + left + " a; ExecutorDecommissioned a spark app-1 7"
+			want := "NodeRegistered a; MaintenanceScheduled; NodeUnschedulable a; MachineDown; " + left + " a; ExecutorDecommissioned a spark app-1 7"
 			if got := v.toldOf(); got != want {
 				v.Errorf("got  %s\nwant %s", got, want)
 			}

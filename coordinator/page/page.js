@@ -9,7 +9,8 @@ const silence = 10000;   // after which the page says that what it shows is old
 const types = ["AppEnded", "AppResumed", "BlocksBroken", "BlocksMoved", "BrakeHolds", "BrakeReleased", "DecommissionChanged", "ExecutorDecommissioned", "Gap",
   "HostsRefreshed", "HostsRefused", "MachineDown", "MachineUp", "MaintenanceScheduled", "ManifestReceived", "NodeChanged", "NodeDeactivated", "NodeDecommissioned",
   "NodeDecommissioning", "NodeExcluded", "NodeForgotten", "NodeGone", "NodeJoined", "NodeLost", "NodeReactivated", "NodeReadmitted", "NodeRecommissioned",
-  "NodeRegistered", "NodeReplaced", "NodeReturned", "NodeShutdown", "NodeSuspect", "NodeTrusted", "NoticeWithdrawn", "WorkerDecommission"];
+  "NodeRegistered", "NodeReplaced", "NodeReturned", "NodeSchedulable", "NodeShutdown", "NodeSuspect", "NodeTrusted", "NodeUnschedulable", "NoticeWithdrawn",
+  "WorkerDecommission"];
 
 const $ = (id) => document.getElementById(id);
 const loud = new Set(["LOST"]), busy = new Set(["DECOMMISSIONING", "SHUTDOWN"]);

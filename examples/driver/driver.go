@@ -20,6 +20,7 @@ type driver struct {
 	conn   *client.Conn
 	state  string // the file that keeps its place
 	out    io.Writer
+	term   uint64              // of the coordinator that told the last event
 	works  map[string]bool     // nodes that may have work
 	blocks map[string][]string // the blocks of its job, and the nodes that have them
 }
@@ -94,11 +95,18 @@ func (d *driver) list(ctx context.Context) error {
 
 // heed does what an event asks for.
 func (d *driver) heed(ctx context.Context, e client.Event) error {
+	was := d.term
+	if d.term = e.Place.Term; was != 0 && was != d.term && e.Type != client.Gap {
+		// Another coordinator leads, which does not repeat what the last one saw for itself.
+		if err := d.list(ctx); err != nil {
+			return err
+		}
+	}
 	switch e.Type {
 	case client.Gap:
 		d.say("events are missing: all is listed anew")
 		return d.list(ctx)
-	case "NodeDecommissioning", "WorkerDecommission", "NodeLost", "NodeShutdown", "NodeExcluded", "NodeDeactivated", "NodeSuspect":
+	case "NodeDecommissioning", "WorkerDecommission", "NodeLost", "NodeShutdown", "NodeExcluded", "NodeDeactivated", "NodeSuspect", "NodeUnschedulable":
 		d.schedule(e.Node, false, e.Type)
 		return nil
 	case "NodeDecommissioned", "NodeReplaced", "NodeForgotten":
@@ -106,7 +114,7 @@ func (d *driver) heed(ctx context.Context, e client.Event) error {
 		return d.locate(ctx, e.Node)
 	case "BlocksMoved":
 		return d.locate(ctx, e.Data["from"])
-	case "NodeRegistered", "NodeReturned", "NodeRecommissioned", "NodeReadmitted", "NodeReactivated", "NodeTrusted":
+	case "NodeRegistered", "NodeReturned", "NodeRecommissioned", "NodeReadmitted", "NodeReactivated", "NodeTrusted", "NodeSchedulable":
 		// It says why the node may have work again. Whether nothing else speaks against that, the node itself shows.
 		n, err := d.conn.Node(ctx, e.Node)
 		if status.Code(err) == codes.NotFound {

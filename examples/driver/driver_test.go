@@ -114,6 +114,17 @@ func TestDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	said("a gets no more work (WorkerDecommission)")
+	c := newNode(t, address, "c")
+	said("c gets work (NodeRegistered)")
+	for _, n := range []*api.Notice{{Incident: "r", Kind: "rebalance", Source: "ec2", Stance: "pre-copy"}, nil} { // advice that came to nothing
+		if _, err := c.Heartbeat(t.Context(), &api.HeartbeatRequest{Node: "c", Incarnation: "c-1", Status: &api.Status{RoomBytes: 1 << 30, Notice: n}}); err != nil {
+			t.Fatal(err)
+		}
+		if n != nil {
+			said("c gets no more work (NodeUnschedulable)")
+		}
+	}
+	said("c gets work (NodeSchedulable)")
 	b := newNode(t, address, "b")
 	b.report(false, &api.HeldBlock{Id: "spark/app/rdd_1_0", Bytes: 7, From: "a"})
 	said("block spark/app/rdd_1_0 is read from b at b:7412")
@@ -131,6 +142,7 @@ func TestDriver(t *testing.T) {
 	}
 	said, stop = drive(t, address, state, "spark/app/rdd_1_0")
 	said("a gets work (ACTIVE)")
+	said("c gets work (ACTIVE)")
 	said("block spark/app/rdd_1_0 is read from b at b:7412")
 	newNode(t, address, "d")
 	said("d gets work (NodeRegistered)") // and nothing was said in between that was known already
@@ -142,9 +154,28 @@ func TestDriver(t *testing.T) {
 	}
 	said, stop = drive(t, address, state)
 	said("a gets work (ACTIVE)")
+	said("c gets work (ACTIVE)")
 	said("d gets work (ACTIVE)")
 	said("events are missing: all is listed anew")
 	stop()
+}
+
+// The leader that comes next does not repeat what the last one saw for itself.
+func TestDriverListsAnewAfterAFailover(t *testing.T) {
+	address := start(t)
+	newNode(t, address, "a")
+	conn := client.New(client.Config{Addresses: []string{address}, Credentials: tlsOf(certs.RoleApp, "spark")})
+	defer conn.Close()
+	var out strings.Builder
+	d := newDriver(conn, "", nil, &out)
+	for _, place := range []client.Place{{Term: 1, Index: 5}, {Term: 1, Index: 6}, {Term: 2, Index: 7}} {
+		if err := d.heed(t.Context(), client.Event{Type: "HostsRefused", Place: place}); err != nil {
+			t.Fatal(err)
+		}
+		if listed := out.String() == "a gets work (ACTIVE)\n"; listed != (place.Term == 2) {
+			t.Errorf("after %s: it said %q", place, out.String())
+		}
+	}
 }
 
 // drive runs a driver, whose lines said waits for, one after the other.
