@@ -13,6 +13,7 @@ type leases struct {
 	mu      sync.Mutex // guards all below, and every pulse
 	nodes   map[string]*pulse
 	awaited map[string]bool // in the fleet when this process started, and not heard since
+	granted time.Time       // when everybody was last given a lease without a word
 }
 
 // pulse is what one node last said.
@@ -41,7 +42,7 @@ func newLeases(names []string, now time.Time) *leases {
 func (l *leases) begin(names []string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nodes, l.awaited = map[string]*pulse{}, map[string]bool{}
+	l.nodes, l.awaited, l.granted = map[string]*pulse{}, map[string]bool{}, now
 	for _, name := range names {
 		l.pulse(name).seen = now
 		l.awaited[name] = true
@@ -65,9 +66,17 @@ func (l *leases) count() int {
 func (l *leases) regrant(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.granted = now
 	for _, p := range l.nodes {
 		p.seen = now
 	}
+}
+
+// since is from when on whoever speaks has been heard without a break.
+func (l *leases) since() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.granted
 }
 
 // register notes a registration.

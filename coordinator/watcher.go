@@ -11,15 +11,17 @@ import (
 // are gone. Each is decided by itself, on what the log says: a node that never beats again holds up nobody else.
 func (f *fleet) watch(now time.Time) {
 	var late, overdue, gone []string
-	heard := now.Sub(*f.tookOver.Load()) > f.cfg.Lease // whoever is there has said so by now, also to a new leader
+	if now.Sub(f.leases.since()) <= f.cfg.Lease {
+		return
+	}
 	f.ledger.view(func(m *machine) {
 		for _, n := range m.Nodes {
 			switch {
 			case n.late(now):
 				late = append(late, n.Name)
-			case heard && n.awayUntil(f.cfg.RestartTimeout, now):
+			case n.awayUntil(f.cfg.RestartTimeout, now):
 				overdue = append(overdue, n.Name)
-			case heard && n.gone(now, f.cfg.ForgetAfter) && !f.present(n):
+			case n.gone(now, f.cfg.ForgetAfter) && !f.present(n):
 				gone = append(gone, n.Name)
 			}
 		}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,35 @@ func TestDeadLeaversHoldUpNobody(t *testing.T) {
 			if want := []State{Lost, Decommissioned}[i%2]; n.State != string(want) {
 				v.Fatalf("node %s: got %s, want %s", n.Name, n.State, want)
 			}
+		}
+	})
+}
+
+// Whoever was done in time while no coordinator was there says so to the next one, and is believed; who is dead ends a lease later.
+func TestDeadlineWhileTheCoordinatorIsAway(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, dead := v.agent("a"), v.agent("dead")
+		a.register()
+		dead.register()
+		v.order(time.Minute, "a", "dead")
+		v.stop()
+		time.Sleep(2 * time.Minute)
+		v.start()
+		time.Sleep(v.cfg.Lease - time.Second)
+		v.is("dead", Decommissioning)
+		a.goodbye("inc1")
+		time.Sleep(2 * time.Second)
+		v.is("dead", Decommissioned)
+		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDecommissioned}})
+		if err != nil {
+			v.Fatal(err)
+		}
+		var ended []string
+		for e, err := stream.Recv(); err == nil; e, err = stream.Recv() {
+			ended = append(ended, e.Node+" "+e.Data["outcome"])
+		}
+		if got := strings.Join(ended, ", "); got != "a drained, dead timeout" {
+			t.Errorf("got %s", got)
 		}
 	})
 }
