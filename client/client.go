@@ -58,6 +58,10 @@ const (
 	lookPause = 10 * time.Millisecond
 )
 
+// redial is when to dial a coordinator again: one that is back is found at once, however long it was away. The pauses of gRPC's own
+// settings grow to two minutes.
+var redial = backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+
 // Config says where the coordinators are and how to reach them.
 type Config struct {
 	Addresses   []string // host:port each; one is enough where it always answers, for it knows the others
@@ -124,7 +128,7 @@ func (c *Conn) use() (address string, conn *grpc.ClientConn, err error) {
 		grpc.WithTransportCredentials(c.cfg.Credentials), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReplyBytes)),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectPatience}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: redial, MinConnectTimeout: connectPatience}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingPatience}),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.cfg.Dial(ctx, "tcp", address) }))
 	if err != nil {

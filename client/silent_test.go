@@ -65,3 +65,37 @@ func (c *city) silentExcept(t *testing.T, speaks string, addresses ...string) *C
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
+
+// Who asked on for an hour while none was there does not wait for another two minutes once one is.
+func TestCoordinatorThatIsBackIsFoundAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "a:1")
+		c.leads = "a:1"
+		there := false
+		conn := New(Config{Addresses: []string{"a:1"}, Credentials: insecure.NewCredentials(),
+			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if !there {
+					return nil, net.ErrClosed
+				}
+				return c.dial(ctx, network, address)
+			}})
+		defer conn.Close()
+		answers := func() bool {
+			_, err := api.NewOperatorClient(conn).GetNode(t.Context(), &api.GetNodeRequest{})
+			return err == nil
+		}
+		for range 3600 {
+			time.Sleep(time.Second)
+			if answers() {
+				t.Fatal("it answers while it is away")
+			}
+		}
+		there = true
+		start := time.Now()
+		for !answers() {
+			if time.Sleep(100 * time.Millisecond); time.Since(start) > 2*redial.MaxDelay {
+				t.Fatalf("%v after it came back it is still said to be away", time.Since(start))
+			}
+		}
+	})
+}
