@@ -9,10 +9,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+)
+
+// One that is back is found within these, however long it was away: gRPC's own pauses grow to two minutes, and it gives each attempt 20 s.
+const (
+	redialFirst  = 100 * time.Millisecond
+	redialMost   = time.Second
+	dialPatience = 3 * time.Second
 )
 
 // colleagues are the other coordinators, for what goes beside raft: how far they are, and files that are too large for
@@ -51,6 +59,10 @@ func (c *colleagues) ask(p Peer) (api.CoordinationClient, error) {
 		var err error
 		conn, err = grpc.NewClient("passthrough:///"+strings.ReplaceAll(p.Address, "%", "%25"),
 			grpc.WithTransportCredentials(credentials.NewTLS(tls)), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: redialFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMost},
+				MinConnectTimeout: dialPatience,
+			}),
 			grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return c.dial(ctx, "tcp", address) }))
 		if err != nil {
 			return nil, err

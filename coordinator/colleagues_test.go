@@ -1,0 +1,68 @@
+package coordinator
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/pipenet"
+)
+
+// A coordinator that was away for an hour is not away for another two minutes.
+func TestColleagueThatIsBackIsFoundAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		there := false
+		at := pipenet.Listen()
+		as := func(name string) *certs.Identity {
+			return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
+		}
+		c := &colleagues{identity: as("c1"), conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if !there {
+				return nil, net.ErrClosed
+			}
+			return at.Dial(ctx, network, address)
+		}}
+		defer c.Close()
+		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))))
+		api.RegisterCoordinationServer(server, positioned{})
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(at) }()
+		defer func() { server.Stop(); <-ended }()
+		answers := func() bool {
+			client, err := c.ask(Peer{Name: "c2", Address: "c2:7411"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = client.GetPosition(t.Context(), &api.GetPositionRequest{})
+			return err == nil
+		}
+		for range 3600 {
+			time.Sleep(time.Second)
+			if answers() {
+				t.Fatal("it answers while it is away")
+			}
+		}
+		there = true
+		time.Sleep(redialMost + redialMost/2)
+		answers() // which dials
+		time.Sleep(redialMost)
+		if !answers() {
+			t.Error("it was away for an hour, and is still said to be")
+		}
+	})
+}
+
+type positioned struct {
+	api.UnimplementedCoordinationServer
+}
+
+func (positioned) GetPosition(context.Context, *api.GetPositionRequest) (*api.Position, error) {
+	return &api.Position{}, nil
+}
