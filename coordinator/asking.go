@@ -197,6 +197,14 @@ func undecided(err error) bool {
 	return errors.Is(err, errNoLog) || errors.Is(err, errFollows) || errors.Is(err, errDeposed)
 }
 
+// repeats says whether a call was made before, to a leader that began what it asks for.
+func (f *fleet) repeats(ctx context.Context) (before bool) {
+	if a, _ := ctx.Value(auditedKey{}).(*audited); a != nil {
+		f.ledger.view(func(m *machine) { before = m.recordOf(&a.asking) >= 0 })
+	}
+	return before
+}
+
 // begin records that something begins which is no command: whoever does it may not be there to say how it ended.
 func (f *fleet) begin(ctx context.Context) error {
 	a, _ := ctx.Value(auditedKey{}).(*audited)

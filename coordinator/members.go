@@ -61,7 +61,7 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 	if to := r.GetTo(); to != "" {
 		switch known := slices.ContainsFunc(s.ledger.servers(), func(m raft.Server) bool { return string(m.ID) == to }); {
 		case !known:
-			return nil, status.Errorf(codes.NotFound, "coordinator %q is no member: lifeboat raft members lists those that are", to)
+			return nil, noMember(to)
 		case to == s.cfg.Name:
 			return &api.TransferLeadershipReply{Leader: to}, nil
 		}
@@ -75,6 +75,10 @@ func (s *operator) TransferLeadership(ctx context.Context, r *api.TransferLeader
 	leader := s.successor(ctx)
 	s.log.Info("the lead was handed over", "to", leader)
 	return &api.TransferLeadershipReply{Leader: leader}, nil
+}
+
+func noMember(name string) error {
+	return status.Errorf(codes.NotFound, "coordinator %q is no member: lifeboat raft members lists those that are", name)
 }
 
 // handOver makes the coordinator that is named the leader; empty: whoever is best off.
@@ -104,6 +108,9 @@ func (s *operator) ChangeMembers(ctx context.Context, r *api.ChangeMembersReques
 		return nil, errAlone
 	}
 	were := s.ledger.servers()
+	if err := checkRemoved(were, r); err != nil && !s.repeats(ctx) { // a former leader may have removed them for this very call
+		return nil, err
+	}
 	will, err := membersAfter(were, r)
 	if err != nil {
 		return nil, err
@@ -157,6 +164,19 @@ func unchanged(what string, m raft.Server, err error) error {
 		return overtaken{errDeposed}
 	}
 	return status.Errorf(codes.Aborted, "%s coordinator %s at %s: %v: lifeboat raft members shows what was done", what, m.ID, m.Address, err)
+}
+
+// checkRemoved refuses to remove who is no member. In the place of one that is gone already another may be put.
+func checkRemoved(were []raft.Server, r *api.ChangeMembersRequest) error {
+	if len(r.GetAdd()) > 0 {
+		return nil
+	}
+	for _, name := range r.GetRemove() {
+		if !slices.ContainsFunc(were, func(m raft.Server) bool { return string(m.ID) == name }) {
+			return noMember(name)
+		}
+	}
+	return nil
 }
 
 // membersAfter is what a change would come to, or why it is refused.

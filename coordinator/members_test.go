@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -58,6 +60,41 @@ func TestMembersAfter(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", s.name, got, s.want)
 		}
 	}
+}
+
+// A name that is mistyped is said to be none; one that a call has removed already, or replaced, is not.
+func TestOnlyMembersAreRemoved(t *testing.T) {
+	were := members(peersNamed(5)).Servers
+	for _, s := range []struct {
+		r    *api.ChangeMembersRequest
+		want codes.Code
+	}{
+		{&api.ChangeMembersRequest{Remove: []string{"c9"}}, codes.NotFound},
+		{&api.ChangeMembersRequest{Remove: []string{"c4", "c5", "c9"}}, codes.NotFound},
+		{&api.ChangeMembersRequest{Remove: []string{"c4", "c5"}}, codes.OK},
+		{&api.ChangeMembersRequest{Remove: []string{"c9"}, Add: []*api.NewMember{{Name: "c4", Address: "10.0.0.4:7411"}}}, codes.OK},
+	} {
+		if err := checkRemoved(were, s.r); status.Code(err) != s.want {
+			t.Errorf("remove %v: got %v, want %s", s.r.Remove, err, s.want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{ledger: openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))}
+		defer f.ledger.Close()
+		call := &audited{asking: asking{Call: "1", Who: "operator:eve", Asked: "raft remove"}}
+		ctx := context.WithValue(t.Context(), auditedKey{}, call)
+		if f.repeats(ctx) {
+			t.Error("the first call is taken for its own repetition")
+		}
+		begun := call.asking
+		begun.Outcome = outcomeBegun
+		if _, err := f.ledger.do(command{Do: doRecord, Asked: &begun}); err != nil {
+			t.Fatal(err)
+		}
+		if !f.repeats(ctx) {
+			t.Error("a call that a former leader began is taken for a new one")
+		}
+	})
 }
 
 func peersNamed(n int) (peers []Peer) {
