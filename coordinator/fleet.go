@@ -174,6 +174,9 @@ func (f *fleet) picture(n node) *api.Node {
 		}
 	}
 	a := f.scheduled().of(n.Name, n.PeerAddress, now)
+	if a.past(now) {
+		a = appointment{}
+	}
 	if out.Maintenance = a.mode(); f.maintained(n, now) {
 		out.Maintenance = modeDown
 	}

@@ -30,6 +30,7 @@ type outage struct {
 	Machines []scheduled    `json:"machines"`
 	Start    int64          `json:"start"`              // Unix nanoseconds; before 1970 is as good as any past
 	Duration *time.Duration `json:"duration,omitempty"` // nil: nobody says
+	Said     time.Time      `json:"said,omitzero"`      // when it was scheduled; zero: by an older lifeboat
 }
 
 // scheduled is a machine that stands in a schedule. It need not be known here.
@@ -119,6 +120,9 @@ func (s *schedule) of(name, peerAddress string, at time.Time) (a appointment) {
 	return a
 }
 
+// past says whether the appointment is over, and the machine was not taken down for it: it holds its node back no longer.
+func (a appointment) past(at time.Time) bool { return a.mode() == modeDraining && a.of.over(at) }
+
 func (a appointment) before(b appointment, at time.Time) bool {
 	if a.Down != b.Down {
 		return a.Down
@@ -159,7 +163,7 @@ func (m *machine) scheduleAfter(c command) (*schedule, []event, error) {
 	s := step{cmd: c, last: m.LastEvent}
 	switch c.Do {
 	case doSchedule:
-		next, err := m.Schedule.with(c.Windows, c.Add)
+		next, err := m.Schedule.with(c.Windows, c.Add, c.At)
 		if err != nil || next.equal(m.Schedule) {
 			return m.Schedule, nil, err
 		}
@@ -182,13 +186,26 @@ func (m *machine) scheduleAfter(c command) (*schedule, []event, error) {
 	return m.Schedule, nil, nil
 }
 
-// with is the schedule that takes the place of this one, or that this one is with more windows. Machines keep their modes.
-func (s *schedule) with(windows []outage, add bool) (*schedule, error) {
+// with is the schedule that takes the place of this one, or that this one is with more windows. Machines keep their modes, and
+// windows that are said again when they were first said.
+func (s *schedule) with(windows []outage, add bool, now time.Time) (*schedule, error) {
 	next := &schedule{}
-	if add && s != nil {
-		next.Windows = slices.Clone(s.Windows)
+	said := map[int64]time.Time{}
+	if s != nil {
+		for _, w := range s.Windows {
+			said[w.Start] = w.Said
+		}
+		if add {
+			next.Windows = slices.Clone(s.Windows)
+		}
 	}
-	next.Windows = append(next.Windows, windows...)
+	for _, w := range windows {
+		var before bool
+		if w.Said, before = said[w.Start]; !before {
+			w.Said = now
+		}
+		next.Windows = append(next.Windows, w)
+	}
 	down := map[[2]string]string{}
 	for m := range s.all() {
 		if m.Down {

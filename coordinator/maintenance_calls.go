@@ -16,7 +16,11 @@ func (s *operator) ScheduleMaintenance(ctx context.Context, r *api.ScheduleMaint
 	if err := cmp.Or(checkWindows(r.GetWindows()), checkText("reason", r.GetReason())); err != nil {
 		return nil, err
 	}
-	c := command{Do: doSchedule, Windows: windowsFrom(r.GetWindows()), Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
+	windows := windowsFrom(r.GetWindows())
+	if err := checkAdded(windows, r.GetAdd(), time.Now()); err != nil {
+		return nil, err
+	}
+	c := command{Do: doSchedule, Windows: windows, Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
 	if _, err := s.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
@@ -74,6 +78,17 @@ func checkWindows(windows []*api.MaintenanceWindow) error {
 		}
 		if len(seen) > maxNodes {
 			return fault("more than %d machines in one schedule", maxNodes)
+		}
+	}
+	return nil
+}
+
+// checkAdded refuses to add what is over already. A whole schedule may have such windows: those of before stand in it until
+// somebody takes them out, and Mesos's master takes any.
+func checkAdded(windows []outage, add bool, now time.Time) error {
+	for _, w := range windows {
+		if add && w.over(now) {
+			return fault("the window of %s from %s on is over: it would have no node leave", *w.Duration, stamp(w.start()))
 		}
 	}
 	return nil

@@ -109,10 +109,12 @@ func (f *fleet) leaveInTime(now time.Time) {
 	}
 }
 
-// kept says whether an operator recommissioned n since it began to leave for this appointment.
+// kept says whether an operator recommissioned n since it began to leave for this appointment. What was scheduled since is another
+// one, however near.
 func (n node) kept(a appointment, lead time.Duration) bool {
 	d := n.Decommission
-	return d != nil && d.Order != nil && d.Order.By == byMaintenance && d.Outcome == undone && !d.StartedAt.Before(a.of.start().Add(-lead))
+	return d != nil && d.Order != nil && d.Order.By == byMaintenance && d.Outcome == undone &&
+		!d.StartedAt.Before(a.of.start().Add(-lead)) && !d.EndedAt.Before(a.of.Said)
 }
 
 // any says whether a window begins so soon, or has begun.

@@ -21,7 +21,7 @@ func maintenanceCommand() *cobra.Command {
 		Use:   "maintenance",
 		Short: "Plan when machines are worked on: their nodes leave in time, and are kept out until they are up again",
 		Long: `Plans when machines are worked on, as Mesos does. A machine in the schedule is DRAINING: its node is not schedulable, nothing lands
-there in the hour before, and it leaves by itself ten minutes before (maintenance_lead). DOWN, it is being worked on: its node
+there in the hour before, and it leaves by itself ten minutes before (maintenance_lead), or at once where that is past. DOWN, it is being worked on: its node
 leaves if it has not, and none of it is let in. Up again, it is out of the schedule, and its node is taken back. Nothing but
 these verbs takes a machine from one to another, whatever the schedule says.
 
@@ -52,7 +52,8 @@ func maintenanceScheduleCommand() *cobra.Command {
 it. A machine is the name of a node or the IP address of its peer address; it need not be known. It stands in the schedule once.
 Machines that are DOWN must stand in the new one, too: maintenance up comes first.
 
-Nodes that had begun to leave for an appointment that is cancelled, or put off, are taken back.`,
+Nodes that had begun to leave for an appointment that is cancelled, or put off, are taken back. For one that has begun (--at now) they
+leave at once, with decommission_timeout. One that is over has nobody leave, and is refused; a file may have some from before.`,
 		Example: `  lifeboat maintenance schedule --at 2026-12-01T02:00:00Z --for 1h host-a host-b
   lifeboat maintenance schedule --at 90m host-c          # in an hour and a half
   lifeboat maintenance schedule plan.json --reason "new kernels"
@@ -244,7 +245,11 @@ func lasts(w *api.MaintenanceWindow) string {
 	if w.DurationNanoseconds == nil {
 		return "-"
 	}
-	return span(time.Duration(*w.DurationNanoseconds))
+	long := time.Duration(*w.DurationNanoseconds)
+	if !time.Now().Before(time.Unix(0, w.GetStartNanoseconds()).Add(long)) {
+		return span(long) + ", over"
+	}
+	return span(long)
 }
 
 const nothingScheduled = "no machine is scheduled for maintenance\n"
