@@ -299,7 +299,11 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	if n := s.GetClocksApart(); n > 0 {
 		t.row("clocks", fmt.Sprintf("%s more than a second off: lifeboat node NAME says which way", count(n, "node")))
 	}
-	t.row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
+	if s.GetLeader() {
+		t.row("blocks", fmt.Sprintf("%d located, %d lost", s.GetBlocksLocated(), s.GetBlocksLost()))
+	} else { // where blocks rest the nodes tell the leader alone
+		t.row("blocks", fmt.Sprintf("- located, %d lost", s.GetBlocksLost()))
+	}
 	t.row("last event", fmt.Sprint(s.GetLastIndex()))
 	hostRows(&t, s.GetHosts())
 	if err := t.print(w); err != nil || len(s.GetMembers()) == 0 {
@@ -445,7 +449,7 @@ type coordinatorJSON struct {
 	Leader        bool             `json:"leader"`
 	StartedAt     *time.Time       `json:"started_at"`
 	Nodes         map[string]int64 `json:"nodes"`
-	BlocksLocated int64            `json:"blocks_located"`
+	BlocksLocated *int64           `json:"blocks_located"` // null: only the leader knows
 	BlocksLost    int64            `json:"blocks_lost"`
 	LastIndex     uint64           `json:"last_index"`
 	Hosts         *hostsJSON       `json:"hosts"` // null: no host files
@@ -464,8 +468,12 @@ func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
 	if nodes == nil {
 		nodes = map[string]int64{}
 	}
+	var located *int64
+	if s.GetLeader() {
+		located = &s.BlocksLocated
+	}
 	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), api.Instant(s.GetStartedAt()), nodes,
-		s.GetBlocksLocated(), s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts()),
+		located, s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts()),
 		s.GetLeaderName(), s.GetLeaderAddress(), s.GetTerm(), membersToJSON(s.GetMembers()),
 		s.GetSuspects(), brakesToJSON(s.GetBrakes()), s.GetClocksApart(), s.GetSubscribers()}
 }
