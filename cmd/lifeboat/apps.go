@@ -74,6 +74,10 @@ func listApps(ctx context.Context, operator api.OperatorClient) (apps []*api.App
 	}
 }
 
+func hasApp(apps []*api.App, name string) bool {
+	return slices.ContainsFunc(apps, func(a *api.App) bool { return a.GetApp() == name })
+}
+
 func printApps(w io.Writer, out format, apps []*api.App) error {
 	if out == formatJSON {
 		all := []api.AppJSON{}
@@ -150,9 +154,16 @@ With --undo they are not over any more: what is still there is carried and kept 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.Apps = args
 			return ask(cmd.Context(), &to, "apps end", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				var unheard []string // they may be over before they have begun, or mistyped
+				if known, err := listApps(ctx, operator); err == nil && !r.Undo {
+					unheard = slices.DeleteFunc(slices.Clone(args), func(app string) bool { return hasApp(known, app) })
+				}
 				reply, err := operator.EndApps(ctx, &r)
 				if err != nil {
 					return err
+				}
+				for _, app := range unheard {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody has heard of it before: is that its name? If not, apps end --undo takes it back\n", plain(app))
 				}
 				return printApps(cmd.OutOrStdout(), out, reply.GetApps())
 			})

@@ -137,7 +137,7 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	}
 	stdout, stderr := d.cmd.OutOrStdout(), d.cmd.ErrOrStderr()
 	for _, n := range reply.GetNodes() {
-		if note := notOrdered(n, cmp.Or(own[n.GetName()], d.timeout.remaining())); note != "" {
+		if note := notOrdered(n, cmp.Or(own[n.GetName()], d.timeout.remaining()), d.gone); note != "" {
 			fmt.Fprintln(stderr, plain(note))
 		}
 	}
@@ -184,12 +184,13 @@ func nodeTimes(args []string) (nodes []string, own map[string]*durationpb.Durati
 	return nodes, own, nil
 }
 
-// notOrdered says why a node does not begin to leave now that it was told to, given the time that it was told with.
-func notOrdered(n *api.Node, timeout *durationpb.Duration) string {
-	switch n.GetState() {
-	case "DECOMMISSIONED":
-		if timeout == nil || timeout.AsDuration() != 0 {
-			return n.GetName() + " is DECOMMISSIONED: nothing more was asked of it"
+// notOrdered says why a node does not begin to leave now that it was told to, given the time that it was told with, and whether to be
+// GONE.
+func notOrdered(n *api.Node, timeout *durationpb.Duration, gone bool) string {
+	switch state := n.GetState(); state {
+	case "DECOMMISSIONED", "GONE":
+		if (timeout == nil || timeout.AsDuration() != 0) && !(gone && state == "GONE") {
+			return n.GetName() + " is " + state + ": nothing more was asked of it"
 		}
 	case "LOST", "SHUTDOWN":
 		return n.GetName() + " is " + n.GetState() + ": the order waits until it is back"

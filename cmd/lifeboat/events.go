@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -64,6 +66,7 @@ type follower struct {
 	after     api.Place
 	types     []string
 	node      string
+	told      bool // something of node
 }
 
 // run prints events. When it follows, it outlives the coordinator's absence: the place says where to go on, so that no
@@ -76,6 +79,8 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 		switch {
 		case follow && ctx.Err() != nil:
 			return nil
+		case !follow && err == nil:
+			return f.checkNode(ctx)
 		case !follow, err != nil && !(away && answered):
 			return err
 		case err != nil && !streak:
@@ -86,6 +91,18 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 			return nil
 		}
 	}
+}
+
+// checkNode refuses a name of which there was nothing to tell because there is no such node. Of one that is no more there may be events.
+func (f *follower) checkNode(ctx context.Context) error {
+	if f.node == "" || f.told {
+		return nil
+	}
+	_, err := f.operator.GetNode(ctx, &api.GetNodeRequest{Node: f.node})
+	if status.Code(err) == codes.NotFound {
+		return f.link.rpcError("events", err)
+	}
+	return nil
 }
 
 func (f *follower) read(ctx context.Context, follow bool, answered func()) error {
@@ -105,6 +122,7 @@ func (f *follower) read(ctx context.Context, follow bool, answered func()) error
 			return f.link.away("events", err)
 		}
 		f.after = api.PlaceOf(e)
+		f.told = f.told || e.GetNode() == f.node
 		if err := f.print(e); err != nil {
 			return err
 		}

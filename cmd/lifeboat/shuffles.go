@@ -49,6 +49,11 @@ application, a shuffle stands under its block manager's name, and an application
 			if err != nil {
 				return l.rpcError("list shuffles", err)
 			}
+			if app != "" && len(all) == 0 && !watch {
+				if err := checkApp(ctx, operator, app); err != nil {
+					return err
+				}
+			}
 			if out == formatJSON {
 				return writeJSON(w, all)
 			}
@@ -56,6 +61,15 @@ application, a shuffle stands under its block manager's name, and an application
 		})
 	}
 	return cmd
+}
+
+// checkApp refuses an app that nobody has heard of: one that runs may have no shuffle that was carried away.
+func checkApp(ctx context.Context, operator api.OperatorClient, app string) error {
+	apps, err := listApps(ctx, operator)
+	if err == nil && !hasApp(apps, app) {
+		return notFoundf("list shuffles: app %q is not known: lifeboat apps lists those that are", app)
+	}
+	return nil // who could not be asked does not say that there is none
 }
 
 // shuffleJSON is one shuffle as programs read it.
