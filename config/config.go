@@ -30,34 +30,58 @@ type Validator interface {
 // and scalars replace). It decodes the result over what into, a pointer to a struct, already holds. The error is a *Faults unless a file
 // could not be read. After an error, into is in no state to be used.
 func Load(path string, into Validator) error {
-	files, err := sources(path)
+	r, err := read(path)
 	if err != nil {
 		return err
 	}
-	var (
-		faults Faults
-		merged = &node{kind: mapping, file: path}
-		whole  = true
-	)
+	d := decoder{faults: &r.faults, root: reflect.TypeOf(into).Elem()}
+	d.decode("", r.merged, reflect.ValueOf(into).Elem())
+	if r.whole { // else what was not read would be reported as missing
+		validate(into, r.merged, &r.faults)
+	}
+	return r.faults.sorted(r.files)
+}
+
+// Strange counts what stands in the settings at path that the struct into points to has no place for, and leaves that struct in
+// no state to be used. It tells one daemon's file from another's. What cannot be read counts for nothing.
+func Strange(path string, into any) int {
+	r, err := read(path)
+	if err != nil {
+		return 0
+	}
+	d := decoder{faults: &r.faults, root: reflect.TypeOf(into).Elem()}
+	d.decode("", r.merged, reflect.ValueOf(into).Elem())
+	return d.strange
+}
+
+// reading is what was found in the files of one daemon's settings.
+type reading struct {
+	files  []string
+	merged *node
+	faults Faults
+	whole  bool // every file is YAML
+}
+
+func read(path string) (*reading, error) {
+	files, err := sources(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{files: files, merged: &node{kind: mapping, file: path}, whole: true}
 	for _, file := range files {
 		data, err := readFile(file)
 		if err != nil {
-			return fmt.Errorf("read config: %w", err)
+			return nil, fmt.Errorf("read config: %w", err)
 		}
 		tree, bad := parse(file, data)
-		faults = append(faults, bad...)
+		r.faults = append(r.faults, bad...)
 		if tree == nil {
-			whole = false // not YAML
+			r.whole = false
 			continue
 		}
-		merged = merge(merged, tree)
+		r.merged = merge(r.merged, tree)
 	}
-	d := decoder{faults: &faults, root: reflect.TypeOf(into).Elem()}
-	d.decode("", merged, reflect.ValueOf(into).Elem())
-	if whole { // else what was not read would be reported as missing
-		validate(into, merged, &faults)
-	}
-	return faults.sorted(files)
+	return r, nil
 }
 
 // Check validates settings that no file holds. The error, if any, is a *Faults without places.

@@ -240,3 +240,24 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestStrange(t *testing.T) {
+	for text, want := range map[string]int{
+		"name: a\nlimits: {streams: 3}\nstores: [{name: s}]": 0,
+		"":                         0,
+		"limits: {stream: 3}":      1,
+		"stores: [{nam: s}]":       1,
+		"name: {first: a}":         1,
+		"limits: 3\nother: {a: 1}": 2,
+		"name: 7":                  0, // wrong, but at home
+		"name: [":                  0,
+	} {
+		file := filepath.Join(t.TempDir(), "main.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := Strange(file, new(fleet)); got != want {
+			t.Errorf("%q: got %d, want %d", text, got, want)
+		}
+	}
+}

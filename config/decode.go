@@ -16,8 +16,9 @@ var (
 
 // decoder puts a tree into a struct and goes on after a fault, so that all are found.
 type decoder struct {
-	faults *Faults
-	root   reflect.Type
+	faults  *Faults
+	root    reflect.Type
+	strange int // keys that the struct does not have, and maps and single values where it has the other
 }
 
 func (d *decoder) fault(n *node, key, bound, remedy string) {
@@ -40,6 +41,8 @@ func (d *decoder) decode(key string, n *node, into reflect.Value) {
 	case t.Kind() == reflect.Struct:
 		if d.want(key, n, mapping, "a map of keys") {
 			d.fields(key, n, into)
+		} else if n.kind != empty {
+			d.strange++
 		}
 	case t.Kind() == reflect.Map && t.Key().Kind() == reflect.String:
 		if d.want(key, n, mapping, "a map of keys") {
@@ -64,6 +67,8 @@ func (d *decoder) decode(key string, n *node, into reflect.Value) {
 		default:
 			if d.want(key, n, text, "text") {
 				into.SetString(n.scalar)
+			} else if n.kind == mapping {
+				d.strange++
 			}
 		}
 	case t.Kind() == reflect.Bool:
@@ -96,6 +101,7 @@ func (d *decoder) fields(parent string, n *node, into reflect.Value) {
 	for _, e := range n.entries {
 		field, ok := fieldFor(into, e.key)
 		if !ok {
+			d.strange++
 			at := &node{file: e.file, line: e.line}
 			d.fault(at, child(parent, e.key), "unknown key", d.suggest(parent, e.key, into.Type()))
 			continue

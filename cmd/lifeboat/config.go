@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator"
 	"github.com/lifeboat/lifeboat/sidecar"
 )
@@ -28,49 +31,88 @@ func configCommand() *cobra.Command {
 }
 
 func configCheckCommand() *cobra.Command {
-	var isAgent, isCoordinator, isSidecar bool
+	said := map[string]*bool{}
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say all that is wrong with a file of settings and what is merged into it, each with its line and remedy",
 		Long: `Says all that is wrong with a file of settings and with conf.d and NAME.d beside it, and exits 2 if anything is. Whose file it is, an
-agent's, a coordinator's or a sidecar's, shows in its keys unless a flag says it. Certificates are checked, too, if they are there
-and may be read.`,
+agent's, a coordinator's or a sidecar's, is said by a flag; without one it shows in keys that not all of them have, else in the
+file's name (coordinator*.yaml, sidecar*.yaml), else it is an agent's, and which it was taken for is printed. Certificates are
+checked, too, if they are there and may be read.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
-  lifeboat config check --coordinator /etc/lifeboat/coordinator.yaml`,
+  lifeboat config check --coordinator /etc/lifeboat/main.yaml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file := args[0]
-			if !isAgent && !isCoordinator && !isSidecar {
-				data, err := os.ReadFile(file)
-				if err != nil {
+			file, kind, guess := args[0], "", ""
+			for _, k := range daemonKinds {
+				if *said[k] {
+					kind = k
+				}
+			}
+			if kind == "" {
+				if _, err := os.Stat(file); err != nil {
 					return usagef("config check: %w", err)
 				}
-				isSidecar = ofSidecar(data)
-				isCoordinator = !isSidecar && ofCoordinator(data)
+				kind, guess = kindOf(file)
 			}
-			kind, err := "agent", error(nil)
-			switch {
-			case isCoordinator:
-				kind = "coordinator"
+			var err error
+			switch kind {
+			case "coordinator":
 				err = loads(coordinator.Load(file))
-			case isSidecar:
-				kind = "sidecar"
+			case "sidecar":
 				_, err = sidecar.Load(file)
 			default:
 				err = loads(agent.Load(file))
 			}
 			if err != nil {
-				return usagef("config check %s: not fit for %s:\n%w", file, article(kind), err)
+				if guess != "" {
+					guess = " (" + guess + ")"
+				}
+				return usagef("config check %s: not fit for %s%s:\n%w", file, article(kind), guess, err)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
-			return err
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
+			if guess != "" {
+				fmt.Fprintln(cmd.OutOrStdout(), guess)
+			}
+			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&isAgent, "agent", false, "it is an agent's file")
-	cmd.Flags().BoolVar(&isCoordinator, "coordinator", false, "it is a coordinator's file")
-	cmd.Flags().BoolVar(&isSidecar, "sidecar", false, "it is a sidecar's file")
-	cmd.MarkFlagsMutuallyExclusive("agent", "coordinator", "sidecar")
+	for _, k := range daemonKinds {
+		said[k] = cmd.Flags().Bool(k, false, "it is "+article(k)+"'s file")
+	}
+	cmd.MarkFlagsMutuallyExclusive(daemonKinds...)
 	return cmd
+}
+
+// daemonKinds are whose settings there are, the most usual first.
+var daemonKinds = []string{"agent", "coordinator", "sidecar"}
+
+// kindOf guesses whose file it is, and says by what, and how to say otherwise. What cannot be read as YAML has no keys.
+func kindOf(file string) (kind, guess string) {
+	strange := map[string]int{
+		"agent":       config.Strange(file, new(agent.Config)),
+		"coordinator": config.Strange(file, new(coordinator.Config)),
+		"sidecar":     config.Strange(file, new(sidecar.Config)),
+	}
+	var likely, others []string
+	for _, k := range daemonKinds {
+		if strange[k] == min(strange["agent"], strange["coordinator"], strange["sidecar"]) {
+			likely = append(likely, k)
+		}
+	}
+	kind, by := likely[0], "for want of a sign"
+	switch named := slices.IndexFunc(likely, func(k string) bool { return strings.HasPrefix(filepath.Base(file), k) }); {
+	case len(likely) == 1:
+		by = "by its keys"
+	case named >= 0:
+		kind, by = likely[named], "by its name"
+	}
+	for _, k := range daemonKinds {
+		if k != kind {
+			others = append(others, "--"+k)
+		}
+	}
+	return kind, fmt.Sprintf("taken for %s's %s: %s says otherwise", article(kind), by, strings.Join(others, " or "))
 }
 
 // loads checks what was read, with the certificate that it names. One that is not there may come with the machine's joining,
@@ -85,35 +127,4 @@ func loads[C interface {
 		return nil
 	}
 	return err
-}
-
-// ofSidecar knows a sidecar's file by the one key that nobody else has.
-func ofSidecar(data []byte) bool {
-	var keys map[string]any
-	if yaml.Unmarshal(data, &keys) != nil {
-		return false
-	}
-	_, ok := keys["actions"]
-	return ok
-}
-
-// ofCoordinator guesses from the keys whose file it is. What cannot be read is an agent's: there are more of those, and
-// the check says what is wrong with it.
-func ofCoordinator(data []byte) bool {
-	var keys map[string]any
-	if yaml.Unmarshal(data, &keys) != nil {
-		return false
-	}
-	has := func(in map[string]any, names ...string) (n int) {
-		for _, k := range names {
-			if _, ok := in[k]; ok {
-				n++
-			}
-		}
-		return n
-	}
-	listen, _ := keys["listen"].(map[string]any) // of another form, it says nothing
-	ours := has(keys, "name", "peers", "hosts", "heartbeat", "lease", "decommission_timeout") + has(listen, "grpc")
-	theirs := has(keys, "node", "coordinators", "cloud", "stores", "workloads", "drain", "receive") + has(listen, "peer", "socket", "advertise")
-	return ours > theirs
 }
