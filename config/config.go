@@ -37,8 +37,18 @@ func Load(path string, into Validator) error {
 	d := decoder{faults: &r.faults, root: reflect.TypeOf(into).Elem()}
 	d.decode("", r.merged, reflect.ValueOf(into).Elem())
 	if r.whole { // else what was not read would be reported as missing
-		validate(into, r.merged, &r.faults)
+		validate(into.Validate, r.merged, &r.faults)
 	}
+	return r.faults.sorted(r.files)
+}
+
+// Further has check say what else is wrong with settings that Load has taken, and returns it as Load does.
+func Further(path string, check func(report Report)) error {
+	r, err := read(path)
+	if err != nil {
+		return err
+	}
+	validate(check, r.merged, &r.faults)
 	return r.faults.sorted(r.files)
 }
 
@@ -87,15 +97,15 @@ func read(path string) (*reading, error) {
 // Check validates settings that no file holds. The error, if any, is a *Faults without places.
 func Check(v Validator) error {
 	var faults Faults
-	validate(v, &node{kind: mapping}, &faults)
+	validate(v.Validate, &node{kind: mapping}, &faults)
 	return faults.sorted(nil)
 }
 
-// validate collects what v reports, at the line where the key or the nearest thing around it stands. Keys that could not
+// validate collects what check reports, at the line where the key or the nearest thing around it stands. Keys that could not
 // be decoded have had their fault: the default in their place is not the user's to answer for.
-func validate(v Validator, tree *node, faults *Faults) {
+func validate(check func(Report), tree *node, faults *Faults) {
 	undecoded := slices.Clone(*faults)
-	v.Validate(func(key string, value any, bound, remedy string) {
+	check(func(key string, value any, bound, remedy string) {
 		for _, f := range undecoded {
 			if within(key, f.Key) || within(f.Key, key) {
 				return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,7 +39,7 @@ func configCheckCommand() *cobra.Command {
 		Long: `Says all that is wrong with a file of settings and with conf.d and NAME.d beside it, and exits 2 if anything is. Whose file it is, an
 agent's, a coordinator's or a sidecar's, is said by a flag; without one it shows in keys that not all of them have, else in the
 file's name (coordinator*.yaml, sidecar*.yaml), else it is an agent's, and which it was taken for is printed. Certificates are
-checked, too, if they are there and may be read.`,
+checked, too: they must be there, unless it is an agent's file with join in it.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
   lifeboat config check --coordinator /etc/lifeboat/main.yaml`,
 		Args: cobra.ExactArgs(1),
@@ -55,15 +56,7 @@ checked, too, if they are there and may be read.`,
 				}
 				kind, guess = kindOf(file)
 			}
-			var err error
-			switch kind {
-			case "coordinator":
-				err = loads(coordinator.Load(file))
-			case "sidecar":
-				_, err = sidecar.Load(file)
-			default:
-				err = loads(agent.Load(file))
-			}
+			note, err := fits(kind, file)
 			if err != nil {
 				if guess != "" {
 					guess = " (" + guess + ")"
@@ -71,8 +64,10 @@ checked, too, if they are there and may be read.`,
 				return usagef("config check %s: not fit for %s%s:\n%w", file, article(kind), guess, err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
-			if guess != "" {
-				fmt.Fprintln(cmd.OutOrStdout(), guess)
+			for _, more := range []string{note, guess} {
+				if more != "" {
+					fmt.Fprintln(cmd.OutOrStdout(), more)
+				}
 			}
 			return nil
 		},
@@ -115,16 +110,48 @@ func kindOf(file string) (kind, guess string) {
 	return kind, fmt.Sprintf("taken for %s's %s: %s says otherwise", article(kind), by, strings.Join(others, " or "))
 }
 
-// loads checks what was read, with the certificate that it names. One that is not there may come with the machine's joining,
-// and a key is not for everybody who may check a file.
-func loads[C interface {
-	Identity() (*certs.Identity, error)
-}](cfg C, err error) error {
+// fits checks a file of settings as the daemon does that reads it, and says what was left unchecked.
+func fits(kind, file string) (note string, err error) {
+	switch kind {
+	case "sidecar":
+		_, err := sidecar.Load(file)
+		return "", err
+	case "coordinator":
+		c, err := coordinator.Load(file)
+		if err != nil {
+			return "", err
+		}
+		return certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "issue.ca_key": c.Issue.CAKey},
+			false, "make it with lifeboat init or lifeboat tls, or copy it there", c.Identity)
+	}
+	c, err := agent.Load(file)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if _, err = cfg.Identity(); errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil
+	return certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key},
+		c.Join != (agent.Join{}), "make it with lifeboat tls issue, get it with lifeboat join, or set join", c.Identity)
+}
+
+// certified checks the certificate that settings name, and says what it left unchecked. What is not there keeps a daemon from
+// starting, unless that is an agent which joins. A key is not for everybody who may check a file.
+func certified(file string, named map[string]string, joins bool, remedy string, identity func() (*certs.Identity, error)) (note string, err error) {
+	if !joins {
+		err := config.Further(file, func(report config.Report) {
+			for _, key := range slices.Sorted(maps.Keys(named)) {
+				if _, err := os.Stat(named[key]); named[key] != "" && errors.Is(err, fs.ErrNotExist) {
+					report(key, named[key], "is not there", remedy)
+				}
+			}
+		})
+		if err != nil {
+			return "", err
+		}
 	}
-	return err
+	switch _, err = identity(); {
+	case joins && errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("the certificate %s is not there yet, and was not checked: the agent joins to get it", named["tls.cert"]), nil
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("the certificate was not checked: %v", err), nil
+	}
+	return "", err
 }
