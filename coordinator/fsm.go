@@ -131,6 +131,13 @@ func (n node) ordered() bool {
 	return d != nil && d.Order != nil && (d.Outcome == running || d.Outcome == silenced)
 }
 
+// accounted says whether n gave an account of its last decommission. One from before it came back, and was ordered away anew, is of
+// an earlier one.
+func (n node) accounted() bool {
+	d := n.Decommission
+	return n.Manifest != nil && (d == nil || !n.ReturnedAt.After(n.Manifest.At) || d.StartedAt.Before(n.ReturnedAt))
+}
+
 // manifestRef is the durable part of a manifest; the entries are in the file that it names.
 type manifestRef struct {
 	File        string    `json:"file"`

@@ -50,6 +50,30 @@ func TestLeavingStories(t *testing.T) {
 			s.is("b", Decommissioning, 120)
 			s.is("c", Decommissioning, 3609)
 		},
+		"an account is of the decommission that it was given for": func(s *story) {
+			accounted := func(want bool) {
+				s.t.Helper()
+				if got := nodeTo(s.Nodes["a"], pulse{}, s.now).Manifest != nil; got != want {
+					s.t.Errorf("at %s, %s: got an account: %t, want %t", s.now.Sub(t0), s.Nodes["a"].State, got, want)
+				}
+			}
+			s.register("a", "i1")
+			s.order(time.Minute, "a")
+			s.at(5).goodbye("a", "inc1", 0)
+			accounted(true)
+			s.at(10).plain(doRecommission, "a")
+			accounted(true) // of its last one
+			s.at(20).plain(doLose, "a")
+			accounted(true)
+			s.at(30).order(time.Minute, "a")
+			s.is("a", Lost, 0)
+			accounted(false)
+			s.at(40).order(0, "a")
+			s.is("a", Decommissioned, 0)
+			accounted(false)
+			s.at(50).goodbye("a", "inc2", 0)
+			accounted(true)
+		},
 		"no time is at once, and the wish stands": func(s *story) {
 			s.register("a", "i1")
 			s.at(3).order(0, "a")

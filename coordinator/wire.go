@@ -281,7 +281,7 @@ func nodeTo(n node, p pulse, now time.Time) *api.Node {
 			}
 		}
 	}
-	if n.Manifest != nil {
+	if n.accounted() {
 		out.Manifest = n.Manifest.summary()
 	}
 	return out

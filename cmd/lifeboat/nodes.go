@@ -124,6 +124,11 @@ func nodeState(n *api.Node) string {
 	return strings.Join(facts, ",")
 }
 
+// departed says whether the node has left, and not come back since. One that came back and fell silent is LOST or SHUTDOWN.
+func departed(n *api.Node) bool {
+	return n.GetState() == "DECOMMISSIONED" || n.GetState() == "GONE"
+}
+
 func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 	if out == formatJSON {
 		return writeJSON(w, api.NodesToJSON(nodes, time.Now()))
@@ -139,7 +144,7 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 		blocks, held, room := "-", "-", "-"
 		if d := st.GetDrain(); d != nil {
 			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
-		} else if m := n.GetManifest(); m != nil && n.GetState() != "ACTIVE" { // of one that came back it is history
+		} else if m := n.GetManifest(); m != nil && departed(n) { // of one that came back it is history
 			blocks = fmt.Sprintf("%d/%d", m.GetMoved().GetBlocks(), m.GetMoved().GetBlocks()+m.GetLost().GetBlocks()) // as of a drain: see summary
 		}
 		if st != nil {

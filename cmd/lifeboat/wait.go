@@ -213,7 +213,7 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 		parts = append(parts, "deadline "+left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
 	}
 	if d := n.GetStatus().GetDrain(); d != nil {
-		parts = append(parts, drainLine(d, (n.GetState() == "DECOMMISSIONED" || n.GetState() == "GONE") && m != nil))
+		parts = append(parts, drainLine(d, departed(n) && m != nil))
 	}
 	switch n.GetState() {
 	case "DECOMMISSIONING":

@@ -57,7 +57,7 @@ function stateOf(n) {
 }
 
 const unwell = (n) => n.disks.filter((d) => d.health !== "HEALTHY" && d.health !== "UNKNOWN");
-const lost = (n) => n.state !== "ACTIVE" && n.manifest ? n.manifest.blocks.lost : 0;
+const lost = (n) => (n.state === "DECOMMISSIONED" || n.state === "GONE") && n.manifest ? n.manifest.blocks.lost : 0;
 const rank = (n) => loud.has(n.state) || lost(n) ? 0 : n.state === "DECOMMISSIONING" ? 1 : n.notice ? 2 : unwell(n).length ? 3 : n.state === "ACTIVE" ? 4 : 5;
 
 function drawStates() {
