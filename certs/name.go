@@ -71,6 +71,15 @@ func (n Name) uri() *url.URL {
 	return &url.URL{Scheme: scheme, Host: string(n.Role), Path: "/" + n.Name}
 }
 
+// NameOf is who the certificate in a file is of, whether or not it is good now.
+func NameOf(certFile string) (Name, error) {
+	chain, err := readCerts(certFile)
+	if err != nil {
+		return Name{}, err
+	}
+	return nameIn(chain[0])
+}
+
 // nameIn reads the one role name of a certificate. URIs of other schemes (SPIFFE, say) may stand beside it.
 func nameIn(cert *x509.Certificate) (Name, error) {
 	var found []*url.URL

@@ -32,7 +32,7 @@ func joinCommand() *cobra.Command {
 		Short: "Make this machine a node of a fleet",
 		Long: `Gets this machine a certificate from the coordinator at ADDRESS, writes ` + settingsOf("agent") + ` unless there is one, and starts
 the agent where systemd runs it. The machine's key is made here and does not leave it; the token is told to the fleet that
-made it and to nobody else. Joining again does no harm.`,
+made it and to nobody else. Joining again does no harm: it gets the same node a new certificate.`,
 		Example: `  lifeboat join 10.0.0.1 lifeboat1.0123456789ab.SECRET.PIN
   lifeboat join 10.0.0.1,10.0.0.2,10.0.0.3 lifeboat1.0123456789ab.SECRET.PIN --name host-a --no-start`,
 		Args: cobra.ExactArgs(2),
@@ -66,6 +66,9 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 	if j.name == "" {
 		j.name = agent.HostName()
 	}
+	if err := j.sameNode(); err != nil {
+		return err
+	}
 	addresses := (&reach{coordinator: j.coordinator}).coordinatorAddrs()
 	ctx, cancel := context.WithTimeout(ctx, joinPatience)
 	defer cancel()
@@ -98,6 +101,26 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		fmt.Fprintf(j.out, "left %s as it was: see that it names %s and the coordinators %s\n", filepath.Join(j.dir, "agent.yaml"), files.Cert, strings.Join(addresses, ", "))
 	}
 	return j.start(ctx, "agent")
+}
+
+// sameNode refuses to make another node of a machine that is one: its settings would name the one and its certificate the other,
+// and the agent would not start again.
+func (j *joiner) sameNode() error {
+	is, says := "", ""
+	file, cert := filepath.Join(j.dir, "agent.yaml"), enrol.In(j.dataDir).Cert
+	// What cannot be read says nothing: a certificate that is broken is replaced, and the agent names what is wrong with its settings.
+	if n, err := certs.NameOf(cert); err == nil {
+		is, says = n.Name, cert
+	}
+	if cfg, err := agent.Load(file); err == nil && cfg.Node.Name != "" {
+		is, says = cfg.Node.Name, "node.name in "+file
+	}
+	if is == "" || is == j.name {
+		return nil
+	}
+	return fmt.Errorf("join: this machine is node %s already (%s), and cannot be %s as well: "+
+		"--name %s gets that node a new certificate; to make it another node, let %s leave, stop the agent, run lifeboat generalize, remove node.name from %s if it is there, and join then",
+		is, says, j.name, is, is, file)
 }
 
 func absolute(paths ...*string) (err error) {

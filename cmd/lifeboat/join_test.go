@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/enrol"
+)
+
+// A machine may join as who it is, whatever is left of its certificate, and as anybody while it is nobody.
+func TestJoinAgain(t *testing.T) {
+	j := &joiner{name: "vm", dir: t.TempDir(), dataDir: t.TempDir()}
+	joins := func(what string, refused bool) {
+		t.Helper()
+		if err := j.sameNode(); (err != nil) != refused {
+			t.Errorf("%s, to be %s: got error %v, want one: %t", what, j.name, err, refused)
+		}
+	}
+	joins("nobody", false)
+	pki := t.TempDir()
+	if err := certs.InitCA(pki); err != nil {
+		t.Fatal(err)
+	}
+	cert, _, err := certs.Issue(pki, certs.Name{Role: certs.RoleNode, Name: "vm"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := enrol.In(j.dataDir).Cert
+	if err := os.Mkdir(filepath.Dir(there), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(cert, there); err != nil { // its key is not there
+		t.Fatal(err)
+	}
+	joins("vm", false)
+	j.name = "other"
+	joins("vm", true)
+	if err := os.WriteFile(there, []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	joins("a broken certificate", false)
+}
