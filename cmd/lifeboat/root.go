@@ -120,6 +120,9 @@ func onStart(cmd *cobra.Command, began func()) {
 			if _, ours := errors.AsType[*exitError](err); err == nil || ours {
 				return err
 			}
+			if len(args) > 0 && cmd.HasSubCommands() {
+				return needsVerb(cmd, args)
+			}
 			// Cobra counts, "accepts 1 arg(s)", or calls it an unknown command. The arguments are not told: one may be a token.
 			return usagef("want %q, got %s", strings.TrimSuffix(cmd.UseLine(), " [flags]"), count(int64(len(args)), "argument"))
 		}
@@ -132,7 +135,7 @@ func onStart(cmd *cobra.Command, began func()) {
 	}
 }
 
-// needsVerb is what a verb that only groups others does when it is called alone.
+// needsVerb is what a verb that only groups others does when it is called alone, and any that has others with one that is none.
 func needsVerb(cmd *cobra.Command, args []string) error {
 	var names []string
 	for _, c := range cmd.Commands() {
