@@ -170,23 +170,25 @@ func readSchedule(stdin io.Reader, name string) ([]*api.MaintenanceWindow, error
 func maintenanceShowCommand() *cobra.Command {
 	var to reach
 	var out format
+	var watch bool
 	cmd := &cobra.Command{
 		Use:     "show",
 		Short:   "Show the schedule; -o json is the form that schedule reads",
-		Example: "  lifeboat maintenance show\n  lifeboat maintenance show -o json > plan.json",
+		Example: "  lifeboat maintenance show --watch\n  lifeboat maintenance show -o json > plan.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd.Context(), &to, "maintenance show", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+			return to.look(cmd, watch, "maintenance show", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 				m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
 				if err != nil {
 					return err
 				}
-				return printSchedule(cmd.OutOrStdout(), out, m)
+				return printSchedule(w, out, m)
 			})
 		},
 	}
 	to.coordinatorFlags(cmd)
 	out.flag(cmd)
+	watchFlag(cmd, &watch)
 	return cmd
 }
 
