@@ -127,11 +127,11 @@ func (d *Directory) Put(ctx context.Context, name string, bytes int64, content i
 			err = d.write(ctx, c, root, aside, bytes, content)
 		}
 		if err == nil {
-			err = c.in(func() error { return d.publish(root, aside, name, fresh) })
-		}
-		if errors.Is(err, fs.ErrNotExist) { // somebody swept, and the directory that was there was empty
-			d.forget()
-			err = c.in(func() error { return d.publish(root, aside, name, fresh) })
+			publish := func() error { return d.publish(root, aside, name, fresh) }
+			if err = c.in(publish); errors.Is(err, fs.ErrNotExist) { // somebody swept, and the directory that was there was empty
+				d.forget()
+				err = c.in(publish)
+			}
 		}
 		if err != nil {
 			d.forget()

@@ -316,6 +316,42 @@ func TestDirectoryThatIsFull(t *testing.T) {
 	}
 }
 
+// goneContent breaks off because its own file is gone.
+type goneContent struct{ io.Reader }
+
+func (c goneContent) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("open the block: %w", fs.ErrNotExist)
+	}
+	return n, err
+}
+
+// A content whose own file goes while it is put says what a swept directory says. It is put nowhere: what had the name stays.
+func TestContentThatGoesWhileItIsPutIsPutNowhere(t *testing.T) {
+	dir := t.TempDir()
+	d := fallback.NewDirectory(dir)
+	if err := d.Put(t.Context(), "a/before", 5, strings.NewReader("whole"), false); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a/before", "a/new"} {
+		for _, content := range []string{"half", ""} {
+			if err := d.Put(t.Context(), name, 9, goneContent{strings.NewReader(content)}, false); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("put %q as %s: got %v, want the content's own error", content, name, err)
+			}
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "a/before")); string(got) != "whole" {
+		t.Errorf("got %q, %v, want what was there before", got, err)
+	}
+	if _, _, _, err := d.Stat(t.Context(), "a/new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a name that nothing was put under: got %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "lifeboat-unfinished")); err != nil || len(left) != 0 {
+		t.Errorf("%d unfinished contents are left (%v), want none", len(left), err)
+	}
+}
+
 // A share whose server is away holds a system call for ever, and nobody who asked. A pipe without a writer does the same.
 func TestDirectoryThatHangs(t *testing.T) {
 	dir := t.TempDir()
