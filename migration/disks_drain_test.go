@@ -199,3 +199,33 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A disk that did not answer at the first look does at the second. What lies there is no news by its times, and half of
+// each map output lies on disks that were read; none of them was met.
+func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
+	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	var managers, ids []string
+	for i := range 3 {
+		managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("s%d/blockmgr-%d", i, i)))
+	}
+	for i := range 20 {
+		writeMapOutput(t, managers, 0, i, 100, 200)
+		base := fmt.Sprintf("shuffle_0_%d_0", i)
+		if index, _ := SparkPlace(base+".index", 3); index == 0 {
+			ids = append(ids, "spark/blockmgr-0/"+base)
+		}
+	}
+	tr := newTrip(t, n, newNode(t, "b"))
+	time.Sleep(3 * clockGrain) // the files are older than the drain
+	silent := n.stores[0].Paths[0]
+	f.set(f.bad, silent, true)
+	tr.cfg.Peers = after(400*time.Millisecond, tr.cfg.Peers) // till then there is no second look
+	time.AfterFunc(200*time.Millisecond, func() { f.set(f.bad, silent, false) })
+	_, entries := tr.run(within(t, 20*time.Second))
+	moved := outcome(t, entries, Moved)
+	for _, id := range ids {
+		if _, ok := moved[id]; !ok {
+			t.Errorf("%s was not moved", id)
+		}
+	}
+}

@@ -61,21 +61,21 @@ func (l *looks) before(dirs []string, began time.Time) past {
 	return p
 }
 
-// news reports whether a block of these directories may be one that no look has met as it is, and whether it changed since the
-// drain began, or the index that the block is from. What is in a directory that was not looked through before where it is, counts
+// news reports whether a block of these directories may be one that no look has met as it is, as one is of which not all directories
+// were read since it changed; and whether it changed since the drain began, or the index that the block is from. What is in a directory that was not looked through before where it is, counts
 // as changed (anew).
 func (l *looks) news(dirs []string, changed, began time.Time, anew bool) (news, recent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	met := !anew && len(dirs) > 0
 	for _, dir := range dirs {
-		if since, ok := l.since[dir]; ok && !anew && changed.Before(since.Add(-clockGrain-l.back)) {
-			return false, false
-		}
+		since, ok := l.since[dir]
+		met = met && ok && changed.Before(since.Add(-clockGrain-l.back))
 		if asOf, ok := l.asOf[dir]; ok && asOf.Before(began) {
 			began = asOf
 		}
 	}
-	return true, anew || changed.After(began.Add(-clockGrain-l.back))
+	return !met, !met && (anew || changed.After(began.Add(-clockGrain-l.back)))
 }
 
 // indexed notes that an index takes the place of the first look at these directories: the next one is for what changed since it was begun.
