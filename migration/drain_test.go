@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,45 @@ func TestDrainWithNothingToCarryEndsAtOnce(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		if sum, _ := a.drain(t, within(t, time.Minute)); sum.Total().Blocks != 0 || time.Since(began) > 5*time.Second {
 			t.Errorf("got %+v after %v", sum, time.Since(began))
+		}
+	})
+}
+
+// The only peer goes once it has everything, so no lane learns from the plan that nothing is left. The drain does not wait for the peer
+// until its deadline.
+func TestDrainEndsWhenItsPeerGoesAfterTheLastReceipt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+		write(t, filepath.Join(a.dir, "cache/first"), contentOf("first", 1000))
+		tr := newTrip(t, a, b)
+		tr.cfg.Peers = after(2*time.Second, tr.cfg.Peers)
+		time.AfterFunc(time.Second, func() { write(t, filepath.Join(a.dir, "cache/second"), contentOf("second", 1000)) })
+		var mu sync.Mutex
+		var conns []net.Conn
+		tr.wrap = func(c net.Conn) net.Conn {
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, c)
+			return c
+		}
+		go func() {
+			for len(b.landedBlocks()) < 2 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(50 * time.Millisecond) // its receipts are here, and the look that finds nothing more is not over
+			tr.mu.Lock()
+			tr.fakes = map[string]func(net.Conn){"b": func(c net.Conn) { c.Close() }}
+			tr.mu.Unlock()
+			mu.Lock()
+			defer mu.Unlock()
+			for _, c := range conns {
+				c.Close()
+			}
+		}()
+		began := time.Now()
+		sum, _ := tr.run(within(t, time.Hour))
+		if took := time.Since(began); sum.Moved.Blocks != 2 || took > 10*time.Second {
+			t.Errorf("%d blocks were moved, and it ended after %v, want 2 within seconds", sum.Moved.Blocks, took)
 		}
 	})
 }

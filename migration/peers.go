@@ -64,6 +64,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 		case <-d.vacant:
 		case <-tick.C:
 			if d.plan.settled() {
+				stop() // a lane whose peer is away has nobody to hear it from
 				return
 			}
 			d.hearPeers()
