@@ -68,7 +68,11 @@ func (d *Drain) again(b Broken, e Entry) bool {
 		return true
 	}
 	d.cfg.Log.Warn("a block is carried again", "block", b.ID, "bytes", blk.Bytes(), "peer", b.Peer, "err", b.words())
-	return d.plan.again(entry{Block: blk}.after(setbacks{shun: b.Peer, shunned: time.Now().Add(shunBroken), why: b.words()}))
+	if !d.plan.again(entry{Block: blk}.after(setbacks{shun: b.Peer, shunned: time.Now().Add(shunBroken), why: b.words()})) {
+		return false
+	}
+	d.history.remember(blk)
+	return true
 }
 
 // findAgain looks a block up by its id: in its store, else in the vault.

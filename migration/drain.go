@@ -231,6 +231,9 @@ func (d *Drain) account(ctx context.Context) {
 		why = "the drain was stopped"
 	}
 	unread := d.plan.rest(func(e entry, barred string) {
+		if d.history.outdated(e.Block) {
+			return
+		}
 		reason := why
 		if detail := d.lastWords(e); detail != "" {
 			reason += ": " + detail

@@ -8,7 +8,8 @@ type history struct {
 	broke map[BlockID]bool // at their peers, before an earlier run of this drain ended
 
 	mu       sync.Mutex
-	handled  latest           // moved by an earlier run, or changed since the scan began
+	handled  latest           // moved by earlier runs
+	renewed  latest           // changed since the scan began: what they are newer than is handled no more
 	givenUp  map[BlockID]bool // lost because of its own files
 	recalled int              // how many blocks were moved by earlier runs
 	met      int              // how many of them were met again
@@ -17,7 +18,7 @@ type history struct {
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that
 // not all of it could be read; the rest is sent again.
 func recall(dir string) (*history, Count, error) {
-	s := &history{handled: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	s := &history{handled: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -52,11 +53,11 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 func (s *history) first(b Block, recent bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !recent && len(s.handled.of)+len(s.givenUp) == 0 {
+	if !recent && len(s.handled.of)+len(s.renewed.of)+len(s.givenUp) == 0 {
 		return true
 	}
 	v := b.version()
-	known := s.handled.is(b.ID, v)
+	known := s.is(b.ID, v)
 	if known {
 		s.met++
 	}
@@ -64,24 +65,41 @@ func (s *history) first(b Block, recent bool) bool {
 		return false
 	}
 	if recent {
-		s.handled.set(b.ID, v)
+		s.renewed.set(b.ID, v)
 	}
 	return true
+}
+
+// is reports whether that is the newest version of a block that is known of.
+func (s *history) is(id BlockID, v version) bool {
+	if s.renewed.has(id) {
+		return s.renewed.is(id, v)
+	}
+	return s.handled.is(id, v)
+}
+
+// outdated reports whether what became of a planned block is in the account otherwise: a newer version of it came into the plan
+// since, or it was given up.
+func (s *history) outdated(planned Block) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.givenUp[planned.ID] || s.renewed.has(planned.ID) && !s.renewed.is(planned.ID, planned.version())
 }
 
 // remember notes a version that came into the plan otherwise than by a scan.
 func (s *history) remember(b Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.handled.set(b.ID, b.version())
+	s.renewed.set(b.ID, b.version())
 }
 
-// elsewhere reports whether what a planned block has become is another entry of the plan, or was moved by an earlier run.
+// elsewhere reports whether what a planned block has become is another entry of the plan, or was moved by an earlier run, or was
+// given up.
 func (s *history) elsewhere(planned, now Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := now.version()
-	return s.handled.is(now.ID, v) && v != planned.version()
+	return s.givenUp[now.ID] || s.is(now.ID, v) && v != planned.version()
 }
 
 // giveUp has later scans pass a block by: it is lost, and once is enough.

@@ -11,7 +11,13 @@ import (
 const (
 	// maxScans bounds the passes over stores that an engine goes on writing to. With the pauses between them it is a quarter
 	// of an hour, as long as any cloud's notice; an operator's decommission of a node that is never quiet must end too.
-	maxScans   = 180
+	// Those that do not wait for what was found before are not counted: the deadline ends them.
+	maxScans = 180
+	// lookAnyway is how long a pass waits for what was found before to be settled. What a look costs, its lanes lack: looks take
+	// no more than one part in lookShare of their time.
+	lookAnyway = 10 * time.Second
+	lookShare  = 10
+
 	leastPause = 250 * time.Millisecond
 	mostPause  = 5 * time.Second
 	// settlePatience is for what others have just sent here. A disk that takes longer keeps what is on it, too.
@@ -19,37 +25,60 @@ const (
 )
 
 // scanUntilQuiet fills the plan. When everything found is settled it looks again for what was committed meanwhile, until
-// a pass finds nothing new.
+// a pass finds nothing new. It does not wait for ever: a block that no peer has room for is never settled, and what is written
+// meanwhile may have a peer. What none of the looks has met by the deadline is named as lost by a last one.
 func (d *Drain) scanUntilQuiet(ctx context.Context) {
 	if len(d.cfg.Again) > 0 {
 		d.carryAgain(ctx)
 		return
 	}
-	pause := leastPause
-	for pass := range maxScans {
+	pause, idle := leastPause, true
+	for pass := 0; pass < maxScans; {
+		began := time.Now()
 		found := d.scan(ctx, pass)
+		took := time.Since(began)
 		if err := d.plan.trouble(); err != nil && pass == 0 {
 			d.cfg.Log.Warn("the plan is kept in memory", "err", err)
 		}
-		if ctx.Err() != nil || pass > 0 && (found == 0 || d.cfg.Once) {
-			return
-		}
-		if pass > 0 {
+		if pass > 0 && found > 0 {
 			d.ledger.onceMore()
 		}
+		if ctx.Err() != nil || pass > 0 && (idle && found == 0 || d.cfg.Once) {
+			return
+		}
 		d.setPhase(PhaseSending)
-		if err := d.plan.idle(ctx); err != nil {
+		again := pass > 0 // on a node whose engines have stopped, the second look is the last
+		if idle = d.settled(ctx, max(lookAnyway, lookShare*took)); idle || !again {
+			pass++
+		}
+		if idle && again {
+			sleep(ctx, pause)
+			pause = min(2*pause, mostPause)
+		}
+		if ctx.Err() != nil {
+			d.lookLast(ctx, pass)
 			return
 		}
-		if pass == 0 {
-			continue // on a node whose engines have stopped, the second look is the last
-		}
-		if !sleep(ctx, pause) {
-			return
-		}
-		pause = min(2*pause, mostPause)
 	}
 	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
+}
+
+// settled waits until all that was found is, and is false when that takes longer than another look should wait. A drain that
+// another one follows leaves it to that one to look.
+func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
+	if !d.cfg.Once {
+		short, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		ctx = short
+	}
+	return d.plan.idle(ctx) == nil
+}
+
+// lookLast names what was written since the look before, now that there is no time to carry it.
+func (d *Drain) lookLast(ctx context.Context, pass int) {
+	if !d.cfg.Once && errors.Is(context.Cause(ctx), context.DeadlineExceeded) && d.scan(ctx, pass) > 0 {
+		d.ledger.onceMore()
+	}
 }
 
 // scan plans the blocks that changed since the last scan and have not been handled in this version, and counts them. What

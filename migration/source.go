@@ -146,7 +146,6 @@ func (d *Drain) judge(e entry, err error) ruling {
 	gone := errors.Is(found, fs.ErrNotExist) || errors.Is(found, fs.ErrInvalid) // a link or a directory has its name
 	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) || gone && !errors.Is(err, errCorrupt) {
 		most = maxChanges
-		asPlanned := past.misreads == 1 && past.why == ""
 		stale = found == nil && errors.Is(err, errChanged) && d.before(now)
 		if errors.Is(found, errNoData) {
 			err = found
@@ -156,7 +155,7 @@ func (d *Drain) judge(e entry, err error) ruling {
 			return ruling{entry: e, outcome: Skipped, why: "deleted while the node was draining"}
 		case errors.Is(found, errNoData) && past.misreads > 1: // nobody is naming it
 			return ruling{entry: e, outcome: Skipped, why: "its data file was deleted while the node was draining: only the index is left"}
-		case found == nil && asPlanned && d.history.elsewhere(e.Block, now):
+		case found == nil && d.history.elsewhere(e.Block, now):
 			d.finds(Count{-1, -e.Bytes()}) // it is counted as that
 			return ruling{entry: e, later: true}
 		case d.cfg.Once: // it is being written to, and will be for as long as its writer lives

@@ -39,6 +39,11 @@ type latest struct {
 
 func newLatest() latest { return latest{maphash.MakeSeed(), map[uint64]version{}} }
 
+func (l latest) has(id BlockID) bool {
+	_, has := l.of[maphash.String(l.seed, string(id))]
+	return has
+}
+
 func (l latest) is(id BlockID, v version) bool {
 	return l.of[maphash.String(l.seed, string(id))] == v
 }
