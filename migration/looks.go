@@ -18,7 +18,8 @@ type looks struct {
 	mu       sync.Mutex
 	since    map[string]time.Time // by directory: when the last scan that read all of it began
 	asOf     map[string]time.Time // by directory: when the index was begun that its blocks are from
-	back     time.Duration        // how far the machine's clock was set back since the drain began
+	ahead    time.Duration        // how far the machine's clock was ahead of where it was when the drain began, at most
+	back     time.Duration        // how far it was set back since, from where it was farthest ahead
 	unread   map[string]string    // directories that no scan could read, and why
 	unlisted map[string]unlisted  // directories in those, not all of whose names the last look could read
 }
@@ -87,17 +88,19 @@ func (l *looks) indexed(dirs []string, began time.Time) {
 	}
 }
 
-// heedClock has looks be for what changed since the machine's clock was set back, which bears times of before that.
-func (l *looks) heedClock(back time.Duration) {
+// heedClock has looks be for what changed since the machine's clock was set back, which bears times of before that. off is how far it
+// was set back since the drain began; less than nothing where it was set ahead, as until somebody sets it right.
+func (l *looks) heedClock(off time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if back > l.back+clockGrain/2 {
+	l.ahead = max(l.ahead, -off)
+	if back := off + l.ahead; back > l.back+clockGrain/2 {
 		l.log.Warn("the clock was set back: what changed in that time is carried again", "took", back)
 		l.back = back
 	}
 }
 
-// setBack is how much less the machine's clock has gone since then than time has, if it has.
+// setBack is how much less the machine's clock has gone since then than time has; less than nothing if it has gone more.
 func setBack(then time.Time) time.Duration {
 	now := time.Now()
 	return now.Sub(then) - now.Round(0).Sub(then.Round(0)) // Round(0) takes the monotonic reading off

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -94,5 +95,23 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	d.looks.since[dir] = since
 	if n := d.scan(t.Context(), 1); n != 0 {
 		t.Errorf("found %d again", n)
+	}
+}
+
+// A clock that jumped ahead during a drain, as that of a machine which was suspended, is set right after a look went by it. It was not
+// set back since the drain began, and what is written then seems older than that look all the same.
+func TestWhatIsWrittenAfterAClockThatWasAheadWasSetRightIsNews(t *testing.T) {
+	l := newLooks(slog.New(slog.DiscardHandler))
+	began, dirs := time.Now(), []string{"/d"}
+	for _, at := range []struct{ off, after time.Duration }{{0, 0}, {-time.Hour, time.Hour + time.Second}, {-time.Hour / 2, 0}, {0, 0}} {
+		if l.heedClock(at.off); at.after > 0 {
+			l.read(dirs, began.Add(at.after))
+		}
+	}
+	if news, _ := l.news(dirs, began.Add(10*time.Second), began, false); !news {
+		t.Error("what was written since the last look is no news")
+	}
+	if news, _ := l.news(dirs, began.Add(-time.Minute), began, false); news {
+		t.Error("what was written before the drain is news")
 	}
 }
