@@ -103,16 +103,31 @@ func (f *Fallback) putRecord(ctx context.Context, r fallbackRecord, fresh bool) 
 	return f.Objects.Put(ctx, recordName(r.ID), int64(len(b)), bytes.NewReader(b), fresh)
 }
 
-// whole reports whether all files that a record names are there, in their sizes.
-func (f *Fallback) whole(ctx context.Context, r fallbackRecord) (bool, error) {
+// whole reports whether all files that a record names are there, in their sizes, and since when the oldest is.
+func (f *Fallback) whole(ctx context.Context, r fallbackRecord) (whole bool, since time.Time, err error) {
 	for i, name := range r.memberNames() {
-		bytes, _, _, err := f.Objects.Stat(ctx, name)
+		bytes, _, at, err := f.Objects.Stat(ctx, name)
 		if missing(err) || err == nil && bytes != r.Members[i].Bytes {
-			return false, nil
+			return false, since, nil
 		}
 		if err != nil {
-			return false, err
+			return false, since, err
+		}
+		if since.IsZero() || at.Before(since) {
+			since = at
 		}
 	}
-	return true, nil
+	return true, since, nil
+}
+
+// recordSince is since when a block is there whose files are since then: who puts it again may have been killed before its record.
+func (f *Fallback) recordSince(ctx context.Context, r fallbackRecord, files time.Time) (time.Time, error) {
+	_, _, at, err := f.Objects.Stat(ctx, recordName(r.ID))
+	if missing(err) {
+		return time.Time{}, nil
+	}
+	if at.Before(files) {
+		return at, err
+	}
+	return files, err
 }

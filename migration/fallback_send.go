@@ -262,8 +262,12 @@ func (u *upload) returnInflight(_ context.Context, err error) {
 	}
 }
 
-// save makes the block durable in the fallback. A block that is there already is not sent again; one of other content from
-// another node stays, and ours is refused as a peer would refuse it.
+// staleThere is how long ago what is in the fallback may have been put there to stand for what a drain moves now. Where the fallback
+// is kept in order, what is old is removed, after a day at the least (fallback.keep): what is moved now is to last.
+const staleThere = 12 * time.Hour
+
+// save makes the block durable in the fallback. A block that is there already is not sent again, unless it may soon be too old to
+// stay; one of other content from another node stays, and ours is refused as a peer would refuse it.
 func (u *upload) save(ctx context.Context) error {
 	d, f := u.d, u.d.fallback
 	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(u.e.Block), Modified: u.e.modified().UTC()}
@@ -276,15 +280,22 @@ func (u *upload) save(ctx context.Context) error {
 	fresh := missing(err)
 	switch {
 	case err == nil:
-		same, err := u.same(ctx, there)
-		if same || err != nil {
+		same, since, err := u.same(ctx, there)
+		if same && err == nil {
+			since, err = f.recordSince(ctx, there, since)
+		}
+		if err != nil || same && time.Since(since) < staleThere {
 			return err
+		}
+		if same { // where it lies, whoever put it there
+			ours.Place, ours.Origin = there.Place, there.Origin
+			break
 		}
 		if there.Origin != ours.Origin {
 			return fmt.Errorf("%w, of other content, from %s", errConflict, there.Origin)
 		}
 		if ours.Origin != d.cfg.Node && there.Modified.After(ours.Modified) { // as at a peer: see errSuperseded
-			if whole, err := f.whole(ctx, there); whole || err != nil {
+			if whole, _, err := f.whole(ctx, there); whole || err != nil {
 				return err
 			}
 		}
@@ -304,14 +315,14 @@ func (u *upload) save(ctx context.Context) error {
 	return err
 }
 
-// same reports whether what is there is what is here, whole.
-func (u *upload) same(ctx context.Context, there fallbackRecord) (bool, error) {
+// same reports whether what is there is what is here, whole, and since when its files are.
+func (u *upload) same(ctx context.Context, there fallbackRecord) (same bool, since time.Time, err error) {
 	if len(there.Members) != len(u.e.Members) {
-		return false, nil
+		return false, since, nil
 	}
 	for i, m := range u.e.Members {
 		if there.Members[i].Name != m.Name || there.Members[i].Bytes != m.Bytes {
-			return false, nil
+			return false, since, nil
 		}
 	}
 	for i := range u.e.Members {
@@ -319,10 +330,10 @@ func (u *upload) same(ctx context.Context, there fallbackRecord) (bool, error) {
 		err := c.drain(ctx)
 		c.Close()
 		if err != nil {
-			return false, err
+			return false, since, err
 		}
 		if !bytes.Equal(there.Members[i].Chunks, c.sums) {
-			return false, nil
+			return false, since, nil
 		}
 	}
 	return u.d.fallback.whole(ctx, there)

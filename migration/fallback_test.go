@@ -25,6 +25,7 @@ import (
 type larder struct {
 	mu     sync.Mutex
 	things map[string][]byte
+	since  map[string]time.Time
 	puts   []string // in the order in which they became durable
 	busy   int      // puts under way, and the most of them at once
 	most   int
@@ -33,7 +34,7 @@ type larder struct {
 	trip func(name string) error
 }
 
-func newLarder() *larder { return &larder{things: map[string][]byte{}} }
+func newLarder() *larder { return &larder{things: map[string][]byte{}, since: map[string]time.Time{}} }
 
 func (s *larder) enter(name string) (wait func(bytes int), err error) {
 	s.mu.Lock()
@@ -85,7 +86,7 @@ func (s *larder) Put(ctx context.Context, name string, bytes int64, content io.R
 	if s.things[name] != nil && fresh {
 		return fs.ErrExist
 	}
-	s.things[name] = append([]byte{}, all...)
+	s.things[name], s.since[name] = append([]byte{}, all...), time.Now()
 	s.puts = append(s.puts, name)
 	return nil
 }
@@ -110,7 +111,7 @@ func (s *larder) Stat(_ context.Context, name string) (int64, string, time.Time,
 	if s.things[name] == nil {
 		return 0, "", time.Time{}, fs.ErrNotExist
 	}
-	return int64(len(s.things[name])), fmt.Sprint(len(s.things[name])), time.Now(), nil
+	return int64(len(s.things[name])), fmt.Sprint(len(s.things[name])), s.since[name], nil
 }
 
 func (s *larder) putNames() []string {

@@ -1,0 +1,45 @@
+package migration
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What a drain finds in the fallback counts as moved by it, and is kept as long as what it puts there: what is old is put again, also
+// where another node had put it, and after a kill -9 that left its record the only old part.
+func TestWhatIsOldInTheFallbackIsPutAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c, s := newNode(t, "a", with(filesStore, "cache")), newNode(t, "c", with(filesStore, "cache")), newLarder()
+		for _, n := range []*node{a, c} {
+			write(t, filepath.Join(n.dir, "cache/x"), contentOf("x", 1000))
+		}
+		carry := func(n *node, incident string) (puts int) {
+			before := len(s.putNames())
+			tr := newTrip(t, n)
+			tr.cfg.Incident, tr.cfg.Dir, tr.cfg.Fallback = incident, filepath.Join(n.dir, incident), s.as(FallbackBlocks)
+			_, entries := tr.run(within(t, time.Minute))
+			wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/x": contentOf("x", 1000)}, entries)
+			return len(s.putNames()) - before
+		}
+		if puts := carry(a, "withdrawn"); puts != 2 {
+			t.Fatalf("%d were put, want the block and its record", puts)
+		}
+		time.Sleep(time.Hour)
+		if puts := carry(a, "soon after"); puts != 0 {
+			t.Errorf("%d were put of what had just been put there", puts)
+		}
+		for i, n := range []*node{a, c} {
+			time.Sleep(6 * 24 * time.Hour)
+			if puts := carry(n, fmt.Sprint("in earnest ", i)); puts != 2 || len(s.things) != 2 {
+				t.Errorf("%s put %d, and there are %d, want the two that are there put again", n.name, puts, len(s.things))
+			}
+		}
+		s.since[recordName("cache/-/x")] = time.Now().Add(-6 * 24 * time.Hour)
+		if puts := carry(c, "after a kill"); puts != 2 {
+			t.Errorf("%d were put of a block whose record is old", puts)
+		}
+	})
+}
