@@ -229,3 +229,61 @@ func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 		}
 	}
 }
+
+// hangingDisks hangs where it is asked about a disk for the first time, as whoever goes to it would.
+type hangingDisks struct {
+	*fakeDisks
+	path  string
+	hangs chan struct{} // has one from then on
+	until chan struct{}
+}
+
+func (h hangingDisks) Readable(p string) bool {
+	if p == h.path {
+		select {
+		case h.hangs <- struct{}{}:
+			<-h.until
+		default:
+		}
+	}
+	return h.fakeDisks.Readable(p)
+}
+
+// A look for the directories of executors hangs with one disk of a Spark store. What lies on the others is found as it was known before,
+// and what came since is too once the disk is known not to answer.
+func TestLookForExecutorsThatHangsHoldsUpNobody(t *testing.T) {
+	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1")}, "v")
+	s, manager := n.stores[0], filepath.Join(n.dir, "s1/blockmgr-1")
+	writeMapOutput(t, []string{manager}, 0, 1, 1000)
+	find := func(id BlockID) {
+		t.Helper()
+		found := make(chan error, 1)
+		go func() {
+			_, err := s.Find(id)
+			found <- err
+		}()
+		select {
+		case err := <-found:
+			if err != nil {
+				t.Errorf("find %s: %v", id, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("find %s: it hangs with another disk", id)
+		}
+	}
+	find("spark/blockmgr-1/shuffle_0_1_0")
+	h := hangingDisks{f, s.Paths[0], make(chan struct{}, 1), make(chan struct{})}
+	defer close(h.until)
+	s.watch(h)
+	s.mu.Lock()
+	s.seenAt = s.seenAt.Add(-time.Minute)
+	s.mu.Unlock()
+	go s.Find("spark/blockmgr-1/shuffle_0_1_0")
+	for len(h.hangs) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	find("spark/blockmgr-1/shuffle_0_1_0")
+	writeMapOutput(t, []string{filepath.Join(n.dir, "s1/blockmgr-2")}, 0, 2, 1000)
+	f.set(f.bad, s.Paths[0], true)
+	find("spark/blockmgr-2/shuffle_0_2_0")
+}

@@ -63,15 +63,38 @@ var errAmbiguous = errors.New("cannot tell which belongs")
 // usercache/USER/appcache/APP/blockmgr-UUID.
 const maxManagerDepth = 8
 
-// lately returns the managers as they were at most a moment ago: who looks for one block often looks for a thousand.
-func (s *Store) lately() *managers {
+// lately returns the managers as they were at most a moment ago: who looks for one block often looks for a thousand. One at a time looks
+// anew, and nobody waits for him, since a disk may hang under a look: the others have the managers as they were before, which is said
+// (fresh is false). Who does not find there what he looks for looks for himself (lookAnew).
+func (s *Store) lately() (m *managers, fresh bool) {
+	s.mu.Lock()
+	m, fresh = &managers{all: s.seen, mates: map[side]*blockManager{}}, time.Since(s.seenAt) <= time.Second
+	known, busy := !s.seenAt.IsZero(), s.seeing
+	s.seeing = busy || !fresh
+	s.mu.Unlock()
+	if fresh || busy && known {
+		return m, fresh
+	}
+	if !busy {
+		defer func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.seeing = false
+		}()
+	}
+	return s.lookAnew(), true
+}
+
+// lookAnew returns the managers as they are, on the disks that answer.
+func (s *Store) lookAnew() *managers {
+	began := time.Now()
+	m, _ := s.managers(context.Background(), func(error) bool { return true })
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seenAt.IsZero() || time.Since(s.seenAt) > time.Second {
-		m, _ := s.managers(context.Background(), func(error) bool { return true })
-		s.seen, s.seenAt = m.all, time.Now()
+	if began.After(s.seenAt) {
+		s.seen, s.seenAt = m.all, began
 	}
-	return &managers{all: s.seen, mates: map[side]*blockManager{}}
+	return m
 }
 
 func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *managers, ok bool) {

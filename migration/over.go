@@ -93,7 +93,8 @@ func (d *Drain) apps() []string {
 	}
 	for _, s := range d.cfg.Stores {
 		if _, is := s.layout.(sparkLayout); is {
-			for _, m := range s.lately().all {
+			all, _ := s.lately()
+			for _, m := range all.all {
 				if m.app {
 					apps = append(apps, m.scope)
 				}

@@ -238,8 +238,16 @@ func (s *Store) sparkItem(all *managers, mgr *blockManager, f *seen) (Item, erro
 	}
 }
 
-func (sparkLayout) find(s *Store, id BlockID) (Block, error) {
-	all := s.lately()
+func (l sparkLayout) find(s *Store, id BlockID) (Block, error) {
+	all, fresh := s.lately()
+	b, err := l.findIn(s, all, id)
+	if err != nil && !fresh {
+		return l.findIn(s, s.lookAnew(), id)
+	}
+	return b, err
+}
+
+func (sparkLayout) findIn(s *Store, all *managers, id BlockID) (Block, error) {
 	name := id.Name()
 	output := mapOutput.MatchString(name) || mapOutputFile.MatchString(name)
 	if output {

@@ -61,6 +61,7 @@ type Store struct {
 	mu     sync.Mutex
 	seen   []*blockManager // of a store with Spark's layout, when it was last looked for a block
 	seenAt time.Time
+	seeing bool // somebody looks anew
 }
 
 // layout is how a store's files form blocks.
