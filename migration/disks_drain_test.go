@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,7 +217,7 @@ func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 		}
 	}
 	tr := newTrip(t, n, newNode(t, "b"))
-	time.Sleep(3 * clockGrain) // the files are older than the drain
+	outlast(t) // the files are older than the drain
 	silent := n.stores[0].Paths[0]
 	f.set(f.bad, silent, true)
 	tr.cfg.Peers = after(400*time.Millisecond, tr.cfg.Peers) // till then there is no second look
@@ -234,17 +235,15 @@ func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 type hangingDisks struct {
 	*fakeDisks
 	path  string
-	hangs chan struct{} // has one from then on
+	asked *atomic.Bool
+	hangs chan struct{} // closed from then on
 	until chan struct{}
 }
 
 func (h hangingDisks) Readable(p string) bool {
-	if p == h.path {
-		select {
-		case h.hangs <- struct{}{}:
-			<-h.until
-		default:
-		}
+	if p == h.path && h.asked.CompareAndSwap(false, true) {
+		close(h.hangs)
+		<-h.until
 	}
 	return h.fakeDisks.Readable(p)
 }
@@ -272,16 +271,14 @@ func TestLookForExecutorsThatHangsHoldsUpNobody(t *testing.T) {
 		}
 	}
 	find("spark/blockmgr-1/shuffle_0_1_0")
-	h := hangingDisks{f, s.Paths[0], make(chan struct{}, 1), make(chan struct{})}
+	h := hangingDisks{f, s.Paths[0], &atomic.Bool{}, make(chan struct{}), make(chan struct{})}
 	defer close(h.until)
 	s.watch(h)
 	s.mu.Lock()
 	s.seenAt = s.seenAt.Add(-time.Minute)
 	s.mu.Unlock()
 	go s.Find("spark/blockmgr-1/shuffle_0_1_0")
-	for len(h.hangs) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-h.hangs
 	find("spark/blockmgr-1/shuffle_0_1_0")
 	writeMapOutput(t, []string{filepath.Join(n.dir, "s1/blockmgr-2")}, 0, 2, 1000)
 	f.set(f.bad, s.Paths[0], true)
