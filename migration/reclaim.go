@@ -87,7 +87,7 @@ func (v *Vault) retire(no uint32) bool {
 	d.free = slices.DeleteFunc(d.free, func(other *segment) bool { return other == s })
 	s.closed = true
 	delete(v.writing, no)
-	s.f.Close()
+	_ = s.shut()
 	return true
 }
 

@@ -25,6 +25,7 @@ type segment struct {
 	dir string
 	in  []string // dir, for all the blocks that lie here
 	f   *os.File
+	tap *os.File // the same file, for writing behind; nil: there is none, and the sync does it all
 	w   *pieces
 	end int64 // of what was appended, flushed or not
 
@@ -65,6 +66,9 @@ func (v *Vault) acquire(dir string) (*segment, error) {
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	s := &segment{no: no, dir: dir, in: []string{dir}, f: f, w: newPieces(inFile{f}, 0), users: 1}
+	if tap, err := os.Open(f.Name()); err == nil {
+		s.tap = tap
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.writing[no] = s
@@ -125,7 +129,15 @@ func (s *segment) close() {
 	case max(s.end, s.reserved) > s.kept:
 		_ = s.f.Truncate(s.kept)
 	}
-	s.f.Close()
+	_ = s.shut()
+}
+
+// shut closes the segment's files.
+func (s *segment) shut() error {
+	if s.tap != nil {
+		s.tap.Close() // nothing is written by it
+	}
+	return s.f.Close()
 }
 
 // keep notes how far a segment was committed.
@@ -177,7 +189,7 @@ func (s *segment) append(raw []byte) error {
 		return err
 	}
 	s.reserve()
-	return s.behind.wrote(s.f, s.written())
+	return s.behind.wrote(s.tap, s.written())
 }
 
 func (s *segment) written() int64 { return s.end - int64(s.w.Buffered()) }
@@ -253,6 +265,9 @@ func (v *Vault) fault(s *segment) error {
 // writeBehind has the disk begin on what was written while more comes, and lets a writer be at most two steps ahead of
 // the disk. So the sync before a receipt is short however large the block, which matters most at a drain's deadline.
 // (On a fast disk it costs nothing: docs/design/measured.md.)
+//
+// To wait for the disk is to hear what it refused, and the kernel tells that once for each opening of a file. Where the sync
+// before a receipt must hear it too, because others' blocks lie in the same file, writing behind has an opening of its own.
 type writeBehind struct {
 	begun, done int64
 	begunAt     atomic.Int64 // begun, for who syncs
@@ -267,7 +282,7 @@ type writeBehind struct {
 const writeBehindBytes = 8 << 20
 
 func (w *writeBehind) wrote(f *os.File, end int64) error {
-	if end-w.begun < writeBehindBytes {
+	if f == nil || end-w.begun < writeBehindBytes {
 		return nil
 	}
 	err := unix.SyncFileRange(int(f.Fd()), w.begun, end-w.begun, unix.SYNC_FILE_RANGE_WRITE)

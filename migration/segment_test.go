@@ -2,9 +2,11 @@ package migration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -32,6 +34,62 @@ func TestLargeBlocksLeaveThePageCache(t *testing.T) {
 			t.Errorf("a block of %d bytes came back with other bytes", size)
 		}
 	}
+}
+
+// A segment that cannot be opened a second time is written all the same, and its sync does it all.
+func TestSegmentIsWrittenWithoutWritingBehind(t *testing.T) {
+	n := newNode(t, "b")
+	s, err := n.vault.acquire(n.vault.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tap.Close()
+	s.tap = nil
+	for s.end < 2*writeBehindBytes {
+		if err := s.append(make([]byte, ChunkBytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(s.w.Flush(), n.vault.sync(s, newWellDisks(nil))); err != nil {
+		t.Error(err)
+	}
+	n.vault.release(s, true)
+}
+
+// Whichever way a segment ends, nothing of it stays open.
+func TestSegmentThatEndsIsClosed(t *testing.T) {
+	for name, end := range map[string]func(n *node, s *segment){
+		"it failed":               func(n *node, s *segment) { n.vault.release(s, true) },
+		"nothing in it is of use": func(n *node, s *segment) { n.vault.release(s, false); n.vault.retire(s.no) },
+		"the agent stops":         func(n *node, s *segment) { n.vault.release(s, false); n.vault.Close() },
+	} {
+		n := newNode(t, "b")
+		s, err := n.vault.acquire(n.vault.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if open := openFiles(t, s.f.Name()); open != 2 {
+			t.Errorf("it is open %d times, want once to write and once to write behind", open)
+		}
+		if end(n, s); openFiles(t, s.f.Name()) != 0 {
+			t.Errorf("%s: it is still open", name)
+		}
+	}
+}
+
+// openFiles counts how often this process has a file open.
+func openFiles(t *testing.T, path string) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range all {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.TrimSuffix(to, " (deleted)") == path {
+			n++
+		}
+	}
+	return n
 }
 
 // inPageCache is how much of the beginning of a file the kernel has in memory: 1 is all.

@@ -89,7 +89,7 @@ func (v *Vault) Close() error {
 	var errs []error
 	for _, d := range v.dirs {
 		for _, s := range d.free {
-			errs = append(errs, s.f.Close())
+			errs = append(errs, s.shut())
 		}
 		d.free = nil
 	}

@@ -1,0 +1,136 @@
+package migration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// thinDisk is a file system whose device promises more than it has: it takes no new blocks between drained and mended, and
+// whoever wrote to it hears of that when the kernel writes to the device, if at all.
+func thinDisk(t *testing.T) (dir string, drained, mended func()) {
+	t.Helper()
+	back := smallDisk(t, 64<<20)
+	image := filepath.Join(back, "image")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 512<<20)); err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string, args ...string) string {
+		out, err := exec.Command(name, args...).CombinedOutput()
+		if err != nil {
+			t.Skipf("no disk that lies: %s: %v: %s", name, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	run("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=0,nodiscard", image)
+	loop := run("losetup", "--find", "--show", image)
+	t.Cleanup(func() { _ = exec.Command("losetup", "-d", loop).Run() })
+	dir = t.TempDir()
+	if err := unix.Mount(loop, dir, "ext4", 0, "errors=continue"); err != nil {
+		t.Skip("no disk that lies: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return dir, func() { fill(t, back) }, func() {
+		if err := os.Remove(filepath.Join(back, "full")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// onlyOnDisk has the next read of a file ask the disk.
+func onlyOnDisk(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	dropCached(f, 0, 1<<40)
+}
+
+// The disk refuses some of what a segment has been given, and is well again a moment later. Writing behind hears that first. The
+// sync that comes after it must hear it too: the blocks that wait for it lie in the same segment.
+func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
+	const blocks = 20
+	dir, drained, mended := thinDisk(t)
+	n := newNode(t, "b")
+	n.vault.Close()
+	n.more = []string{filepath.Join(dir, "vault")}
+	n.disks = newFakeDisks(1<<30, n.more[0])
+	n.open(t)
+	refused, waits, sync := make(chan struct{}), atomic.Bool{}, n.vault.flush
+	n.vault.flush = func(f *os.File) error {
+		if waits.Load() {
+			<-refused
+		}
+		return sync(f)
+	}
+	ctx, stop := n.receiving(t)
+	s := n.stream(t, ctx)
+	s.send(blockFrames(blocks, "cache/-/warm", contentOf("warm", 1000)))
+	s.wantReceipt() // the segment has its inode
+	unix.Sync()
+	waits.Store(true)
+	id := func(i int) string { return fmt.Sprint("cache/-/x", i) }
+	frames := func(i int) []byte { return blockFrames(uint32(i), id(i), contentOf(id(i), 1<<20)) }
+	drained()
+	begun := writeBehindBytes>>20 + 2 // one more: the last bytes that were sent may not be looked at yet
+	for i := range begun {
+		s.send(frames(i))
+	}
+	n.vault.mu.Lock()
+	behind := &n.vault.writing[1].behind
+	n.vault.mu.Unlock()
+	if behind.begunAt.Load() == 0 {
+		t.Fatal("what was sent is not written behind")
+	}
+	unix.Sync() // the disk has answered, and nobody has asked yet
+	mended()
+	go func() {
+		for i := begun; i < blocks; i++ {
+			if _, err := s.conn.Write(frames(i)); err != nil {
+				return // the stream is given up, as it may be
+			}
+		}
+	}()
+	said := map[uint32]verdictCode{}
+	for len(said) < blocks {
+		f, err := s.in.next()
+		if err != nil {
+			break
+		}
+		verdicts, err := parseVerdicts(f.payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(said) == 0 { // of the block amid which writing behind heard it
+			close(refused)
+		}
+		for _, v := range verdicts {
+			said[v.Transfer] = v.Code
+		}
+	}
+	s.conn.Close()
+	stop()
+	for i := range blocks {
+		if code, ok := said[uint32(i)]; !ok || code != verdictDurable {
+			continue
+		}
+		r, err := n.vault.catalog.get(BlockID(id(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		onlyOnDisk(t, n.vault.segmentPath(r.Segment))
+		if status, got, _ := n.get(t, id(i), ""); status != 200 || !bytes.Equal(got, contentOf(id(i), 1<<20)) {
+			t.Errorf("%s has a receipt, and the disk does not have it: status %d", id(i), status)
+		}
+	}
+}
