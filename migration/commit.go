@@ -294,17 +294,16 @@ func (c *committer) record(batch []*landed) {
 		}
 		if l.fault != nil || l.already {
 			l.withdraw()
-			if l.segment != nil && c.vault.fault(l.segment) == nil {
+			if s := l.segment; s != nil && c.vault.fault(s) == nil {
 				spare = append(spare, l.record)
+				if _, noted := ends[s.no]; !noted { // what is noted of a number is noted of a segment, or it is given away again
+					ends[s.no] = c.vault.endOf(s, 0)
+				}
 			}
 			continue
 		}
 		if s := l.segment; s != nil {
-			end := segmentEnd{at: max(ends[s.no].at, l.Offset+l.Length)}
-			if s.dir != c.vault.dir {
-				end.dir = s.dir
-			}
-			ends[s.no] = end
+			ends[s.no] = c.vault.endOf(s, max(ends[s.no].at, l.Offset+l.Length))
 			segments[s] = true
 		}
 		records = append(records, l.change())

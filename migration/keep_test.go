@@ -144,6 +144,42 @@ func TestWhatIsReplacedGivesItsSpaceBack(t *testing.T) {
 	}
 }
 
+// A segment in which nothing was kept is gone at the next start. What was noted of it must not be taken for what is noted of
+// another that has got its number: its space would be given back with blocks in it.
+func TestRefusedBlockLeavesItsSegmentTheNumber(t *testing.T) {
+	n := newNode(t, "b")
+	const size = 100_000
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", size))))
+	n.reopen(t) // the next segment is another one
+	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Origin: "elsewhere", Members: []memberSize{{"x", size}}}
+	if said := landAll(t, n, openingFrames(1, o, contentOf("another x", size))); said[0].Code != verdictConflict {
+		t.Fatalf("got %+v, want a conflict", said)
+	}
+	n.reopen(t)  // the file goes
+	n.reopen(t)  // and with it what tells that there was one
+	n.receive(t) // its tidying has not come to anything yet when a peer is there
+	s := n.stream(t, t.Context())
+	y := contentOf("y", size)
+	s.send(blockFrames(1, "cache/-/y", y))
+	s.wantReceipt()
+	s.conn.Close()
+	n.receiver.serving.Wait()
+	if err := n.vault.reclaim(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := n.content(t, "cache/-/y"); !bytes.Equal(got, y) {
+		t.Error("a block that has a receipt does not read as what came")
+	}
+	for _, segment := range segmentsIn(t, n.vault.dir) {
+		if no, _ := segmentNumber(filepath.Base(segment)); no == 2 {
+			t.Errorf("%s has the number of one that was refused", segment)
+		}
+	}
+	if waste, err := n.vault.catalog.waste(); len(waste) > 0 || err != nil {
+		t.Errorf("what was refused is still noted, in segments %v, %v", waste, err)
+	}
+}
+
 func TestRemovalWaitsForWhoReads(t *testing.T) {
 	n := newNode(t, "b")
 	x := contentOf("x", 3*ChunkBytes)

@@ -147,6 +147,17 @@ func (v *Vault) keep(s *segment, end int64) {
 	s.kept = max(s.kept, end)
 }
 
+// endOf is what the catalog is to know of a segment that is committed up to there.
+func (v *Vault) endOf(s *segment, at int64) segmentEnd {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	end := segmentEnd{at: max(at, s.kept)}
+	if s.dir != v.dir {
+		end.dir = s.dir
+	}
+	return end
+}
+
 // spoil has a segment take no more blocks.
 func (v *Vault) spoil(s *segment, err error) {
 	v.mu.Lock()
