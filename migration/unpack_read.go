@@ -130,7 +130,7 @@ func (p *replay) block(r record, data func(member int, f frame) error) error {
 	}
 	if err := p.open(r.Segment, dir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("its segment is gone: %w", errCorrupt)
+			err = p.vault.lacks(r.Segment, dir)
 		}
 		return err
 	}

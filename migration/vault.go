@@ -253,7 +253,7 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 	}
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("block %s: its segment is gone: %w", r.ID, errCorrupt)
+			err = fmt.Errorf("block %s: %w", r.ID, v.lacks(r.Segment, dir))
 		}
 		return nil, err
 	}

@@ -185,13 +185,16 @@ func reservedBehind(info fs.FileInfo) bool {
 	return ok && st.Blocks*512 > info.Size()+reserveBytes/8 // a file system counts its own notes of where a file lies, too
 }
 
-// list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone: its disk is
-// not there, and what would be written under its name would land on another.
+// list reads a directory's segments. One that the catalog has segments in is not made anew when it is gone, nor used when it has
+// none of them: its disk is not there, and what would be written under its name would land on another.
 func (v *Vault) list(dir string, ends map[uint32]segmentEnd) ([]os.DirEntry, error) {
 	segments := filepath.Join(dir, "segments")
 	entries, err := os.ReadDir(segments)
+	if err == nil {
+		return entries, v.deserted(dir, entries, ends)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return entries, err
+		return nil, err
 	}
 	for _, end := range ends {
 		if end.dir == dir {
@@ -199,6 +202,40 @@ func (v *Vault) list(dir string, ends map[uint32]segmentEnd) ([]os.DirEntry, err
 		}
 	}
 	return nil, os.MkdirAll(segments, 0o700)
+}
+
+// deserted returns an awayError if blocks lie in segments of a directory and it has no segment at all that is known. The first
+// directory has the catalog: it is there.
+func (v *Vault) deserted(dir string, entries []os.DirEntry, ends map[uint32]segmentEnd) error {
+	if dir == v.dir {
+		return nil
+	}
+	for _, e := range entries {
+		if no, ok := segmentNumber(e.Name()); ok && ends[no].at > 0 { // maybe of another directory, whose disk is mounted here now
+			return nil
+		}
+	}
+	laden, err := v.catalog.laden()
+	if err != nil {
+		return err
+	}
+	for no, end := range ends {
+		if at, _ := v.home(no); laden[no] && at == dir && end.dir == dir {
+			return &awayError{fmt.Errorf("%s has none of the segments that blocks lie in, as if its disk were not mounted; if they are gone for good: touch %s", dir, segmentFile(dir, no))}
+		}
+	}
+	return nil
+}
+
+// lacks says of a segment whose file is not there what that means for the blocks in it.
+func (v *Vault) lacks(no uint32, dir string) error {
+	if entries, err := os.ReadDir(filepath.Join(dir, "segments")); err == nil || errors.Is(err, fs.ErrNotExist) {
+		ends, err := v.catalog.segmentEnds()
+		if err = cmp.Or(err, v.deserted(dir, entries, ends)); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("segment %d is gone: %w", no, errCorrupt)
 }
 
 // claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under

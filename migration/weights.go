@@ -204,6 +204,20 @@ func (c *catalog) remove(batch []record) (removed []record, err error) {
 	return removed, nil
 }
 
+// laden are the segments that blocks lie in.
+func (c *catalog) laden() (segments map[uint32]bool, err error) {
+	segments = map[uint32]bool{}
+	err = c.view(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketWeights).ForEach(func(k, v []byte) error {
+			if len(k) == 8 && parseCount(v).Blocks > 0 {
+				segments[uint32(binary.BigEndian.Uint64(k))] = true
+			}
+			return nil
+		})
+	})
+	return segments, err
+}
+
 // stretch is a part of a segment.
 type stretch struct{ at, length int64 }
 
