@@ -19,6 +19,8 @@ type vaultDir struct {
 	away    error      // why nothing in it is used; nil: it is
 	looking bool       // somebody opens it, which may take as long as its disk hangs
 	free    []*segment // open for appending, no writer now
+
+	segments fs.FileInfo // of its directory of them, once somebody has begun to open it; nil: nobody has
 }
 
 // home is the directory of a segment; seen there, or named by the catalog alone.
@@ -128,15 +130,43 @@ func (v *Vault) home(no uint32) (dir string, err error) {
 
 // open makes a directory ready for use.
 func (v *Vault) open(d *vaultDir) error {
-	err := v.recover(d.path)
+	err := v.recover(d)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	d.away, d.looking = err, false
+	if err != nil {
+		d.segments = nil
+	}
 	return err
 }
 
+// distinct returns an error if a directory's segments are those of another one that is used, by a link or because one disk is
+// mounted twice: what is known of the one would be a stray in the other.
+func (v *Vault) distinct(d *vaultDir) error {
+	segments, err := os.Stat(filepath.Join(d.path, "segments"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, other := range v.dirs {
+		if other != d && other.segments != nil && os.SameFile(other.segments, segments) {
+			return fmt.Errorf("%s is the same directory as %s: name one of them alone", d.path, other.path)
+		}
+	}
+	d.segments = segments
+	return nil
+}
+
 // recover learns which segments lie in a directory, and brings them to where the catalog knows of them.
-func (v *Vault) recover(dir string) error {
+func (v *Vault) recover(d *vaultDir) error {
+	dir := d.path
+	if err := v.distinct(d); err != nil {
+		return err
+	}
 	if unread, err := v.catalog.toSalvage(dir); err != nil {
 		return err
 	} else if unread {
@@ -149,7 +179,7 @@ func (v *Vault) recover(dir string) error {
 		return err
 	}
 	entries, err := v.list(dir, ends)
-	if err != nil {
+	if err = cmp.Or(err, v.distinct(d)); err != nil { // it may not have been there before
 		return err
 	}
 	for _, e := range entries {
@@ -159,7 +189,7 @@ func (v *Vault) recover(dir string) error {
 		}
 		end := ends[no]
 		if !v.claim(no, dir, end) {
-			if err := removeIfThere(segmentFile(dir, no)); err != nil {
+			if err := v.removeStray(no, dir); err != nil {
 				return err
 			}
 			continue
@@ -236,6 +266,21 @@ func (v *Vault) lacks(no uint32, dir string) error {
 		}
 	}
 	return fmt.Errorf("segment %d is gone: %w", no, errCorrupt)
+}
+
+// removeStray removes a segment's file that is of no use in a directory, unless it is the very file that is of use in another.
+func (v *Vault) removeStray(no uint32, dir string) error {
+	if at, err := v.home(no); at != dir {
+		if err = cmp.Or(err, v.readable(at)); err != nil {
+			return nil // it cannot be told now
+		}
+		stray, err := os.Stat(segmentFile(dir, no))
+		used, unused := os.Stat(segmentFile(at, no))
+		if err == nil && unused == nil && os.SameFile(stray, used) {
+			return nil
+		}
+	}
+	return removeIfThere(segmentFile(dir, no))
 }
 
 // claim notes that a segment's file was met in a directory, unless it is of no use there: never committed, or begun under

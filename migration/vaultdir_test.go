@@ -74,3 +74,40 @@ func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 		t.Errorf("a block whose segment is empty: %v", err)
 	}
 }
+
+// A directory of the vault that has two names, by a link or because its disk is mounted twice, is used by one of them. What is
+// known by the one is no stray by the other.
+func TestVaultDirectoryOfTwoNames(t *testing.T) {
+	for first, second := range map[string]string{"vault": "d0", "d1": "d2"} {
+		n := newNode(t, "b")
+		n.vault.Close()
+		real, link := filepath.Join(n.dir, first), filepath.Join(n.dir, second)
+		n.more = []string{real}
+		n.open(t)
+		n.room = func(p string) int64 { return int64(strings.Count(p, first)) << 30 }
+		x := contentOf("x", 1000)
+		wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", x)))
+		if err := os.Symlink(real, link); err != nil {
+			t.Fatal(err)
+		}
+		n.more = []string{real, link}
+		for range 2 {
+			n.reopen(t)
+			away := n.vault.Away()
+			if len(away) != 1 {
+				t.Fatalf("%s and %s: %v are away, want one of them", first, second, away)
+			}
+			for other, why := range away {
+				if !strings.Contains(why.Error(), "is the same directory as") {
+					t.Error(why)
+				}
+				if err := n.vault.removeStray(1, other); err != nil || len(segmentsIn(t, real)) != 1 {
+					t.Errorf("what is of use was removed as a stray of %s: %v", other, err)
+				}
+			}
+			if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
+				t.Error("it does not read as what came")
+			}
+		}
+	}
+}
