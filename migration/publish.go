@@ -164,15 +164,26 @@ func (s *Store) syncAll(places []place, told func(root int, took time.Duration, 
 }
 
 func (s *Store) syncIn(root int, distinct map[string]bool) error {
+	each := (*os.File).Sync
 	if len(distinct) > syncAtOnce {
-		return s.syncPath(root, ".", func(f *os.File) error { return unix.Syncfs(int(f.Fd())) })
+		if err := s.syncPath(root, ".", func(f *os.File) error { return unix.Syncfs(int(f.Fd())) }); err != nil {
+			return err
+		}
+		each = refused
 	}
 	for p := range distinct {
-		if err := s.syncPath(root, p, (*os.File).Sync); err != nil {
+		if err := s.syncPath(root, p, each); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// refused returns what the disk did not take of a file before, for syncfs may not have told of it: the kernel does that once for a
+// file system, to whoever syncs it first, which may be another store or another program. What a file knows of it is told to
+// the first who asks that file, though it was opened later; of files that are staged, nobody else does.
+func refused(f *os.File) error {
+	return unlessMissing(unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WAIT_BEFORE))
 }
 
 func (s *Store) syncPath(root int, p string, sync func(*os.File) error) error {

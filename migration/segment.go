@@ -305,8 +305,13 @@ func (w *writeBehind) wrote(f *os.File, end int64) error {
 	}
 	w.done, w.begun = w.begun, end
 	w.begunAt.Store(end)
+	return unlessMissing(err)
+}
+
+// unlessMissing passes over the errors of a file system that has no sync_file_range: the sync does it all.
+func unlessMissing(err error) error {
 	switch err {
-	case unix.ENOSYS, unix.EINVAL, unix.ESPIPE: // not on this file system: the sync does it all
+	case unix.ENOSYS, unix.EINVAL, unix.ESPIPE:
 		return nil
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,6 +132,60 @@ func TestSyncHearsWhatWritingBehindHasHeard(t *testing.T) {
 		onlyOnDisk(t, n.vault.segmentPath(r.Segment))
 		if status, got, _ := n.get(t, id(i), ""); status != 200 || !bytes.Equal(got, contentOf(id(i), 1<<20)) {
 			t.Errorf("%s has a receipt, and the disk does not have it: status %d", id(i), status)
+		}
+	}
+}
+
+// Many files are synced by syncing their file system, which tells once of what it refused. When another program, or another store
+// on the same disk, has heard that, the files themselves are asked: none gets a name whose bytes are not on the disk.
+func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
+	dir, drained, mended := thinDisk(t)
+	n := newNode(t, "b")
+	s, err := OpenStore(with(placeStore, filepath.Join(dir, "cache")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var blocks []*landed
+	land := func(id string) {
+		content := contentOf(id, ChunkBytes)
+		l, err := landInPlace(s, opening{ID: id, Members: []memberSize{{BlockID(id).Name(), ChunkBytes}}}, []int{0}, n.vault.catalog)
+		if err == nil {
+			err = l.data(0, frame{sum: crc32.Checksum(content, castagnoli), payload: content})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := l.finish(frame{}, record{opening: l.opening})
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks = append(blocks, b)
+	}
+	land("cache/-/warm")
+	unix.Sync() // the directories have their places
+	for i := range syncAtOnce + 4 {
+		land(fmt.Sprint("cache/-/x", i))
+	}
+	drained()
+	other, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Syncfs(int(other.Fd())); err == nil {
+		t.Skip("the disk refused nothing")
+	}
+	mended()
+	s.publish(blocks, n.vault.catalog, orWell(nil))
+	for _, b := range blocks {
+		if b.fault != nil {
+			continue
+		}
+		path := filepath.Join(s.Paths[0], BlockID(b.ID).Name())
+		onlyOnDisk(t, path)
+		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, contentOf(b.ID, ChunkBytes)) {
+			t.Errorf("%s has its name, and the disk does not have it: %v", b.ID, err)
 		}
 	}
 }
