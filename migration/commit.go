@@ -20,7 +20,8 @@ import (
 type committer struct {
 	vault *Vault
 	disks Disks
-	tell  func([]Held) // after each commit, of what landed; it keeps nothing of the slice
+	keep  time.Duration // how long a block stays; 0: until somebody removes it
+	tell  func([]Held)  // after each commit, of what landed; it keeps nothing of the slice
 
 	mu      sync.Mutex
 	shelves map[string]*shelf
@@ -290,7 +291,7 @@ func (c *committer) record(batch []*landed) {
 			l.fault = cmp.Or(l.fault, l.overtaken(c.vault.catalog))
 		}
 		if l.fault == nil && l.already && !l.outdone {
-			records = c.vault.renew(l, records)
+			records = c.renew(l, records)
 		}
 		if l.fault != nil || l.already {
 			l.withdraw()
@@ -372,17 +373,22 @@ func (c *catalog) repeats(l *landed) {
 }
 
 // renewAfter is the age below which a record is not renewed when its block comes again: to be kept for an hour more is not
-// worth a write.
+// worth a write, unless that is a good part of how long blocks are kept.
 const renewAfter = time.Hour
 
 // renew makes sure that a block which was here already still is, and has it kept as long as if it had landed now.
-func (v *Vault) renew(l *landed, records []change) []change {
+func (c *committer) renew(l *landed, records []change) []change {
+	v := c.vault
 	now, err := v.catalog.get(BlockID(l.ID))
 	if err != nil || now.Segment == 0 && v.removing(BlockID(l.ID)) {
 		l.fault = errRemoved
 		return records
 	}
-	if time.Since(now.Landed) < renewAfter {
+	after := renewAfter
+	if c.keep > 0 {
+		after = min(after, c.keep/10)
+	}
+	if time.Since(now.Landed) < after {
 		return records
 	}
 	now.Landed = time.Now()

@@ -360,6 +360,23 @@ func TestBlockThatComesAgainIsKeptAnew(t *testing.T) {
 	})
 }
 
+// So it is where blocks are kept for less than an hour.
+func TestBlockThatComesAgainIsKeptAnewWhereThatIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		n.tune = func(c *ReceiverConfig) { c.Keep = renewAfter / 2 }
+		x := blockFrames(1, "cache/-/x", []byte("x"))
+		wantDurable(t, landAll(t, n, x))
+		time.Sleep(renewAfter/2 - time.Minute)
+		wantDurable(t, landAll(t, n, x))
+		time.Sleep(2 * time.Minute)
+		n.receiver.tidyOnce(t.Context(), time.Now())
+		if got := heldIDs(t, n.vault); len(got) != 1 {
+			t.Errorf("two minutes after its receipt it is gone: %s", n.why)
+		}
+	})
+}
+
 // A receipt is never given for what was removed while it came again.
 func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	n := newNode(t, "b")

@@ -83,6 +83,7 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 		r.disks, r.cfg.Room = well, well.left
 	}
 	r.commit = newCommitter(cfg.Vault, r.disks, r.landed)
+	r.commit.keep = cfg.Keep
 	cfg.Vault.watch(cfg.Disks)
 	for _, s := range cfg.Stores {
 		s.watch(cfg.Disks)
