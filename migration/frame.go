@@ -43,7 +43,7 @@ const (
 	frameData     frameType = 5 // a piece of it
 	frameClose    frameType = 6 // it is complete, and this is its sum
 	frameAbort    frameType = 7 // it changed under the sender's hands: forget it
-	frameReceipts frameType = 8 // receiver: these are durable, those are not and why
+	frameReceipts frameType = 8 // receiver: these are durable, those are not and why; or none, and it is at work
 )
 
 // maxPayload bounds what is read before memory is taken for it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -118,13 +119,25 @@ func (l *lookup) get(id string) []byte {
 	return nil
 }
 
+// mostReadBack is the size up to which a block that comes again is compared with what landed of it before. A larger one has come
+// whole when that could be known: it is put in the other's place, which costs no reading that its sender would wait for.
+const mostReadBack = 64 << 20
+
 // meet reads back what landed before under a block's id. It returns fs.ErrNotExist if there is nothing of it any more.
 func (in *inbound) meet(l *landed, old earlier) error {
 	err := old.err
+	replaces := old.bytes() > mostReadBack && l.noRoom == nil && old.Origin == l.Origin
 	if err == nil {
-		err = in.on(&l.dirs[0], func() error { return in.r.intact(old.record) })
+		err = in.on(&l.dirs[0], func() error {
+			if replaces {
+				return in.r.present(old.record)
+			}
+			return in.r.intact(old.record, func() { in.goesOn(&l.dirs[0]) })
+		})
 	}
 	switch {
+	case err == nil && replaces:
+		return nil
 	case err == nil:
 		l.already = old.Sum == l.Sum && old.bytes() == l.bytes() || errors.Is(old.against(&l.record), errSuperseded)
 		return nil
@@ -150,6 +163,18 @@ func (in *inbound) compare(l *landed, own *glance) error {
 		if own.lacks(s, BlockID(l.ID)) {
 			return nil
 		}
-		return s.contradicts(l.record, in.r.cfg.Node)
+		return s.contradicts(l.record, in.r.cfg.Node, func() { in.goesOn(&s.Paths[0]) })
 	})
+}
+
+// goesOn says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it for one that
+// hangs, nor the sender this node.
+func (in *inbound) goesOn(dir *string) {
+	now := time.Now()
+	in.work.beginAt(dir, now)
+	if now.Sub(in.said) >= lookAfter {
+		in.said = now
+		in.beat.Add(1)
+		in.out.live()
+	}
 }

@@ -11,6 +11,7 @@ import (
 type outbox struct {
 	mu      sync.Mutex
 	queue   []verdict
+	alive   bool // the other end is to hear something
 	closed  bool
 	changed chan struct{}
 }
@@ -21,6 +22,14 @@ func (o *outbox) put(v ...verdict) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.queue = append(o.queue, v...)
+	o.nudge()
+}
+
+// live has the other end hear something, be it that there is no verdict.
+func (o *outbox) live() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.alive = true
 	o.nudge()
 }
 
@@ -52,13 +61,16 @@ func (o *outbox) run(w io.Writer) error {
 	var said []verdict // the space of what was sent, for what comes
 	for range o.changed {
 		o.mu.Lock()
-		queue, closed := o.queue, o.closed
-		o.queue = said
+		queue, alive, closed := o.queue, o.alive, o.closed
+		o.queue, o.alive = said, false
 		o.mu.Unlock()
 		buf = buf[:0]
 		for some := range slices.Chunk(queue, verdictsPerFrame) {
 			payload = appendVerdicts(payload[:0], some)
 			buf = appendFrame(buf, frameReceipts, 0, payload)
+		}
+		if alive && len(queue) == 0 {
+			buf = appendFrame(buf, frameReceipts, 0, appendVerdicts(payload[:0], nil))
 		}
 		clear(queue)
 		said = queue[:0]

@@ -383,18 +383,34 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	return nil
 }
 
-// intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other.
-func (r *Receiver) intact(old record) error {
+// intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other. It calls
+// step before each chunk.
+func (r *Receiver) intact(old record, step func()) error {
+	return r.each(old, func(m memberSize, c io.Reader) (err error) {
+		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
+			step()
+			_, err = io.CopyN(io.Discard, c, min(left, ChunkBytes))
+		}
+		return err
+	})
+}
+
+// present says what is wrong with what landed earlier as far as that is known without reading it.
+func (r *Receiver) present(old record) error {
+	return r.each(old, func(memberSize, io.Reader) error { return nil })
+}
+
+// each opens the members of what landed earlier.
+func (r *Receiver) each(old record, do func(memberSize, io.Reader) error) error {
 	if err := r.answers(old); err != nil {
 		return err
 	}
-	for i := range old.Members {
+	for i, m := range old.Members {
 		c, err := openLanded(r.cfg.Vault, r.stores[BlockID(old.ID).Store()], old, i, 0)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(io.Discard, c)
-		if err := errors.Join(err, c.Close()); err != nil {
+		if err := errors.Join(do(m, c), c.Close()); err != nil {
 			return err
 		}
 	}

@@ -198,7 +198,7 @@ func (u *unpacker) there(r record) bool {
 	if len(r.Placed) != len(r.Members) {
 		return false
 	}
-	return u.r.intact(r) == nil
+	return u.r.intact(r, func() {}) == nil
 }
 
 // put gives staged files their names, and their records their places.

@@ -1,0 +1,152 @@
+package migration
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The node's own file of that name may be as large as its disk. One of another size is other content, which need not be read:
+// that would take longer than a disk may take over one read, and the disk would be taken to hang.
+func TestOwnFileOfAnotherSizeIsNotRead(t *testing.T) {
+	n := newNode(t, "b", with(filesStore, "cache"))
+	f := newFakeDisks(1<<30, n.vault.dir, n.stores[0].Paths[0])
+	n.disks = f
+	own := filepath.Join(n.stores[0].Paths[0], "x")
+	write(t, own, nil)
+	if err := os.Truncate(own, 400<<30); err != nil { // a hole: it reads as fast as memory
+		t.Skip(err)
+	}
+	ctx, stop := n.receiving(t)
+	s := n.stream(t, ctx)
+	s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
+	if v := s.verdict(); v.Code != verdictConflict {
+		t.Errorf("got %+v, want a conflict", v)
+	}
+	s.conn.Close()
+	stop()
+	if len(f.faults) > 0 {
+		t.Errorf("disks are blamed: %v", f.faults)
+	}
+}
+
+// theStream is the receiver's side of the only one that there is.
+func (n *node) theStream() *inbound {
+	n.receiver.mu.Lock()
+	defer n.receiver.mu.Unlock()
+	for in := range n.receiver.live {
+		return in
+	}
+	return nil
+}
+
+// Work that takes long because there is much of it is no disk that hangs, and no node that does: the one who watches the disks
+// leaves it alone, and the sender hears from this node all the while.
+func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		f := newFakeDisks(1<<30, n.vault.dir)
+		n.disks = f
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		synctest.Wait()
+		s.conn.SetReadDeadline(time.Now().Add(time.Minute))
+		in, over := n.theStream(), make(chan error, 1)
+		go func() {
+			over <- in.on(&n.vault.dir, func() error {
+				for range 12 {
+					time.Sleep(overdue / 2)
+					in.goesOn(&n.vault.dir)
+				}
+				return nil
+			})
+		}()
+		began := time.Now()
+		for range 12 {
+			said, err := s.in.next()
+			if vs, _ := parseVerdicts(said.payload); err != nil || len(vs) > 0 {
+				t.Fatalf("heard %v, %v, want nothing but that it goes on", vs, err)
+			}
+			if silence := time.Since(began); silence >= peerTimeout {
+				t.Errorf("nothing was heard for %v", silence)
+			}
+			began = time.Now()
+		}
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
+		s.wantReceipt()
+		s.conn.Close()
+		stop()
+		if len(f.faults) > 0 {
+			t.Errorf("disks are blamed: %v", f.faults)
+		}
+	})
+}
+
+// Whatever is read to be compared with what comes says with each chunk that it goes on: the node's own file, and what landed.
+func TestReadingBackGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b", with(filesStore, "cache"))
+		x := contentOf("x", 3*ChunkBytes+1)
+		write(t, filepath.Join(n.stores[0].Paths[0], "x"), x)
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		synctest.Wait()
+		s.conn.SetReadDeadline(time.Now().Add(time.Minute))
+		in := n.theStream()
+		for i, what := range []string{"the node's own file", "what landed"} {
+			in.said = time.Time{}
+			time.Sleep(lookAfter)
+			go s.conn.Write(blockFrames(uint32(i), "cache/-/x", x))
+			if said, err := s.in.next(); err != nil || !bytes.Equal(said.payload, appendVerdicts(nil, nil)) {
+				t.Errorf("%s was read: heard %q, %v, want that it goes on", what, said.payload, err)
+			}
+			s.wantReceipt()
+		}
+		steps := 0
+		r, err := n.vault.catalog.get("cache/-/x")
+		if err == nil {
+			err = n.receiver.intact(r, func() { steps++ })
+		}
+		if err != nil || steps != 4 {
+			t.Errorf("a block of 4 chunks was read back in %d, %v", steps, err)
+		}
+		steps = 0
+		if err := n.stores[0].contradicts(r, "b", func() { steps++ }); err != nil || steps != 4 {
+			t.Errorf("a file of 4 chunks was read in %d, %v", steps, err)
+		}
+		s.conn.Close()
+		stop()
+	})
+}
+
+// A large block that comes again has come whole when it is found to be here: it replaces what landed, which is not read.
+func TestLargeBlockThatComesAgainReplacesWhatLanded(t *testing.T) {
+	n := newNode(t, "b")
+	for _, size := range []int{2 * ChunkBytes, mostReadBack + 1} {
+		id := fmt.Sprint("cache/-/", size)
+		x := contentOf(id, size)
+		frames := blockFrames(1, id, x)
+		var at [2]record
+		for i := range at {
+			wantDurable(t, landAll(t, n, frames))
+			var err error
+			if at[i], err = n.vault.catalog.get(BlockID(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		moved := at[0].Segment != at[1].Segment || at[0].Offset != at[1].Offset
+		if want := size > mostReadBack; moved != want {
+			t.Errorf("a block of %d bytes came again: it is another copy now: %v, want %v", size, moved, want)
+		}
+		if got := n.content(t, id); !bytes.Equal(got, x) {
+			t.Errorf("a block of %d bytes does not read as what came", size)
+		}
+	}
+}
