@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,13 @@ import (
 // A coordinator that was away for an hour is not away for another two minutes.
 func TestColleagueThatIsBackIsFoundAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		there := false
+		var there atomic.Bool
 		at := pipenet.Listen()
 		as := func(name string) *certs.Identity {
 			return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
 		}
 		c := &colleagues{identity: as("c1"), conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if !there {
+			if !there.Load() {
 				return nil, net.ErrClosed
 			}
 			return at.Dial(ctx, network, address)
@@ -49,7 +50,7 @@ func TestColleagueThatIsBackIsFoundAtOnce(t *testing.T) {
 				t.Fatal("it answers while it is away")
 			}
 		}
-		there = true
+		there.Store(true)
 		time.Sleep(redialMost + redialMost/2)
 		answers() // which dials
 		time.Sleep(redialMost)

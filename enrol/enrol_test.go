@@ -270,7 +270,6 @@ func TestKeeperRenews(t *testing.T) {
 	})
 }
 
-// Certificates that are made by hand are spoken of a week before their end, once a day, and not before.
 // The last certificates of a CA last no longer than it does: they are half over sooner and sooner, and in its last hour as they are made,
 // since they begin an hour before. A fleet that asks then without a pause brings down the coordinator that it needs.
 func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
@@ -288,10 +287,10 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 		said := make(chan string, 1000)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		renewed := 0
+		var renewed atomic.Int64
 		k := &Keeper{Identity: id, Files: cfg.Files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
 		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
-			if renewed++; renewed == 1000 {
+			if renewed.Add(1) == 1000 {
 				stop()
 			}
 			cert, err = w.authority.Sign(request, id.Name(), min(30*24*time.Hour, time.Until(ends)), nil, nil)
@@ -300,8 +299,8 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { k.Run(ctx) })
 		time.Sleep(time.Until(ends))
-		if renewed < 5 || renewed > 60 {
-			t.Errorf("got %d renewals until the CA ended, want some dozens", renewed)
+		if n := renewed.Load(); n < 5 || n > 60 {
+			t.Errorf("got %d renewals until the CA ended, want some dozens", n)
 		}
 		warned := 0
 		for range len(said) {
@@ -317,6 +316,7 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 	})
 }
 
+// Certificates that are made by hand are spoken of a week before their end, once a day, and not before.
 func TestKeeperWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)

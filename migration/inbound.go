@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/lifeboat/lifeboat/durable"
 )
@@ -25,7 +24,6 @@ type inbound struct {
 
 	changed <-chan struct{} // of the disks
 	work    work            // on a disk, now
-	said    time.Time       // when the sender was last told that it goes on
 	lost    chan struct{}   // closed when the work does not come back
 	why     *silentError    // of lost
 

@@ -132,7 +132,7 @@ func (in *inbound) meet(l *landed, old earlier) error {
 			if replaces {
 				return in.r.present(old.record)
 			}
-			return in.r.intact(old.record, func() { in.goesOn(&l.dirs[0]) })
+			return in.r.intact(old.record, in.goesOn(&l.dirs[0]))
 		})
 	}
 	switch {
@@ -163,18 +163,21 @@ func (in *inbound) compare(l *landed, own *glance) error {
 		if own.lacks(s, BlockID(l.ID)) {
 			return nil
 		}
-		return s.contradicts(l.record, in.r.cfg.Node, func() { in.goesOn(&s.Paths[0]) })
+		return s.contradicts(l.record, in.r.cfg.Node, in.goesOn(&s.Paths[0]))
 	})
 }
 
-// goesOn says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it for one that
-// hangs, nor the sender this node.
-func (in *inbound) goesOn(dir *string) {
-	now := time.Now()
-	in.work.beginAt(dir, now)
-	if now.Sub(in.said) >= lookAfter {
-		in.said = now
-		in.beat.Add(1)
-		in.out.live()
+// goesOn returns what says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it
+// for one that hangs, nor the sender this node.
+func (in *inbound) goesOn(dir *string) (step func()) {
+	said := time.Now()
+	return func() {
+		now := time.Now()
+		in.work.beginAt(dir, now)
+		if now.Sub(said) >= lookAfter {
+			said = now
+			in.beat.Add(1)
+			in.out.live()
+		}
 	}
 }

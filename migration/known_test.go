@@ -58,9 +58,10 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 		in, over := n.theStream(), make(chan error, 1)
 		go func() {
 			over <- in.on(&n.vault.dir, func() error {
+				step := in.goesOn(&n.vault.dir)
 				for range 12 {
 					time.Sleep(overdue / 2)
-					in.goesOn(&n.vault.dir)
+					step()
 				}
 				return nil
 			})
@@ -89,6 +90,14 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 	})
 }
 
+// slowDisks let whoever opens a file wait.
+type slowDisks struct{ *fakeDisks }
+
+func (d slowDisks) Readable(p string) bool {
+	time.Sleep(lookAfter)
+	return d.fakeDisks.Readable(p)
+}
+
 // Whatever is read to be compared with what comes says with each chunk that it goes on: the node's own file, and what landed.
 func TestReadingBackGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -96,13 +105,12 @@ func TestReadingBackGoesOn(t *testing.T) {
 		x := contentOf("x", 3*ChunkBytes+1)
 		write(t, filepath.Join(n.stores[0].Paths[0], "x"), x)
 		ctx, stop := n.receiving(t)
+		slow := slowDisks{newFakeDisks(0)}
+		n.vault.watch(slow)
+		n.stores[0].watch(slow)
 		s := n.stream(t, ctx)
-		synctest.Wait()
 		s.conn.SetReadDeadline(time.Now().Add(time.Minute))
-		in := n.theStream()
 		for i, what := range []string{"the node's own file", "what landed"} {
-			in.said = time.Time{}
-			time.Sleep(lookAfter)
 			go s.conn.Write(blockFrames(uint32(i), "cache/-/x", x))
 			if said, err := s.in.next(); err != nil || !bytes.Equal(said.payload, appendVerdicts(nil, nil)) {
 				t.Errorf("%s was read: heard %q, %v, want that it goes on", what, said.payload, err)
