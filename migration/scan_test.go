@@ -41,7 +41,9 @@ func TestWhatIsWrittenBeforeTheDeadlineIsNamed(t *testing.T) {
 			a, want := cached(t, 200, 100_000)
 			tr := newTrip(t, a, newNode(t, "b"))
 			tr.cfg.MaxBytesPerSecond, tr.cfg.Connections = 200_000, 1 // less than half of it in time
+			written := make(chan struct{})
 			time.AfterFunc(at, func() {
+				defer close(written)
 				write(t, filepath.Join(a.dir, "cache/new"), contentOf("new", 10))
 				for id := range want {
 					write(t, filepath.Join(a.dir, "cache", BlockID(id).Name()), contentOf("other", 100_001))
@@ -49,6 +51,7 @@ func TestWhatIsWrittenBeforeTheDeadlineIsNamed(t *testing.T) {
 			})
 			sum, entries := tr.run(within(t, 45*time.Second))
 			moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+			<-written
 			want["cache/-/new"] = nil
 			for id := range want {
 				if moved[id].ID == "" && lost[id].ID == "" {
