@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,14 +15,7 @@ func TestGoodbyesShareWrites(t *testing.T) {
 	const nodes = 200
 	cfg := Default()
 	cfg.Name, cfg.DataDir = "c", t.TempDir()
-	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.ledger.awaitLead(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f := opened(t, cfg)
 	if err := f.takeOver(t.Context(), f.ledger.term()); err != nil {
 		t.Fatal(err)
 	}

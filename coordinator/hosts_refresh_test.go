@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -189,15 +188,8 @@ func TestRestartIsNoOrder(t *testing.T) {
 func TestFirstStartNeedsGoodFiles(t *testing.T) {
 	cfg := Default()
 	cfg.DataDir, cfg.Hosts = t.TempDir(), Hosts{Include: filepath.Join(t.TempDir(), "none")}
-	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err = f.ledger.awaitLead(t.Context()); err == nil {
-		err = f.takeOver(t.Context(), f.ledger.term())
-	}
-	if err == nil || !strings.Contains(err.Error(), "none: no such file") {
+	f := opened(t, cfg)
+	if err := f.takeOver(t.Context(), f.ledger.term()); err == nil || !strings.Contains(err.Error(), "none: no such file") {
 		t.Errorf("got %v: who may join?", err)
 	}
 }

@@ -284,14 +284,7 @@ func TestStoppedCoordinatorSuspectsNobody(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.crowd("p", 5)
 		v.stop()
-		f, err := openFleet(v.cfg, nil, slog.New(slog.DiscardHandler))
-		if err != nil {
-			v.Fatal(err)
-		}
-		defer f.Close()
-		if err := f.ledger.awaitLead(v.Context()); err != nil {
-			v.Fatal(err)
-		}
+		f := opened(v.T, v.cfg)
 		if err := f.takeOver(v.Context(), 0); err != nil {
 			v.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -46,14 +45,7 @@ func TestManagerIsTold(t *testing.T) {
 
 	cfg := Default()
 	cfg.DataDir = t.TempDir()
-	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.ledger.awaitLead(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	f := opened(t, cfg)
 	if err := f.takeOver(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

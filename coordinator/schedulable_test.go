@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,14 +176,7 @@ func TestNewLeaderTellsOfNoticesOnly(t *testing.T) {
 func TestWorkOfAWholeFleet(t *testing.T) {
 	inTown(t, func(v *town) {
 		v.stop()
-		f, err := openFleet(v.cfg, nil, slog.New(slog.DiscardHandler))
-		if err != nil {
-			v.Fatal(err)
-		}
-		defer f.Close()
-		if err := f.ledger.awaitLead(v.Context()); err != nil {
-			v.Fatal(err)
-		}
+		f := opened(v.T, v.cfg)
 		w := outage{Start: time.Now().Add(10 * time.Hour).UnixNano()}
 		var all []node
 		for i := range 10_000 {

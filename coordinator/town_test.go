@@ -66,6 +66,20 @@ func inTown(t *testing.T, tell func(*town)) {
 	})
 }
 
+// opened is a coordinator's own part alone, which leads and has not taken over yet: nobody calls it.
+func opened(t testing.TB, cfg Config) *fleet {
+	t.Helper()
+	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if err := f.ledger.awaitLead(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func (v *town) start() {
 	v.Helper()
 	calls, pages := pipenet.Listen(), pipenet.Listen()

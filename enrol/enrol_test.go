@@ -120,6 +120,20 @@ func (w *town) config(t *testing.T) Config {
 	}
 }
 
+// joined is a machine that has joined.
+func (w *town) joined(t *testing.T) (Files, *certs.Identity) {
+	t.Helper()
+	cfg := w.config(t)
+	if _, err := Join(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg.Files, id
+}
+
 // A token and an address are all that a machine has; afterwards it is somebody, and its key was never sent.
 func TestJoin(t *testing.T) {
 	w := newTown(t)
@@ -233,17 +247,10 @@ func TestJoinInsists(t *testing.T) {
 func TestKeeperRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
-		cfg := w.config(t)
-		if _, err := Join(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
-		id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files, id := w.joined(t)
 		var renewed atomic.Int64
 		var away atomic.Bool
-		k := &Keeper{Identity: id, Files: cfg.Files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
 			if away.Load() {
 				return nil, nil, errors.New("the coordinator is away")
@@ -275,20 +282,13 @@ func TestKeeperRenews(t *testing.T) {
 func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
-		cfg := w.config(t)
-		if _, err := Join(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
-		id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files, id := w.joined(t)
 		ends := id.Expires().Add(20 * 24 * time.Hour)
 		said := make(chan string, 1000)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		var renewed atomic.Int64
-		k := &Keeper{Identity: id, Files: cfg.Files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
+		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
 		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
 			if renewed.Add(1) == 1000 {
 				stop()
@@ -320,16 +320,9 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 func TestKeeperWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t)
-		cfg := w.config(t)
-		if _, err := Join(t.Context(), cfg); err != nil {
-			t.Fatal(err)
-		}
-		id, err := certs.Load(cfg.Files.CA, cfg.Files.Cert, cfg.Files.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files, id := w.joined(t)
 		said := make(chan string, 100)
-		k := &Keeper{Identity: id, Files: cfg.Files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
+		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(lines(said), nil))}
 		k.Ask = func(context.Context, []byte) (cert, ca []byte, err error) { return nil, nil, ErrNotOffered }
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup

@@ -168,16 +168,25 @@ func TestReaderDoesNotAskADiskThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A map output that is spread over disks of which one does not answer is lost by its name.
-func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
-	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
-	var managers, names []string
+// spreadOutputs writes twenty map outputs of an executor that has three disks, and returns how their files' names begin.
+func spreadOutputs(t *testing.T, n *node) (bases []string) {
+	t.Helper()
+	var managers []string
 	for i := range 3 {
 		managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("s%d/blockmgr-%d", i, i)))
 	}
 	for i := range 20 {
 		writeMapOutput(t, managers, 0, i, 100, 200)
-		base := fmt.Sprintf("shuffle_0_%d_0", i)
+		bases = append(bases, fmt.Sprintf("shuffle_0_%d_0", i))
+	}
+	return bases
+}
+
+// A map output that is spread over disks of which one does not answer is lost by its name.
+func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
+	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	var names []string
+	for _, base := range spreadOutputs(t, n) {
 		index, _ := SparkPlace(base+".index", 3)
 		data, _ := SparkPlace(base+".data", 3)
 		if index != 1 && data == 1 {
@@ -205,13 +214,8 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 // each map output lies on disks that were read; none of them was met.
 func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
-	var managers, ids []string
-	for i := range 3 {
-		managers = append(managers, filepath.Join(n.dir, fmt.Sprintf("s%d/blockmgr-%d", i, i)))
-	}
-	for i := range 20 {
-		writeMapOutput(t, managers, 0, i, 100, 200)
-		base := fmt.Sprintf("shuffle_0_%d_0", i)
+	var ids []string
+	for _, base := range spreadOutputs(t, n) {
 		if index, _ := SparkPlace(base+".index", 3); index == 0 {
 			ids = append(ids, "spark/blockmgr-0/"+base)
 		}
