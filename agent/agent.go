@@ -142,7 +142,10 @@ func (a *Agent) Run(ctx context.Context) error {
 func (a *Agent) attend(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var err error
+		p, _ := a.incidents.Open()
 		switch stance, _ := a.incidents.Stance(); {
+		case p.Begun && !stance.AtLeast(preemption.StanceDrain): // killed after a withdrawal was written, and before it was heeded
+			a.recommission(ctx, errWithdrawn)
 		case stance.AtLeast(preemption.StanceDrain):
 			err = a.leave(ctx)
 		case stance.AtLeast(preemption.StancePreCopy):
@@ -198,8 +201,11 @@ func (a *Agent) prepare(ctx context.Context) error {
 
 // leave empties the node, tells everybody, and stays until the machine goes or the notice is taken back.
 func (a *Agent) leave(ctx context.Context) error {
-	if p, _ := a.incidents.Open(); !p.Begun {
+	if p, _ := a.incidents.Open(); !p.Incident.Leaving() {
 		a.begin(p.Incident) // it was time to while this process started
+	}
+	if !a.leaving() {
+		return nil // it is not any more, as far as is known how long leaving takes
 	}
 	leaving, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -33,14 +33,13 @@ func (a *Agent) drain(ctx context.Context) (over bool) {
 	if !open || p.Work.Drained != nil {
 		return open
 	}
-	sum, cut, ended := a.empty(ctx, p.Incident.ID)
+	sum, unfinished, cut, ended := a.empty(ctx, p.Incident.ID)
 	for ended && cut && a.timeLeft() { // given while what is lost was being named
-		sum, cut, ended = a.empty(ctx, p.Incident.ID)
+		sum, unfinished, cut, ended = a.empty(ctx, p.Incident.ID)
 	}
 	if !ended {
 		return false // stopped or withdrawn; a restart or another notice goes on
 	}
-	unfinished := a.unfinished()
 	if len(unfinished) > 0 {
 		a.log.Warn("time was up for what the drain was to wait for", "incident", p.Incident.ID, "unfinished", unfinished)
 	}
@@ -121,8 +120,8 @@ func (a *Agent) timeLeft() bool {
 
 // empty runs the drain of an incident until it is done, its time is up (cut; both: ended), or ctx ends. While the node waits for
 // its workloads, pass follows pass, each for what was written since; the last begins when nothing is waited for any more,
-// or when it is time to.
-func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, cut, ended bool) {
+// or when it is time to: then what goes on is unfinished.
+func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, unfinished []string, cut, ended bool) {
 	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
 	var clock sync.WaitGroup
@@ -134,10 +133,14 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 		if last && waited {
 			a.drains.free(time.Now())
 		}
+		late := last && len(a.unfinished()) > 0
 		pass := time.Now()
 		var ok bool
 		if sum, ok = a.pass(sending, incident, last); !ok || ctx.Err() != nil {
-			return sum, false, false
+			return sum, nil, false, false
+		}
+		if late {
+			unfinished = a.unfinished() // it may have ended in time after all
 		}
 		if last {
 			break
@@ -154,7 +157,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	} else {
 		end.Info("drained")
 	}
-	return sum, cut, true
+	return sum, unfinished, cut, true
 }
 
 // pass carries all that is here and not in the incident's ledger.
@@ -292,7 +295,7 @@ func (a *Agent) release(ctx context.Context, released map[string]bool) {
 		return
 	}
 	for _, n := range notices {
-		released[nameOf(n)] = true
+		released[n.Name()] = true
 	}
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
@@ -307,15 +310,13 @@ func (a *Agent) release(ctx context.Context, released map[string]bool) {
 func unreleased(p page, released map[string]bool) []preemption.Notice {
 	inForce := p.Incident.InForce()
 	maps.DeleteFunc(released, func(name string, _ bool) bool {
-		return !slices.ContainsFunc(inForce, func(n preemption.Notice) bool { return nameOf(n) == name })
+		return !slices.ContainsFunc(inForce, func(n preemption.Notice) bool { return n.Name() == name })
 	})
 	if w := p.Work; w.Drained == nil || w.Drained.Lost.Blocks > 0 || len(w.Unfinished) > 0 || p.Incident.Rehearsed() {
 		return nil
 	}
-	return slices.DeleteFunc(inForce, func(n preemption.Notice) bool { return released[nameOf(n)] })
+	return slices.DeleteFunc(inForce, func(n preemption.Notice) bool { return released[n.Name()] })
 }
-
-func nameOf(n preemption.Notice) string { return n.Source + " " + n.ID }
 
 // recommission ends the incident: the node stays. Notices that stand but ask for less than a drain stay in force, as an
 // incident of their own, but for those that the machine has outlived.

@@ -53,7 +53,7 @@ func (a *Agent) waitsFor(i preemption.Incident) (all []string) {
 // mostUnfinished is how many of them an account names, each in so many bytes.
 const mostUnfinished, unfinishedBytes = 16, 256
 
-// unfinished is what a drain that has ended was to wait for and did not see the end of. A rehearsal leaves everything running.
+// unfinished is what a drain waits for, for its account should time be up for it. A rehearsal leaves everything running.
 func (a *Agent) unfinished() []string {
 	i := a.incident()
 	if i.Rehearsed() {

@@ -1,6 +1,9 @@
 package clustertest_test
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -81,6 +84,47 @@ func TestOrderIsTakenBackBeforeAnAppointment(t *testing.T) {
 			t.Errorf("got %s, want it in service until the appointment", n.State)
 		}
 	})
+}
+
+// The agent is killed when it has written that an order is taken back, and before it has heeded that.
+func TestKilledAmidATakingBack(t *testing.T) {
+	for what, advise := range map[string]func(*clustertest.Cluster){
+		"nothing else stands":     func(*clustertest.Cluster) {},
+		"an appointment stands":   func(c *clustertest.Cluster) { c.Cloud(0).Schedule(event("instance-stop", 10*24*time.Hour)) },
+		"a rebalancing is wished": func(c *clustertest.Cluster) { c.Rebalance(0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+				fill(c, 0)
+				advise(c)
+				c.Sleep(2 * time.Minute)
+				c.Decommission(0, 0, "test")
+				c.WaitDrained(0)
+				c.Kill(0)
+				page := filepath.Join(c.Dir(0), "data", "incident.json")
+				b, err := os.ReadFile(page)
+				if err != nil {
+					t.Fatal(err)
+				}
+				order := []byte(`"source": "operator",`)
+				if !bytes.Contains(b, order) {
+					t.Fatalf("no order in %s", b)
+				}
+				if err := os.WriteFile(page, bytes.Replace(b, order, append(order, `"withdrawn": true,`...), 1), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				c.Recommission(0)
+				c.Restart(0)
+				c.WaitState(0, "ACTIVE")
+				c.Sleep(time.Minute)
+				if n := c.Show(0); n.State != "ACTIVE" {
+					t.Errorf("got %s, want it in service", n.State)
+				}
+				c.DecommissionSelf(0, preemption.SourceSignal, 0, "SIGPWR")
+				c.WaitDrained(0)
+			})
+		})
+	}
 }
 
 // A machine that is empty already has nothing to do when it is shut down, and does not hold that up.

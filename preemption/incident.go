@@ -113,8 +113,8 @@ func (i *Incident) LeftAt() time.Time {
 	return first
 }
 
-// leaving tells whether the node has begun to leave for a notice in force.
-func (i *Incident) leaving() bool {
+// Leaving tells whether the node has begun to leave for a notice in force.
+func (i *Incident) Leaving() bool {
 	return slices.ContainsFunc(i.Notices, func(n Notice) bool { return !n.Withdrawn && !n.LeftAt.IsZero() })
 }
 

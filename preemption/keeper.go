@@ -96,12 +96,8 @@ func (k *Keeper[W]) resume(p *Page[W]) {
 		step = 0
 	}
 	booted := p.Clock.Boot != "" && now.Boot != "" && !p.Clock.sameBoot(now)
-	unsaid := p.Begun && !p.Incident.leaving() // written by a version that did not say for which
 	for i := range p.Incident.Notices {
 		n := &p.Incident.Notices[i]
-		if unsaid && n.goes().AtLeast(StanceDrain) {
-			n.LeftAt = n.SeenAt
-		}
 		n.SeenAt = anchored(n.SeenAt.Add(step))
 		if !n.LeftAt.IsZero() {
 			n.LeftAt = anchored(n.LeftAt.Add(step))
@@ -227,7 +223,7 @@ func (k *Keeper[W]) Stance() (stance Stance, changes time.Time) {
 	switch {
 	case !open || p.Incident.Withdrawn():
 		return StanceIgnore, time.Time{}
-	case p.Incident.leaving():
+	case p.Incident.Leaving():
 		return StanceDrain, time.Time{}
 	default:
 		return p.Incident.Stance(time.Now(), k.cfg.Estimate())

@@ -53,6 +53,9 @@ type Notice struct {
 	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
+// Name is what a notice is known by: two words about one and the same have one name.
+func (n Notice) Name() string { return n.Source + " " + n.ID }
+
 // same tells whether both are words about one and the same notice.
 func (n Notice) same(other Notice) bool { return n.Source == other.Source && n.ID == other.ID }
 

@@ -58,7 +58,7 @@ func (s *Sidecar) review() (finished *page, again time.Time) {
 		return nil, time.Time{}
 	}
 	stance, changes := s.stance(p)
-	if stance == preemption.StanceDrain && !p.Begun {
+	if stance == preemption.StanceDrain && !p.Incident.Leaving() {
 		s.log.Info("it is time to leave", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "left", left(p.Incident.Deadline()))
 		if err := s.incidents.Begin(); err != nil {
 			s.log.Error("that it is time to leave is not on disk", "incident", p.Incident.ID, "err", err)
@@ -102,11 +102,9 @@ func (s *Sidecar) end(p page, gone bool) {
 func (s *Sidecar) unreleased(p page) []preemption.Notice {
 	rehearsed := p.Incident.Rehearsed()
 	return slices.DeleteFunc(p.Incident.InForce(), func(n preemption.Notice) bool {
-		return slices.Contains(p.Work.Released, nameOf(n)) || rehearsed && n.Source != preemption.SourceRehearsal
+		return slices.Contains(p.Work.Released, n.Name()) || rehearsed && n.Source != preemption.SourceRehearsal
 	})
 }
-
-func nameOf(n preemption.Notice) string { return n.Source + " " + n.ID }
 
 // release tells the sources that the machine may go. A source that cannot be told keeps no other from being told.
 func (s *Sidecar) release(ctx context.Context, p page) error {
@@ -118,7 +116,7 @@ func (s *Sidecar) release(ctx context.Context, p page) error {
 		if err := s.notices.Release(ctx, n); err != nil {
 			refused = append(refused, err)
 		} else {
-			released = append(released, nameOf(n))
+			released = append(released, n.Name())
 		}
 	}
 	s.noteReleased(p, released)
@@ -151,11 +149,11 @@ func (s *Sidecar) noteReleased(p page, names []string) {
 
 // unrelease forgets the release of a notice that was taken back: should it return, it is another. The caller holds turn.
 func (s *Sidecar) unrelease(n preemption.Notice) {
-	if p, _ := s.incidents.Open(); !slices.Contains(p.Work.Released, nameOf(n)) {
+	if p, _ := s.incidents.Open(); !slices.Contains(p.Work.Released, n.Name()) {
 		return
 	}
 	err := s.incidents.Amend(func(w *work) {
-		w.Released = slices.DeleteFunc(slices.Clone(w.Released), func(name string) bool { return name == nameOf(n) })
+		w.Released = slices.DeleteFunc(slices.Clone(w.Released), func(name string) bool { return name == n.Name() })
 	})
 	if err != nil {
 		s.log.Error("what was taken back is not on disk", "source", n.Source, "err", err)
