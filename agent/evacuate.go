@@ -95,7 +95,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 	began := time.Now()
 	cfg := a.drainConfig(v.ID, a.evacuations.accounts(v.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
 	cfg.Settle = nil // what comes in meanwhile lands on other disks
-	cfg.Only = []string{v.Path}
+	cfg.Only, cfg.Lapsed = []string{v.Path}, a.lapsed
 	d, err := migration.NewDrain(cfg)
 	if err != nil {
 		a.log.Error("the evacuation cannot begin", "disk", v.Path, "err", err)

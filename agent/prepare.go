@@ -16,9 +16,12 @@ const copyAgain = time.Minute
 func (a *Agent) copyAhead(ctx context.Context) {
 	i := a.incident()
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
+	inquiry := inquiry{agent: a}
 	for ctx.Err() == nil {
 		began := time.Now()
-		d, err := migration.NewDrain(a.aheadConfig(i.ID))
+		cfg := a.aheadConfig(i.ID)
+		cfg.Lapsed = inquiry.of(began)
+		d, err := migration.NewDrain(cfg)
 		if err != nil {
 			a.log.Error("copying ahead cannot begin", "err", err)
 			return
@@ -26,6 +29,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		a.drains.set(d, true, false)
 		a.limitDrains()
 		sum, err := d.Run(ctx)
+		inquiry.ended(began, cfg.Lapsed)
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
 		}

@@ -27,6 +27,128 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type CheckHeldRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Age           *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`       // they were carried that long ago at least
+	Blocks        []*BlockRun            `protobuf:"bytes,3,rep,name=blocks,proto3" json:"blocks,omitempty"` // at most 16,384 in all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHeldRequest) Reset() {
+	*x = CheckHeldRequest{}
+	mi := &file_lifeboat_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHeldRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHeldRequest) ProtoMessage() {}
+
+func (x *CheckHeldRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHeldRequest.ProtoReflect.Descriptor instead.
+func (*CheckHeldRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CheckHeldRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CheckHeldRequest) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *CheckHeldRequest) GetBlocks() []*BlockRun {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+type CheckHeldReply struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Missing []uint32               `protobuf:"varint,1,rep,packed,name=missing,proto3" json:"missing,omitempty"` // those that nobody has, by their places in the request, from 0
+	// How many of the others the coordinator cannot tell of yet: nobody has said that they are held, and not everybody has
+	// spoken.
+	Unsure        uint32 `protobuf:"varint,2,opt,name=unsure,proto3" json:"unsure,omitempty"`
+	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"` // the first of the missing is, as far as it is known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckHeldReply) Reset() {
+	*x = CheckHeldReply{}
+	mi := &file_lifeboat_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckHeldReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckHeldReply) ProtoMessage() {}
+
+func (x *CheckHeldReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckHeldReply.ProtoReflect.Descriptor instead.
+func (*CheckHeldReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CheckHeldReply) GetMissing() []uint32 {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *CheckHeldReply) GetUnsure() uint32 {
+	if x != nil {
+		return x.Unsure
+	}
+	return 0
+}
+
+func (x *CheckHeldReply) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type CheckAppsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -37,7 +159,7 @@ type CheckAppsRequest struct {
 
 func (x *CheckAppsRequest) Reset() {
 	*x = CheckAppsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[0]
+	mi := &file_lifeboat_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -49,7 +171,7 @@ func (x *CheckAppsRequest) String() string {
 func (*CheckAppsRequest) ProtoMessage() {}
 
 func (x *CheckAppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[0]
+	mi := &file_lifeboat_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -62,7 +184,7 @@ func (x *CheckAppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAppsRequest.ProtoReflect.Descriptor instead.
 func (*CheckAppsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{0}
+	return file_lifeboat_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CheckAppsRequest) GetNode() string {
@@ -88,7 +210,7 @@ type CheckAppsReply struct {
 
 func (x *CheckAppsReply) Reset() {
 	*x = CheckAppsReply{}
-	mi := &file_lifeboat_proto_msgTypes[1]
+	mi := &file_lifeboat_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -100,7 +222,7 @@ func (x *CheckAppsReply) String() string {
 func (*CheckAppsReply) ProtoMessage() {}
 
 func (x *CheckAppsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[1]
+	mi := &file_lifeboat_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -113,7 +235,7 @@ func (x *CheckAppsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckAppsReply.ProtoReflect.Descriptor instead.
 func (*CheckAppsReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{1}
+	return file_lifeboat_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CheckAppsReply) GetOver() []*AppOver {
@@ -133,7 +255,7 @@ type AppOver struct {
 
 func (x *AppOver) Reset() {
 	*x = AppOver{}
-	mi := &file_lifeboat_proto_msgTypes[2]
+	mi := &file_lifeboat_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -145,7 +267,7 @@ func (x *AppOver) String() string {
 func (*AppOver) ProtoMessage() {}
 
 func (x *AppOver) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[2]
+	mi := &file_lifeboat_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -158,7 +280,7 @@ func (x *AppOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppOver.ProtoReflect.Descriptor instead.
 func (*AppOver) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{2}
+	return file_lifeboat_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AppOver) GetApp() string {
@@ -184,7 +306,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_lifeboat_proto_msgTypes[3]
+	mi := &file_lifeboat_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -196,7 +318,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[3]
+	mi := &file_lifeboat_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -209,7 +331,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{3}
+	return file_lifeboat_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RenewRequest) GetRequest() []byte {
@@ -229,7 +351,7 @@ type RenewReply struct {
 
 func (x *RenewReply) Reset() {
 	*x = RenewReply{}
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -241,7 +363,7 @@ func (x *RenewReply) String() string {
 func (*RenewReply) ProtoMessage() {}
 
 func (x *RenewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[4]
+	mi := &file_lifeboat_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -254,7 +376,7 @@ func (x *RenewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
 func (*RenewReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{4}
+	return file_lifeboat_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RenewReply) GetCertificate() []byte {
@@ -288,7 +410,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -300,7 +422,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[5]
+	mi := &file_lifeboat_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -313,7 +435,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{5}
+	return file_lifeboat_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegisterRequest) GetNode() string {
@@ -384,7 +506,7 @@ type RegisterReply struct {
 
 func (x *RegisterReply) Reset() {
 	*x = RegisterReply{}
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +518,7 @@ func (x *RegisterReply) String() string {
 func (*RegisterReply) ProtoMessage() {}
 
 func (x *RegisterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[6]
+	mi := &file_lifeboat_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +531,7 @@ func (x *RegisterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterReply.ProtoReflect.Descriptor instead.
 func (*RegisterReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{6}
+	return file_lifeboat_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RegisterReply) GetNodeId() string {
@@ -450,7 +572,7 @@ type Pace struct {
 
 func (x *Pace) Reset() {
 	*x = Pace{}
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -462,7 +584,7 @@ func (x *Pace) String() string {
 func (*Pace) ProtoMessage() {}
 
 func (x *Pace) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[7]
+	mi := &file_lifeboat_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -475,7 +597,7 @@ func (x *Pace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pace.ProtoReflect.Descriptor instead.
 func (*Pace) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{7}
+	return file_lifeboat_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Pace) GetInterval() *durationpb.Duration {
@@ -527,7 +649,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +661,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[8]
+	mi := &file_lifeboat_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +674,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{8}
+	return file_lifeboat_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Status) GetNotice() *Notice {
@@ -657,7 +779,7 @@ type Workload struct {
 
 func (x *Workload) Reset() {
 	*x = Workload{}
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +791,7 @@ func (x *Workload) String() string {
 func (*Workload) ProtoMessage() {}
 
 func (x *Workload) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[9]
+	mi := &file_lifeboat_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +804,7 @@ func (x *Workload) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workload.ProtoReflect.Descriptor instead.
 func (*Workload) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{9}
+	return file_lifeboat_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Workload) GetName() string {
@@ -759,7 +881,7 @@ type Executor struct {
 
 func (x *Executor) Reset() {
 	*x = Executor{}
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +893,7 @@ func (x *Executor) String() string {
 func (*Executor) ProtoMessage() {}
 
 func (x *Executor) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[10]
+	mi := &file_lifeboat_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +906,7 @@ func (x *Executor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Executor.ProtoReflect.Descriptor instead.
 func (*Executor) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{10}
+	return file_lifeboat_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Executor) GetApp() string {
@@ -815,7 +937,7 @@ type Notice struct {
 
 func (x *Notice) Reset() {
 	*x = Notice{}
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +949,7 @@ func (x *Notice) String() string {
 func (*Notice) ProtoMessage() {}
 
 func (x *Notice) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[11]
+	mi := &file_lifeboat_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +962,7 @@ func (x *Notice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Notice.ProtoReflect.Descriptor instead.
 func (*Notice) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{11}
+	return file_lifeboat_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Notice) GetIncident() string {
@@ -902,7 +1024,7 @@ type DrainProgress struct {
 
 func (x *DrainProgress) Reset() {
 	*x = DrainProgress{}
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -914,7 +1036,7 @@ func (x *DrainProgress) String() string {
 func (*DrainProgress) ProtoMessage() {}
 
 func (x *DrainProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[12]
+	mi := &file_lifeboat_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -927,7 +1049,7 @@ func (x *DrainProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainProgress.ProtoReflect.Descriptor instead.
 func (*DrainProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{12}
+	return file_lifeboat_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DrainProgress) GetPhase() string {
@@ -1005,7 +1127,7 @@ type PeerProgress struct {
 
 func (x *PeerProgress) Reset() {
 	*x = PeerProgress{}
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1139,7 @@ func (x *PeerProgress) String() string {
 func (*PeerProgress) ProtoMessage() {}
 
 func (x *PeerProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[13]
+	mi := &file_lifeboat_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1152,7 @@ func (x *PeerProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerProgress.ProtoReflect.Descriptor instead.
 func (*PeerProgress) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{13}
+	return file_lifeboat_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PeerProgress) GetNode() string {
@@ -1091,7 +1213,7 @@ type Disk struct {
 
 func (x *Disk) Reset() {
 	*x = Disk{}
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1225,7 @@ func (x *Disk) String() string {
 func (*Disk) ProtoMessage() {}
 
 func (x *Disk) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[14]
+	mi := &file_lifeboat_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1238,7 @@ func (x *Disk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Disk.ProtoReflect.Descriptor instead.
 func (*Disk) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{14}
+	return file_lifeboat_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Disk) GetPath() string {
@@ -1278,7 +1400,7 @@ type StoreInfo struct {
 
 func (x *StoreInfo) Reset() {
 	*x = StoreInfo{}
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1412,7 @@ func (x *StoreInfo) String() string {
 func (*StoreInfo) ProtoMessage() {}
 
 func (x *StoreInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[15]
+	mi := &file_lifeboat_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1425,7 @@ func (x *StoreInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreInfo.ProtoReflect.Descriptor instead.
 func (*StoreInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{15}
+	return file_lifeboat_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StoreInfo) GetName() string {
@@ -1349,7 +1471,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1483,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[16]
+	mi := &file_lifeboat_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1496,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{16}
+	return file_lifeboat_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HeartbeatRequest) GetNode() string {
@@ -1437,7 +1559,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +1571,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[17]
+	mi := &file_lifeboat_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,7 +1584,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{17}
+	return file_lifeboat_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HeartbeatReply) GetRegister() bool {
@@ -1553,7 +1675,7 @@ type BrokenBlock struct {
 
 func (x *BrokenBlock) Reset() {
 	*x = BrokenBlock{}
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1565,7 +1687,7 @@ func (x *BrokenBlock) String() string {
 func (*BrokenBlock) ProtoMessage() {}
 
 func (x *BrokenBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[18]
+	mi := &file_lifeboat_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1578,7 +1700,7 @@ func (x *BrokenBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokenBlock.ProtoReflect.Descriptor instead.
 func (*BrokenBlock) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{18}
+	return file_lifeboat_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BrokenBlock) GetId() string {
@@ -1611,7 +1733,7 @@ type Directive struct {
 
 func (x *Directive) Reset() {
 	*x = Directive{}
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1745,7 @@ func (x *Directive) String() string {
 func (*Directive) ProtoMessage() {}
 
 func (x *Directive) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[19]
+	mi := &file_lifeboat_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1758,7 @@ func (x *Directive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directive.ProtoReflect.Descriptor instead.
 func (*Directive) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{19}
+	return file_lifeboat_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Directive) GetDecommission() string {
@@ -1681,7 +1803,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1815,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[20]
+	mi := &file_lifeboat_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1828,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{20}
+	return file_lifeboat_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Peer) GetNode() string {
@@ -1756,7 +1878,7 @@ type WorkerDecommissionRequest struct {
 
 func (x *WorkerDecommissionRequest) Reset() {
 	*x = WorkerDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1890,7 @@ func (x *WorkerDecommissionRequest) String() string {
 func (*WorkerDecommissionRequest) ProtoMessage() {}
 
 func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[21]
+	mi := &file_lifeboat_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1903,7 @@ func (x *WorkerDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{21}
+	return file_lifeboat_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WorkerDecommissionRequest) GetNode() string {
@@ -1820,7 +1942,7 @@ type WorkerDecommissionReply struct {
 
 func (x *WorkerDecommissionReply) Reset() {
 	*x = WorkerDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1954,7 @@ func (x *WorkerDecommissionReply) String() string {
 func (*WorkerDecommissionReply) ProtoMessage() {}
 
 func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[22]
+	mi := &file_lifeboat_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1967,7 @@ func (x *WorkerDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WorkerDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{22}
+	return file_lifeboat_proto_rawDescGZIP(), []int{24}
 }
 
 type WithdrawDecommissionRequest struct {
@@ -1860,7 +1982,7 @@ type WithdrawDecommissionRequest struct {
 
 func (x *WithdrawDecommissionRequest) Reset() {
 	*x = WithdrawDecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1994,7 @@ func (x *WithdrawDecommissionRequest) String() string {
 func (*WithdrawDecommissionRequest) ProtoMessage() {}
 
 func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[23]
+	mi := &file_lifeboat_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +2007,7 @@ func (x *WithdrawDecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionRequest.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{23}
+	return file_lifeboat_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WithdrawDecommissionRequest) GetNode() string {
@@ -1924,7 +2046,7 @@ type WithdrawDecommissionReply struct {
 
 func (x *WithdrawDecommissionReply) Reset() {
 	*x = WithdrawDecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2058,7 @@ func (x *WithdrawDecommissionReply) String() string {
 func (*WithdrawDecommissionReply) ProtoMessage() {}
 
 func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[24]
+	mi := &file_lifeboat_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2071,7 @@ func (x *WithdrawDecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WithdrawDecommissionReply.ProtoReflect.Descriptor instead.
 func (*WithdrawDecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{24}
+	return file_lifeboat_proto_rawDescGZIP(), []int{26}
 }
 
 type ReportUnavailableRequest struct {
@@ -1962,7 +2084,7 @@ type ReportUnavailableRequest struct {
 
 func (x *ReportUnavailableRequest) Reset() {
 	*x = ReportUnavailableRequest{}
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2096,7 @@ func (x *ReportUnavailableRequest) String() string {
 func (*ReportUnavailableRequest) ProtoMessage() {}
 
 func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[25]
+	mi := &file_lifeboat_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2109,7 @@ func (x *ReportUnavailableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableRequest.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{25}
+	return file_lifeboat_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ReportUnavailableRequest) GetNode() string {
@@ -2012,7 +2134,7 @@ type ReportUnavailableReply struct {
 
 func (x *ReportUnavailableReply) Reset() {
 	*x = ReportUnavailableReply{}
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2146,7 @@ func (x *ReportUnavailableReply) String() string {
 func (*ReportUnavailableReply) ProtoMessage() {}
 
 func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[26]
+	mi := &file_lifeboat_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2159,7 @@ func (x *ReportUnavailableReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportUnavailableReply.ProtoReflect.Descriptor instead.
 func (*ReportUnavailableReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{26}
+	return file_lifeboat_proto_rawDescGZIP(), []int{28}
 }
 
 type ReportBlocksRequest struct {
@@ -2056,7 +2178,7 @@ type ReportBlocksRequest struct {
 
 func (x *ReportBlocksRequest) Reset() {
 	*x = ReportBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2068,7 +2190,7 @@ func (x *ReportBlocksRequest) String() string {
 func (*ReportBlocksRequest) ProtoMessage() {}
 
 func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[27]
+	mi := &file_lifeboat_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2081,7 +2203,7 @@ func (x *ReportBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ReportBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{27}
+	return file_lifeboat_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReportBlocksRequest) GetNode() string {
@@ -2148,7 +2270,7 @@ type ReportBlocksReply struct {
 
 func (x *ReportBlocksReply) Reset() {
 	*x = ReportBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2282,7 @@ func (x *ReportBlocksReply) String() string {
 func (*ReportBlocksReply) ProtoMessage() {}
 
 func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[28]
+	mi := &file_lifeboat_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2295,7 @@ func (x *ReportBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportBlocksReply.ProtoReflect.Descriptor instead.
 func (*ReportBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{28}
+	return file_lifeboat_proto_rawDescGZIP(), []int{30}
 }
 
 type HeldBlock struct {
@@ -2187,7 +2309,7 @@ type HeldBlock struct {
 
 func (x *HeldBlock) Reset() {
 	*x = HeldBlock{}
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2321,7 @@ func (x *HeldBlock) String() string {
 func (*HeldBlock) ProtoMessage() {}
 
 func (x *HeldBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[29]
+	mi := &file_lifeboat_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2334,7 @@ func (x *HeldBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldBlock.ProtoReflect.Descriptor instead.
 func (*HeldBlock) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{29}
+	return file_lifeboat_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HeldBlock) GetId() string {
@@ -2249,7 +2371,7 @@ type BlockRun struct {
 
 func (x *BlockRun) Reset() {
 	*x = BlockRun{}
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2383,7 @@ func (x *BlockRun) String() string {
 func (*BlockRun) ProtoMessage() {}
 
 func (x *BlockRun) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[30]
+	mi := &file_lifeboat_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2396,7 @@ func (x *BlockRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockRun.ProtoReflect.Descriptor instead.
 func (*BlockRun) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{30}
+	return file_lifeboat_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BlockRun) GetScope() string {
@@ -2316,7 +2438,7 @@ type HeldRun struct {
 
 func (x *HeldRun) Reset() {
 	*x = HeldRun{}
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2450,7 @@ func (x *HeldRun) String() string {
 func (*HeldRun) ProtoMessage() {}
 
 func (x *HeldRun) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[31]
+	mi := &file_lifeboat_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2463,7 @@ func (x *HeldRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldRun.ProtoReflect.Descriptor instead.
 func (*HeldRun) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{31}
+	return file_lifeboat_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *HeldRun) GetFrom() string {
@@ -2369,7 +2491,7 @@ type GoodbyeRequest struct {
 
 func (x *GoodbyeRequest) Reset() {
 	*x = GoodbyeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2503,7 @@ func (x *GoodbyeRequest) String() string {
 func (*GoodbyeRequest) ProtoMessage() {}
 
 func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[32]
+	mi := &file_lifeboat_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2516,7 @@ func (x *GoodbyeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeRequest.ProtoReflect.Descriptor instead.
 func (*GoodbyeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{32}
+	return file_lifeboat_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GoodbyeRequest) GetSummary() *ManifestSummary {
@@ -2427,7 +2549,7 @@ type GoodbyeReply struct {
 
 func (x *GoodbyeReply) Reset() {
 	*x = GoodbyeReply{}
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2561,7 @@ func (x *GoodbyeReply) String() string {
 func (*GoodbyeReply) ProtoMessage() {}
 
 func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[33]
+	mi := &file_lifeboat_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2574,7 @@ func (x *GoodbyeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoodbyeReply.ProtoReflect.Descriptor instead.
 func (*GoodbyeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{33}
+	return file_lifeboat_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GoodbyeReply) GetEntries() int64 {
@@ -2485,7 +2607,7 @@ type ManifestSummary struct {
 
 func (x *ManifestSummary) Reset() {
 	*x = ManifestSummary{}
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2619,7 @@ func (x *ManifestSummary) String() string {
 func (*ManifestSummary) ProtoMessage() {}
 
 func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[34]
+	mi := &file_lifeboat_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2632,7 @@ func (x *ManifestSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestSummary.ProtoReflect.Descriptor instead.
 func (*ManifestSummary) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{34}
+	return file_lifeboat_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ManifestSummary) GetNode() string {
@@ -2621,7 +2743,7 @@ type Count struct {
 
 func (x *Count) Reset() {
 	*x = Count{}
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +2755,7 @@ func (x *Count) String() string {
 func (*Count) ProtoMessage() {}
 
 func (x *Count) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[35]
+	mi := &file_lifeboat_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +2768,7 @@ func (x *Count) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Count.ProtoReflect.Descriptor instead.
 func (*Count) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{35}
+	return file_lifeboat_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Count) GetBlocks() int64 {
@@ -2676,7 +2798,7 @@ type ManifestEntry struct {
 
 func (x *ManifestEntry) Reset() {
 	*x = ManifestEntry{}
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +2810,7 @@ func (x *ManifestEntry) String() string {
 func (*ManifestEntry) ProtoMessage() {}
 
 func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[36]
+	mi := &file_lifeboat_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +2823,7 @@ func (x *ManifestEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestEntry.ProtoReflect.Descriptor instead.
 func (*ManifestEntry) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{36}
+	return file_lifeboat_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ManifestEntry) GetId() string {
@@ -2752,7 +2874,7 @@ type ManifestRun struct {
 
 func (x *ManifestRun) Reset() {
 	*x = ManifestRun{}
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2886,7 @@ func (x *ManifestRun) String() string {
 func (*ManifestRun) ProtoMessage() {}
 
 func (x *ManifestRun) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[37]
+	mi := &file_lifeboat_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2899,7 @@ func (x *ManifestRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestRun.ProtoReflect.Descriptor instead.
 func (*ManifestRun) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{37}
+	return file_lifeboat_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ManifestRun) GetOutcome() string {
@@ -2818,7 +2940,7 @@ type LocateRequest struct {
 
 func (x *LocateRequest) Reset() {
 	*x = LocateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +2952,7 @@ func (x *LocateRequest) String() string {
 func (*LocateRequest) ProtoMessage() {}
 
 func (x *LocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[38]
+	mi := &file_lifeboat_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +2965,7 @@ func (x *LocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateRequest.ProtoReflect.Descriptor instead.
 func (*LocateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{38}
+	return file_lifeboat_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LocateRequest) GetId() string {
@@ -2880,7 +3002,7 @@ type LocateReply struct {
 
 func (x *LocateReply) Reset() {
 	*x = LocateReply{}
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +3014,7 @@ func (x *LocateReply) String() string {
 func (*LocateReply) ProtoMessage() {}
 
 func (x *LocateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[39]
+	mi := &file_lifeboat_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +3027,7 @@ func (x *LocateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocateReply.ProtoReflect.Descriptor instead.
 func (*LocateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{39}
+	return file_lifeboat_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LocateReply) GetState() string {
@@ -2953,7 +3075,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3087,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[40]
+	mi := &file_lifeboat_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3100,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{40}
+	return file_lifeboat_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Holder) GetNode() string {
@@ -3003,7 +3125,7 @@ type ListAppsRequest struct {
 
 func (x *ListAppsRequest) Reset() {
 	*x = ListAppsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3137,7 @@ func (x *ListAppsRequest) String() string {
 func (*ListAppsRequest) ProtoMessage() {}
 
 func (x *ListAppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[41]
+	mi := &file_lifeboat_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3150,7 @@ func (x *ListAppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAppsRequest.ProtoReflect.Descriptor instead.
 func (*ListAppsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{41}
+	return file_lifeboat_proto_rawDescGZIP(), []int{43}
 }
 
 type ListAppsReply struct {
@@ -3040,7 +3162,7 @@ type ListAppsReply struct {
 
 func (x *ListAppsReply) Reset() {
 	*x = ListAppsReply{}
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3174,7 @@ func (x *ListAppsReply) String() string {
 func (*ListAppsReply) ProtoMessage() {}
 
 func (x *ListAppsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[42]
+	mi := &file_lifeboat_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3187,7 @@ func (x *ListAppsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAppsReply.ProtoReflect.Descriptor instead.
 func (*ListAppsReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{42}
+	return file_lifeboat_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListAppsReply) GetApps() []*App {
@@ -3096,7 +3218,7 @@ type App struct {
 
 func (x *App) Reset() {
 	*x = App{}
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3230,7 @@ func (x *App) String() string {
 func (*App) ProtoMessage() {}
 
 func (x *App) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[43]
+	mi := &file_lifeboat_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3243,7 @@ func (x *App) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use App.ProtoReflect.Descriptor instead.
 func (*App) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{43}
+	return file_lifeboat_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *App) GetApp() string {
@@ -3219,7 +3341,7 @@ type BeatAppRequest struct {
 
 func (x *BeatAppRequest) Reset() {
 	*x = BeatAppRequest{}
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3231,7 +3353,7 @@ func (x *BeatAppRequest) String() string {
 func (*BeatAppRequest) ProtoMessage() {}
 
 func (x *BeatAppRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[44]
+	mi := &file_lifeboat_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3244,7 +3366,7 @@ func (x *BeatAppRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatAppRequest.ProtoReflect.Descriptor instead.
 func (*BeatAppRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{44}
+	return file_lifeboat_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BeatAppRequest) GetApp() string {
@@ -3276,7 +3398,7 @@ type BeatAppReply struct {
 
 func (x *BeatAppReply) Reset() {
 	*x = BeatAppReply{}
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3288,7 +3410,7 @@ func (x *BeatAppReply) String() string {
 func (*BeatAppReply) ProtoMessage() {}
 
 func (x *BeatAppReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[45]
+	mi := &file_lifeboat_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3301,7 +3423,7 @@ func (x *BeatAppReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatAppReply.ProtoReflect.Descriptor instead.
 func (*BeatAppReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{45}
+	return file_lifeboat_proto_rawDescGZIP(), []int{47}
 }
 
 type EndAppsRequest struct {
@@ -3315,7 +3437,7 @@ type EndAppsRequest struct {
 
 func (x *EndAppsRequest) Reset() {
 	*x = EndAppsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3327,7 +3449,7 @@ func (x *EndAppsRequest) String() string {
 func (*EndAppsRequest) ProtoMessage() {}
 
 func (x *EndAppsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[46]
+	mi := &file_lifeboat_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3340,7 +3462,7 @@ func (x *EndAppsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndAppsRequest.ProtoReflect.Descriptor instead.
 func (*EndAppsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{46}
+	return file_lifeboat_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EndAppsRequest) GetApps() []string {
@@ -3373,7 +3495,7 @@ type EndAppsReply struct {
 
 func (x *EndAppsReply) Reset() {
 	*x = EndAppsReply{}
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3385,7 +3507,7 @@ func (x *EndAppsReply) String() string {
 func (*EndAppsReply) ProtoMessage() {}
 
 func (x *EndAppsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[47]
+	mi := &file_lifeboat_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3398,7 +3520,7 @@ func (x *EndAppsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndAppsReply.ProtoReflect.Descriptor instead.
 func (*EndAppsReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{47}
+	return file_lifeboat_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *EndAppsReply) GetApps() []*App {
@@ -3416,7 +3538,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3550,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[48]
+	mi := &file_lifeboat_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3563,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{48}
+	return file_lifeboat_proto_rawDescGZIP(), []int{50}
 }
 
 type ListNodesReply struct {
@@ -3453,7 +3575,7 @@ type ListNodesReply struct {
 
 func (x *ListNodesReply) Reset() {
 	*x = ListNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3587,7 @@ func (x *ListNodesReply) String() string {
 func (*ListNodesReply) ProtoMessage() {}
 
 func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[49]
+	mi := &file_lifeboat_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3600,7 @@ func (x *ListNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesReply.ProtoReflect.Descriptor instead.
 func (*ListNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{49}
+	return file_lifeboat_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListNodesReply) GetNodes() []*Node {
@@ -3497,7 +3619,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3509,7 +3631,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[50]
+	mi := &file_lifeboat_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3522,7 +3644,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{50}
+	return file_lifeboat_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetNodeRequest) GetNode() string {
@@ -3564,7 +3686,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3576,7 +3698,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[51]
+	mi := &file_lifeboat_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3589,7 +3711,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{51}
+	return file_lifeboat_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Node) GetName() string {
@@ -3771,7 +3893,7 @@ type Machine struct {
 
 func (x *Machine) Reset() {
 	*x = Machine{}
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3783,7 +3905,7 @@ func (x *Machine) String() string {
 func (*Machine) ProtoMessage() {}
 
 func (x *Machine) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[52]
+	mi := &file_lifeboat_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3796,7 +3918,7 @@ func (x *Machine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Machine.ProtoReflect.Descriptor instead.
 func (*Machine) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{52}
+	return file_lifeboat_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Machine) GetHostname() string {
@@ -3824,7 +3946,7 @@ type MaintenanceWindow struct {
 
 func (x *MaintenanceWindow) Reset() {
 	*x = MaintenanceWindow{}
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +3958,7 @@ func (x *MaintenanceWindow) String() string {
 func (*MaintenanceWindow) ProtoMessage() {}
 
 func (x *MaintenanceWindow) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[53]
+	mi := &file_lifeboat_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +3971,7 @@ func (x *MaintenanceWindow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MaintenanceWindow.ProtoReflect.Descriptor instead.
 func (*MaintenanceWindow) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{53}
+	return file_lifeboat_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *MaintenanceWindow) GetMachines() []*Machine {
@@ -3884,7 +4006,7 @@ type ScheduleMaintenanceRequest struct {
 
 func (x *ScheduleMaintenanceRequest) Reset() {
 	*x = ScheduleMaintenanceRequest{}
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4018,7 @@ func (x *ScheduleMaintenanceRequest) String() string {
 func (*ScheduleMaintenanceRequest) ProtoMessage() {}
 
 func (x *ScheduleMaintenanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[54]
+	mi := &file_lifeboat_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4031,7 @@ func (x *ScheduleMaintenanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScheduleMaintenanceRequest.ProtoReflect.Descriptor instead.
 func (*ScheduleMaintenanceRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{54}
+	return file_lifeboat_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ScheduleMaintenanceRequest) GetWindows() []*MaintenanceWindow {
@@ -3945,7 +4067,7 @@ type ChangeMachinesRequest struct {
 
 func (x *ChangeMachinesRequest) Reset() {
 	*x = ChangeMachinesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3957,7 +4079,7 @@ func (x *ChangeMachinesRequest) String() string {
 func (*ChangeMachinesRequest) ProtoMessage() {}
 
 func (x *ChangeMachinesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[55]
+	mi := &file_lifeboat_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3970,7 +4092,7 @@ func (x *ChangeMachinesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMachinesRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMachinesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{55}
+	return file_lifeboat_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ChangeMachinesRequest) GetMachines() []*Machine {
@@ -4009,7 +4131,7 @@ type GetMaintenanceRequest struct {
 
 func (x *GetMaintenanceRequest) Reset() {
 	*x = GetMaintenanceRequest{}
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4143,7 @@ func (x *GetMaintenanceRequest) String() string {
 func (*GetMaintenanceRequest) ProtoMessage() {}
 
 func (x *GetMaintenanceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[56]
+	mi := &file_lifeboat_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4156,7 @@ func (x *GetMaintenanceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMaintenanceRequest.ProtoReflect.Descriptor instead.
 func (*GetMaintenanceRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{56}
+	return file_lifeboat_proto_rawDescGZIP(), []int{58}
 }
 
 type Maintenance struct {
@@ -4047,7 +4169,7 @@ type Maintenance struct {
 
 func (x *Maintenance) Reset() {
 	*x = Maintenance{}
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4181,7 @@ func (x *Maintenance) String() string {
 func (*Maintenance) ProtoMessage() {}
 
 func (x *Maintenance) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[57]
+	mi := &file_lifeboat_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4194,7 @@ func (x *Maintenance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Maintenance.ProtoReflect.Descriptor instead.
 func (*Maintenance) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{57}
+	return file_lifeboat_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Maintenance) GetWindows() []*MaintenanceWindow {
@@ -4102,7 +4224,7 @@ type MachineState struct {
 
 func (x *MachineState) Reset() {
 	*x = MachineState{}
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4236,7 @@ func (x *MachineState) String() string {
 func (*MachineState) ProtoMessage() {}
 
 func (x *MachineState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[58]
+	mi := &file_lifeboat_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4249,7 @@ func (x *MachineState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineState.ProtoReflect.Descriptor instead.
 func (*MachineState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{58}
+	return file_lifeboat_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *MachineState) GetMachine() *Machine {
@@ -4170,7 +4292,7 @@ type MachineNode struct {
 
 func (x *MachineNode) Reset() {
 	*x = MachineNode{}
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4182,7 +4304,7 @@ func (x *MachineNode) String() string {
 func (*MachineNode) ProtoMessage() {}
 
 func (x *MachineNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[59]
+	mi := &file_lifeboat_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4195,7 +4317,7 @@ func (x *MachineNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MachineNode.ProtoReflect.Descriptor instead.
 func (*MachineNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{59}
+	return file_lifeboat_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *MachineNode) GetNode() string {
@@ -4241,7 +4363,7 @@ type DecommissionRequest struct {
 
 func (x *DecommissionRequest) Reset() {
 	*x = DecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4375,7 @@ func (x *DecommissionRequest) String() string {
 func (*DecommissionRequest) ProtoMessage() {}
 
 func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[60]
+	mi := &file_lifeboat_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4388,7 @@ func (x *DecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{60}
+	return file_lifeboat_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DecommissionRequest) GetNodes() []string {
@@ -4327,7 +4449,7 @@ type DecommissionReply struct {
 
 func (x *DecommissionReply) Reset() {
 	*x = DecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4461,7 @@ func (x *DecommissionReply) String() string {
 func (*DecommissionReply) ProtoMessage() {}
 
 func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[61]
+	mi := &file_lifeboat_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4474,7 @@ func (x *DecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionReply.ProtoReflect.Descriptor instead.
 func (*DecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{61}
+	return file_lifeboat_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DecommissionReply) GetNodes() []*Node {
@@ -4372,7 +4494,7 @@ type RecommissionRequest struct {
 
 func (x *RecommissionRequest) Reset() {
 	*x = RecommissionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4384,7 +4506,7 @@ func (x *RecommissionRequest) String() string {
 func (*RecommissionRequest) ProtoMessage() {}
 
 func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[62]
+	mi := &file_lifeboat_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4397,7 +4519,7 @@ func (x *RecommissionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionRequest.ProtoReflect.Descriptor instead.
 func (*RecommissionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{62}
+	return file_lifeboat_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RecommissionRequest) GetNodes() []string {
@@ -4423,7 +4545,7 @@ type RecommissionReply struct {
 
 func (x *RecommissionReply) Reset() {
 	*x = RecommissionReply{}
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4435,7 +4557,7 @@ func (x *RecommissionReply) String() string {
 func (*RecommissionReply) ProtoMessage() {}
 
 func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[63]
+	mi := &file_lifeboat_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4448,7 +4570,7 @@ func (x *RecommissionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecommissionReply.ProtoReflect.Descriptor instead.
 func (*RecommissionReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{63}
+	return file_lifeboat_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RecommissionReply) GetNodes() []*Node {
@@ -4469,7 +4591,7 @@ type DeactivateRequest struct {
 
 func (x *DeactivateRequest) Reset() {
 	*x = DeactivateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4481,7 +4603,7 @@ func (x *DeactivateRequest) String() string {
 func (*DeactivateRequest) ProtoMessage() {}
 
 func (x *DeactivateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[64]
+	mi := &file_lifeboat_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4494,7 +4616,7 @@ func (x *DeactivateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeactivateRequest.ProtoReflect.Descriptor instead.
 func (*DeactivateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{64}
+	return file_lifeboat_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DeactivateRequest) GetNodes() []string {
@@ -4527,7 +4649,7 @@ type DeactivateReply struct {
 
 func (x *DeactivateReply) Reset() {
 	*x = DeactivateReply{}
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4539,7 +4661,7 @@ func (x *DeactivateReply) String() string {
 func (*DeactivateReply) ProtoMessage() {}
 
 func (x *DeactivateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[65]
+	mi := &file_lifeboat_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4552,7 +4674,7 @@ func (x *DeactivateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeactivateReply.ProtoReflect.Descriptor instead.
 func (*DeactivateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{65}
+	return file_lifeboat_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *DeactivateReply) GetNodes() []*Node {
@@ -4573,7 +4695,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4585,7 +4707,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[66]
+	mi := &file_lifeboat_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4598,7 +4720,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{66}
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -4633,7 +4755,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4645,7 +4767,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[67]
+	mi := &file_lifeboat_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4658,7 +4780,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{67}
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -4692,7 +4814,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4704,7 +4826,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4717,7 +4839,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -4750,7 +4872,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4762,7 +4884,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4775,7 +4897,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -4836,7 +4958,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4848,7 +4970,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4861,7 +4983,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -4880,7 +5002,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4892,7 +5014,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4905,7 +5027,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -4929,7 +5051,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4941,7 +5063,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4954,7 +5076,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -5008,7 +5130,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5020,7 +5142,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5033,7 +5155,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -5057,7 +5179,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5069,7 +5191,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5082,7 +5204,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -5145,7 +5267,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5157,7 +5279,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5170,7 +5292,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -5231,7 +5353,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5243,7 +5365,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5256,7 +5378,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -5291,7 +5413,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5303,7 +5425,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5316,7 +5438,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -5453,7 +5575,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5465,7 +5587,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5478,7 +5600,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Brake) GetScope() string {
@@ -5525,7 +5647,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +5659,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +5672,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -5569,7 +5691,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5581,7 +5703,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5594,7 +5716,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -5614,7 +5736,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5626,7 +5748,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5639,7 +5761,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -5665,7 +5787,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5677,7 +5799,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5690,7 +5812,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -5720,7 +5842,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5732,7 +5854,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5745,7 +5867,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -5842,7 +5964,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5854,7 +5976,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5867,7 +5989,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Member) GetName() string {
@@ -5938,7 +6060,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5950,7 +6072,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5963,7 +6085,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -5991,7 +6113,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6003,7 +6125,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6016,7 +6138,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -6050,7 +6172,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6062,7 +6184,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6075,7 +6197,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *NewMember) GetName() string {
@@ -6101,7 +6223,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6113,7 +6235,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6126,7 +6248,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -6146,7 +6268,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6158,7 +6280,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6171,7 +6293,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -6197,7 +6319,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6209,7 +6331,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6222,7 +6344,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -6245,7 +6367,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6257,7 +6379,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6270,7 +6392,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *CreateTokenRequest) GetRole() string {
@@ -6318,7 +6440,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6330,7 +6452,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6343,7 +6465,7 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *CreateTokenReply) GetToken() string {
@@ -6376,7 +6498,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6388,7 +6510,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6401,7 +6523,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -6468,7 +6590,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6480,7 +6602,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6493,7 +6615,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 type ListTokensReply struct {
@@ -6505,7 +6627,7 @@ type ListTokensReply struct {
 
 func (x *ListTokensReply) Reset() {
 	*x = ListTokensReply{}
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6517,7 +6639,7 @@ func (x *ListTokensReply) String() string {
 func (*ListTokensReply) ProtoMessage() {}
 
 func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6530,7 +6652,7 @@ func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
 func (*ListTokensReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{95}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ListTokensReply) GetTokens() []*TokenInfo {
@@ -6550,7 +6672,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6562,7 +6684,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6575,7 +6697,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -6600,7 +6722,7 @@ type RevokeTokenReply struct {
 
 func (x *RevokeTokenReply) Reset() {
 	*x = RevokeTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6612,7 +6734,7 @@ func (x *RevokeTokenReply) String() string {
 func (*RevokeTokenReply) ProtoMessage() {}
 
 func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6625,7 +6747,7 @@ func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
 func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{97}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 type SaveSnapshotRequest struct {
@@ -6636,7 +6758,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6648,7 +6770,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6661,7 +6783,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{98}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 type SaveSnapshotReply struct {
@@ -6673,7 +6795,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6685,7 +6807,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6698,7 +6820,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{99}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -6716,7 +6838,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6728,7 +6850,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6741,7 +6863,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{100}
+	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
 type Position struct {
@@ -6757,7 +6879,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6769,7 +6891,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6782,7 +6904,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{101}
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -6830,7 +6952,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6842,7 +6964,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6855,7 +6977,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{102}
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -6880,7 +7002,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6892,7 +7014,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6905,7 +7027,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+	return file_lifeboat_proto_rawDescGZIP(), []int{105}
 }
 
 type FetchManifestRequest struct {
@@ -6917,7 +7039,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6929,7 +7051,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6942,7 +7064,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+	return file_lifeboat_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -6962,7 +7084,7 @@ type SetValuesRequest struct {
 
 func (x *SetValuesRequest) Reset() {
 	*x = SetValuesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6974,7 +7096,7 @@ func (x *SetValuesRequest) String() string {
 func (*SetValuesRequest) ProtoMessage() {}
 
 func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6987,7 +7109,7 @@ func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
 func (*SetValuesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+	return file_lifeboat_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *SetValuesRequest) GetValues() []*BlockValue {
@@ -7014,7 +7136,7 @@ type BlockValue struct {
 
 func (x *BlockValue) Reset() {
 	*x = BlockValue{}
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7026,7 +7148,7 @@ func (x *BlockValue) String() string {
 func (*BlockValue) ProtoMessage() {}
 
 func (x *BlockValue) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7039,7 +7161,7 @@ func (x *BlockValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
 func (*BlockValue) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{106}
+	return file_lifeboat_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *BlockValue) GetId() string {
@@ -7064,7 +7186,7 @@ type SetValuesReply struct {
 
 func (x *SetValuesReply) Reset() {
 	*x = SetValuesReply{}
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7076,7 +7198,7 @@ func (x *SetValuesReply) String() string {
 func (*SetValuesReply) ProtoMessage() {}
 
 func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7089,7 +7211,7 @@ func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
 func (*SetValuesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{107}
+	return file_lifeboat_proto_rawDescGZIP(), []int{109}
 }
 
 type RemoveBlocksRequest struct {
@@ -7102,7 +7224,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7114,7 +7236,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7127,7 +7249,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{108}
+	return file_lifeboat_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -7154,7 +7276,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7166,7 +7288,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7179,7 +7301,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{109}
+	return file_lifeboat_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -7206,7 +7328,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7218,7 +7340,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7231,7 +7353,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{110}
+	return file_lifeboat_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -7257,7 +7379,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7269,7 +7391,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7282,7 +7404,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{111}
+	return file_lifeboat_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -7302,7 +7424,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7314,7 +7436,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7327,7 +7449,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{112}
+	return file_lifeboat_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -7354,7 +7476,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7366,7 +7488,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7379,7 +7501,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{113}
+	return file_lifeboat_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -7404,7 +7526,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7416,7 +7538,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7429,7 +7551,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{114}
+	return file_lifeboat_proto_rawDescGZIP(), []int{116}
 }
 
 type AgentStatus struct {
@@ -7463,7 +7585,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7475,7 +7597,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7488,7 +7610,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{115}
+	return file_lifeboat_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -7665,7 +7787,7 @@ type Fallback struct {
 
 func (x *Fallback) Reset() {
 	*x = Fallback{}
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7677,7 +7799,7 @@ func (x *Fallback) String() string {
 func (*Fallback) ProtoMessage() {}
 
 func (x *Fallback) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7690,7 +7812,7 @@ func (x *Fallback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
 func (*Fallback) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{116}
+	return file_lifeboat_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *Fallback) GetName() string {
@@ -7733,7 +7855,7 @@ type Index struct {
 
 func (x *Index) Reset() {
 	*x = Index{}
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7745,7 +7867,7 @@ func (x *Index) String() string {
 func (*Index) ProtoMessage() {}
 
 func (x *Index) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7758,7 +7880,7 @@ func (x *Index) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Index.ProtoReflect.Descriptor instead.
 func (*Index) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{117}
+	return file_lifeboat_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *Index) GetBlocks() int64 {
@@ -7795,7 +7917,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7807,7 +7929,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7820,7 +7942,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{118}
+	return file_lifeboat_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -7858,7 +7980,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[119]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7870,7 +7992,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[119]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7883,7 +8005,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{119}
+	return file_lifeboat_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -7934,7 +8056,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[120]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7946,7 +8068,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[120]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7959,7 +8081,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{120}
+	return file_lifeboat_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -8007,7 +8129,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[121]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8019,7 +8141,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[121]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8032,7 +8154,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{121}
+	return file_lifeboat_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -8105,7 +8227,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[122]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8117,7 +8239,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[122]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8130,7 +8252,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{122}
+	return file_lifeboat_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *ActionState) GetName() string {
@@ -8180,7 +8302,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[123]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8192,7 +8314,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[123]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8205,7 +8327,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{123}
+	return file_lifeboat_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -8252,7 +8374,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[124]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8264,7 +8386,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[124]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8277,7 +8399,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{124}
+	return file_lifeboat_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -8345,7 +8467,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[125]
+	mi := &file_lifeboat_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8357,7 +8479,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[125]
+	mi := &file_lifeboat_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8370,7 +8492,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{125}
+	return file_lifeboat_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -8390,7 +8512,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[126]
+	mi := &file_lifeboat_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8402,7 +8524,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[126]
+	mi := &file_lifeboat_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8415,7 +8537,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{126}
+	return file_lifeboat_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -8436,7 +8558,15 @@ var File_lifeboat_proto protoreflect.FileDescriptor
 
 const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
-	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\":\n" +
+	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x01\n" +
+	"\x10CheckHeldRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12+\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
+	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"T\n" +
+	"\x0eCheckHeldReply\x12\x18\n" +
+	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
+	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\":\n" +
 	"\x10CheckAppsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04apps\x18\x02 \x03(\tR\x04apps\":\n" +
@@ -9101,7 +9231,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"A\n" +
 	"\vCancelReply\x12\x1c\n" +
 	"\tcancelled\x18\x01 \x01(\bR\tcancelled\x12\x14\n" +
-	"\x05still\x18\x02 \x01(\tR\x05still2\xa9\x06\n" +
+	"\x05still\x18\x02 \x01(\tR\x05still2\xf2\x06\n" +
 	"\n" +
 	"Membership\x12D\n" +
 	"\bRegister\x12\x1c.lifeboat.v1.RegisterRequest\x1a\x1a.lifeboat.v1.RegisterReply\x12G\n" +
@@ -9113,7 +9243,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aGoodbye\x12\x1b.lifeboat.v1.GoodbyeRequest\x1a\x19.lifeboat.v1.GoodbyeReply(\x01\x12>\n" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12;\n" +
 	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply\x12G\n" +
-	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply2\x91\x0f\n" +
+	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply\x12G\n" +
+	"\tCheckHeld\x12\x1d.lifeboat.v1.CheckHeldRequest\x1a\x1b.lifeboat.v1.CheckHeldReply2\x91\x0f\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
@@ -9171,376 +9302,382 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 131)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 133)
 var file_lifeboat_proto_goTypes = []any{
-	(*CheckAppsRequest)(nil),            // 0: lifeboat.v1.CheckAppsRequest
-	(*CheckAppsReply)(nil),              // 1: lifeboat.v1.CheckAppsReply
-	(*AppOver)(nil),                     // 2: lifeboat.v1.AppOver
-	(*RenewRequest)(nil),                // 3: lifeboat.v1.RenewRequest
-	(*RenewReply)(nil),                  // 4: lifeboat.v1.RenewReply
-	(*RegisterRequest)(nil),             // 5: lifeboat.v1.RegisterRequest
-	(*RegisterReply)(nil),               // 6: lifeboat.v1.RegisterReply
-	(*Pace)(nil),                        // 7: lifeboat.v1.Pace
-	(*Status)(nil),                      // 8: lifeboat.v1.Status
-	(*Workload)(nil),                    // 9: lifeboat.v1.Workload
-	(*Executor)(nil),                    // 10: lifeboat.v1.Executor
-	(*Notice)(nil),                      // 11: lifeboat.v1.Notice
-	(*DrainProgress)(nil),               // 12: lifeboat.v1.DrainProgress
-	(*PeerProgress)(nil),                // 13: lifeboat.v1.PeerProgress
-	(*Disk)(nil),                        // 14: lifeboat.v1.Disk
-	(*StoreInfo)(nil),                   // 15: lifeboat.v1.StoreInfo
-	(*HeartbeatRequest)(nil),            // 16: lifeboat.v1.HeartbeatRequest
-	(*HeartbeatReply)(nil),              // 17: lifeboat.v1.HeartbeatReply
-	(*BrokenBlock)(nil),                 // 18: lifeboat.v1.BrokenBlock
-	(*Directive)(nil),                   // 19: lifeboat.v1.Directive
-	(*Peer)(nil),                        // 20: lifeboat.v1.Peer
-	(*WorkerDecommissionRequest)(nil),   // 21: lifeboat.v1.WorkerDecommissionRequest
-	(*WorkerDecommissionReply)(nil),     // 22: lifeboat.v1.WorkerDecommissionReply
-	(*WithdrawDecommissionRequest)(nil), // 23: lifeboat.v1.WithdrawDecommissionRequest
-	(*WithdrawDecommissionReply)(nil),   // 24: lifeboat.v1.WithdrawDecommissionReply
-	(*ReportUnavailableRequest)(nil),    // 25: lifeboat.v1.ReportUnavailableRequest
-	(*ReportUnavailableReply)(nil),      // 26: lifeboat.v1.ReportUnavailableReply
-	(*ReportBlocksRequest)(nil),         // 27: lifeboat.v1.ReportBlocksRequest
-	(*ReportBlocksReply)(nil),           // 28: lifeboat.v1.ReportBlocksReply
-	(*HeldBlock)(nil),                   // 29: lifeboat.v1.HeldBlock
-	(*BlockRun)(nil),                    // 30: lifeboat.v1.BlockRun
-	(*HeldRun)(nil),                     // 31: lifeboat.v1.HeldRun
-	(*GoodbyeRequest)(nil),              // 32: lifeboat.v1.GoodbyeRequest
-	(*GoodbyeReply)(nil),                // 33: lifeboat.v1.GoodbyeReply
-	(*ManifestSummary)(nil),             // 34: lifeboat.v1.ManifestSummary
-	(*Count)(nil),                       // 35: lifeboat.v1.Count
-	(*ManifestEntry)(nil),               // 36: lifeboat.v1.ManifestEntry
-	(*ManifestRun)(nil),                 // 37: lifeboat.v1.ManifestRun
-	(*LocateRequest)(nil),               // 38: lifeboat.v1.LocateRequest
-	(*LocateReply)(nil),                 // 39: lifeboat.v1.LocateReply
-	(*Holder)(nil),                      // 40: lifeboat.v1.Holder
-	(*ListAppsRequest)(nil),             // 41: lifeboat.v1.ListAppsRequest
-	(*ListAppsReply)(nil),               // 42: lifeboat.v1.ListAppsReply
-	(*App)(nil),                         // 43: lifeboat.v1.App
-	(*BeatAppRequest)(nil),              // 44: lifeboat.v1.BeatAppRequest
-	(*BeatAppReply)(nil),                // 45: lifeboat.v1.BeatAppReply
-	(*EndAppsRequest)(nil),              // 46: lifeboat.v1.EndAppsRequest
-	(*EndAppsReply)(nil),                // 47: lifeboat.v1.EndAppsReply
-	(*ListNodesRequest)(nil),            // 48: lifeboat.v1.ListNodesRequest
-	(*ListNodesReply)(nil),              // 49: lifeboat.v1.ListNodesReply
-	(*GetNodeRequest)(nil),              // 50: lifeboat.v1.GetNodeRequest
-	(*Node)(nil),                        // 51: lifeboat.v1.Node
-	(*Machine)(nil),                     // 52: lifeboat.v1.Machine
-	(*MaintenanceWindow)(nil),           // 53: lifeboat.v1.MaintenanceWindow
-	(*ScheduleMaintenanceRequest)(nil),  // 54: lifeboat.v1.ScheduleMaintenanceRequest
-	(*ChangeMachinesRequest)(nil),       // 55: lifeboat.v1.ChangeMachinesRequest
-	(*GetMaintenanceRequest)(nil),       // 56: lifeboat.v1.GetMaintenanceRequest
-	(*Maintenance)(nil),                 // 57: lifeboat.v1.Maintenance
-	(*MachineState)(nil),                // 58: lifeboat.v1.MachineState
-	(*MachineNode)(nil),                 // 59: lifeboat.v1.MachineNode
-	(*DecommissionRequest)(nil),         // 60: lifeboat.v1.DecommissionRequest
-	(*DecommissionReply)(nil),           // 61: lifeboat.v1.DecommissionReply
-	(*RecommissionRequest)(nil),         // 62: lifeboat.v1.RecommissionRequest
-	(*RecommissionReply)(nil),           // 63: lifeboat.v1.RecommissionReply
-	(*DeactivateRequest)(nil),           // 64: lifeboat.v1.DeactivateRequest
-	(*DeactivateReply)(nil),             // 65: lifeboat.v1.DeactivateReply
-	(*RefreshNodesRequest)(nil),         // 66: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 67: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 68: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 69: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 70: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 71: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 72: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 73: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 74: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 75: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 76: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 77: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 78: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 79: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 80: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 81: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 82: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 83: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 84: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 85: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 86: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 87: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 88: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 89: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 90: lifeboat.v1.TransferLeadershipReply
-	(*CreateTokenRequest)(nil),          // 91: lifeboat.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),            // 92: lifeboat.v1.CreateTokenReply
-	(*TokenInfo)(nil),                   // 93: lifeboat.v1.TokenInfo
-	(*ListTokensRequest)(nil),           // 94: lifeboat.v1.ListTokensRequest
-	(*ListTokensReply)(nil),             // 95: lifeboat.v1.ListTokensReply
-	(*RevokeTokenRequest)(nil),          // 96: lifeboat.v1.RevokeTokenRequest
-	(*RevokeTokenReply)(nil),            // 97: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 98: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 99: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 100: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 101: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 102: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 103: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 104: lifeboat.v1.FetchManifestRequest
-	(*SetValuesRequest)(nil),            // 105: lifeboat.v1.SetValuesRequest
-	(*BlockValue)(nil),                  // 106: lifeboat.v1.BlockValue
-	(*SetValuesReply)(nil),              // 107: lifeboat.v1.SetValuesReply
-	(*RemoveBlocksRequest)(nil),         // 108: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 109: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 110: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 111: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 112: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 113: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 114: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 115: lifeboat.v1.AgentStatus
-	(*Fallback)(nil),                    // 116: lifeboat.v1.Fallback
-	(*Index)(nil),                       // 117: lifeboat.v1.Index
-	(*Unpacking)(nil),                   // 118: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 119: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 120: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 121: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 122: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 123: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 124: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 125: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 126: lifeboat.v1.CancelReply
-	nil,                                 // 127: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 128: lifeboat.v1.Event.DataEntry
-	nil,                                 // 129: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 130: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 131: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 132: google.protobuf.Timestamp
+	(*CheckHeldRequest)(nil),            // 0: lifeboat.v1.CheckHeldRequest
+	(*CheckHeldReply)(nil),              // 1: lifeboat.v1.CheckHeldReply
+	(*CheckAppsRequest)(nil),            // 2: lifeboat.v1.CheckAppsRequest
+	(*CheckAppsReply)(nil),              // 3: lifeboat.v1.CheckAppsReply
+	(*AppOver)(nil),                     // 4: lifeboat.v1.AppOver
+	(*RenewRequest)(nil),                // 5: lifeboat.v1.RenewRequest
+	(*RenewReply)(nil),                  // 6: lifeboat.v1.RenewReply
+	(*RegisterRequest)(nil),             // 7: lifeboat.v1.RegisterRequest
+	(*RegisterReply)(nil),               // 8: lifeboat.v1.RegisterReply
+	(*Pace)(nil),                        // 9: lifeboat.v1.Pace
+	(*Status)(nil),                      // 10: lifeboat.v1.Status
+	(*Workload)(nil),                    // 11: lifeboat.v1.Workload
+	(*Executor)(nil),                    // 12: lifeboat.v1.Executor
+	(*Notice)(nil),                      // 13: lifeboat.v1.Notice
+	(*DrainProgress)(nil),               // 14: lifeboat.v1.DrainProgress
+	(*PeerProgress)(nil),                // 15: lifeboat.v1.PeerProgress
+	(*Disk)(nil),                        // 16: lifeboat.v1.Disk
+	(*StoreInfo)(nil),                   // 17: lifeboat.v1.StoreInfo
+	(*HeartbeatRequest)(nil),            // 18: lifeboat.v1.HeartbeatRequest
+	(*HeartbeatReply)(nil),              // 19: lifeboat.v1.HeartbeatReply
+	(*BrokenBlock)(nil),                 // 20: lifeboat.v1.BrokenBlock
+	(*Directive)(nil),                   // 21: lifeboat.v1.Directive
+	(*Peer)(nil),                        // 22: lifeboat.v1.Peer
+	(*WorkerDecommissionRequest)(nil),   // 23: lifeboat.v1.WorkerDecommissionRequest
+	(*WorkerDecommissionReply)(nil),     // 24: lifeboat.v1.WorkerDecommissionReply
+	(*WithdrawDecommissionRequest)(nil), // 25: lifeboat.v1.WithdrawDecommissionRequest
+	(*WithdrawDecommissionReply)(nil),   // 26: lifeboat.v1.WithdrawDecommissionReply
+	(*ReportUnavailableRequest)(nil),    // 27: lifeboat.v1.ReportUnavailableRequest
+	(*ReportUnavailableReply)(nil),      // 28: lifeboat.v1.ReportUnavailableReply
+	(*ReportBlocksRequest)(nil),         // 29: lifeboat.v1.ReportBlocksRequest
+	(*ReportBlocksReply)(nil),           // 30: lifeboat.v1.ReportBlocksReply
+	(*HeldBlock)(nil),                   // 31: lifeboat.v1.HeldBlock
+	(*BlockRun)(nil),                    // 32: lifeboat.v1.BlockRun
+	(*HeldRun)(nil),                     // 33: lifeboat.v1.HeldRun
+	(*GoodbyeRequest)(nil),              // 34: lifeboat.v1.GoodbyeRequest
+	(*GoodbyeReply)(nil),                // 35: lifeboat.v1.GoodbyeReply
+	(*ManifestSummary)(nil),             // 36: lifeboat.v1.ManifestSummary
+	(*Count)(nil),                       // 37: lifeboat.v1.Count
+	(*ManifestEntry)(nil),               // 38: lifeboat.v1.ManifestEntry
+	(*ManifestRun)(nil),                 // 39: lifeboat.v1.ManifestRun
+	(*LocateRequest)(nil),               // 40: lifeboat.v1.LocateRequest
+	(*LocateReply)(nil),                 // 41: lifeboat.v1.LocateReply
+	(*Holder)(nil),                      // 42: lifeboat.v1.Holder
+	(*ListAppsRequest)(nil),             // 43: lifeboat.v1.ListAppsRequest
+	(*ListAppsReply)(nil),               // 44: lifeboat.v1.ListAppsReply
+	(*App)(nil),                         // 45: lifeboat.v1.App
+	(*BeatAppRequest)(nil),              // 46: lifeboat.v1.BeatAppRequest
+	(*BeatAppReply)(nil),                // 47: lifeboat.v1.BeatAppReply
+	(*EndAppsRequest)(nil),              // 48: lifeboat.v1.EndAppsRequest
+	(*EndAppsReply)(nil),                // 49: lifeboat.v1.EndAppsReply
+	(*ListNodesRequest)(nil),            // 50: lifeboat.v1.ListNodesRequest
+	(*ListNodesReply)(nil),              // 51: lifeboat.v1.ListNodesReply
+	(*GetNodeRequest)(nil),              // 52: lifeboat.v1.GetNodeRequest
+	(*Node)(nil),                        // 53: lifeboat.v1.Node
+	(*Machine)(nil),                     // 54: lifeboat.v1.Machine
+	(*MaintenanceWindow)(nil),           // 55: lifeboat.v1.MaintenanceWindow
+	(*ScheduleMaintenanceRequest)(nil),  // 56: lifeboat.v1.ScheduleMaintenanceRequest
+	(*ChangeMachinesRequest)(nil),       // 57: lifeboat.v1.ChangeMachinesRequest
+	(*GetMaintenanceRequest)(nil),       // 58: lifeboat.v1.GetMaintenanceRequest
+	(*Maintenance)(nil),                 // 59: lifeboat.v1.Maintenance
+	(*MachineState)(nil),                // 60: lifeboat.v1.MachineState
+	(*MachineNode)(nil),                 // 61: lifeboat.v1.MachineNode
+	(*DecommissionRequest)(nil),         // 62: lifeboat.v1.DecommissionRequest
+	(*DecommissionReply)(nil),           // 63: lifeboat.v1.DecommissionReply
+	(*RecommissionRequest)(nil),         // 64: lifeboat.v1.RecommissionRequest
+	(*RecommissionReply)(nil),           // 65: lifeboat.v1.RecommissionReply
+	(*DeactivateRequest)(nil),           // 66: lifeboat.v1.DeactivateRequest
+	(*DeactivateReply)(nil),             // 67: lifeboat.v1.DeactivateReply
+	(*RefreshNodesRequest)(nil),         // 68: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 69: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 70: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 71: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 72: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 73: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 74: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 75: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 76: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 77: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 78: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 79: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 80: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 81: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 82: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 83: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 84: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 85: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 86: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 87: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 88: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 89: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 90: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 91: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 92: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 93: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 94: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 95: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 96: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 97: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 98: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 99: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 100: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 101: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 102: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 103: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 104: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 105: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 106: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 107: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 108: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 109: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 110: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 111: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 112: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 113: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 114: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 115: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 116: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 117: lifeboat.v1.AgentStatus
+	(*Fallback)(nil),                    // 118: lifeboat.v1.Fallback
+	(*Index)(nil),                       // 119: lifeboat.v1.Index
+	(*Unpacking)(nil),                   // 120: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 121: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 122: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 123: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 124: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 125: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 126: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 127: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 128: lifeboat.v1.CancelReply
+	nil,                                 // 129: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 130: lifeboat.v1.Event.DataEntry
+	nil,                                 // 131: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 132: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 133: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 134: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	2,   // 0: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
-	8,   // 1: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
-	7,   // 2: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	131, // 3: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	131, // 4: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	131, // 5: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	131, // 6: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
-	11,  // 7: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
-	12,  // 8: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
-	14,  // 9: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
-	15,  // 10: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	9,   // 11: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	131, // 12: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	131, // 13: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
-	10,  // 14: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	131, // 15: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
-	13,  // 16: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	131, // 17: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
-	8,   // 18: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	7,   // 19: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	19,  // 20: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	20,  // 21: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	132, // 22: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
-	18,  // 23: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	131, // 24: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	11,  // 25: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	29,  // 26: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	29,  // 27: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
-	31,  // 28: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
-	30,  // 29: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
-	34,  // 30: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	36,  // 31: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	37,  // 32: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	132, // 33: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	132, // 34: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	132, // 35: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	132, // 36: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	35,  // 37: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	35,  // 38: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	35,  // 39: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	35,  // 40: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	30,  // 41: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
-	40,  // 42: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	40,  // 43: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	40,  // 44: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
-	43,  // 45: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
-	131, // 46: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
-	131, // 47: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
-	131, // 48: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
-	131, // 49: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
-	43,  // 50: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
-	51,  // 51: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	132, // 52: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	131, // 53: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	131, // 54: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	8,   // 55: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	34,  // 56: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	131, // 57: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	132, // 58: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
-	131, // 59: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
-	52,  // 60: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
-	53,  // 61: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	52,  // 62: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
-	131, // 63: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
-	53,  // 64: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	58,  // 65: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
-	52,  // 66: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
-	59,  // 67: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
-	132, // 68: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
-	131, // 69: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	127, // 70: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	51,  // 71: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	51,  // 72: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	51,  // 73: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
-	131, // 74: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	69,  // 75: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	68,  // 76: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	131, // 77: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	51,  // 78: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	132, // 79: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	72,  // 80: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	131, // 81: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	132, // 82: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	128, // 83: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	132, // 84: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	129, // 85: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	69,  // 86: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	84,  // 87: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	78,  // 88: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	131, // 89: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	83,  // 90: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	132, // 91: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	130, // 92: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	131, // 93: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	87,  // 94: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	84,  // 95: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	131, // 96: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	93,  // 97: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	131, // 98: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	132, // 99: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	93,  // 100: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	132, // 101: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	106, // 102: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	131, // 103: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	119, // 104: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	131, // 105: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	131, // 106: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	132, // 107: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	8,   // 108: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	131, // 109: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	20,  // 110: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	34,  // 111: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	120, // 112: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	121, // 113: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	131, // 114: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	122, // 115: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	119, // 116: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	132, // 117: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	118, // 118: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	117, // 119: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	116, // 120: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	131, // 121: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	131, // 122: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	131, // 123: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	131, // 124: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	12,  // 125: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	131, // 126: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	131, // 127: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	131, // 128: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	131, // 129: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	131, // 130: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	131, // 131: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	131, // 132: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	131, // 133: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	5,   // 134: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	16,  // 135: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	21,  // 136: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	23,  // 137: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	25,  // 138: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	27,  // 139: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	32,  // 140: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	38,  // 141: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	3,   // 142: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	0,   // 143: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	48,  // 144: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	50,  // 145: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	60,  // 146: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	62,  // 147: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	64,  // 148: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	54,  // 149: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	55,  // 150: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	56,  // 151: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	79,  // 152: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	81,  // 153: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	66,  // 154: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	70,  // 155: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	38,  // 156: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	73,  // 157: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	74,  // 158: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	76,  // 159: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	41,  // 160: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	44,  // 161: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	46,  // 162: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	86,  // 163: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	89,  // 164: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	91,  // 165: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	94,  // 166: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	96,  // 167: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	98,  // 168: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	100, // 169: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	102, // 170: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	104, // 171: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	112, // 172: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	114, // 173: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	125, // 174: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	70,  // 175: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	73,  // 176: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	123, // 177: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	110, // 178: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	108, // 179: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	105, // 180: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	6,   // 181: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	17,  // 182: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	22,  // 183: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	24,  // 184: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	26,  // 185: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	28,  // 186: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	33,  // 187: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	39,  // 188: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	4,   // 189: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	1,   // 190: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	49,  // 191: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	51,  // 192: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	61,  // 193: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	63,  // 194: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	65,  // 195: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	57,  // 196: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	57,  // 197: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	57,  // 198: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	80,  // 199: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	82,  // 200: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	67,  // 201: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	71,  // 202: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	39,  // 203: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	32,  // 204: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	75,  // 205: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	77,  // 206: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	42,  // 207: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	45,  // 208: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	47,  // 209: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	88,  // 210: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	90,  // 211: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	92,  // 212: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	95,  // 213: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	97,  // 214: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	99,  // 215: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	101, // 216: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	103, // 217: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	102, // 218: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	113, // 219: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	115, // 220: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	126, // 221: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	71,  // 222: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	32,  // 223: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	124, // 224: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	111, // 225: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	109, // 226: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	107, // 227: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	181, // [181:228] is the sub-list for method output_type
-	134, // [134:181] is the sub-list for method input_type
-	134, // [134:134] is the sub-list for extension type_name
-	134, // [134:134] is the sub-list for extension extendee
-	0,   // [0:134] is the sub-list for field type_name
+	133, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
+	32,  // 1: lifeboat.v1.CheckHeldRequest.blocks:type_name -> lifeboat.v1.BlockRun
+	4,   // 2: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
+	10,  // 3: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
+	9,   // 4: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
+	133, // 5: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	133, // 6: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	133, // 7: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	133, // 8: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	13,  // 9: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
+	14,  // 10: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
+	16,  // 11: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
+	17,  // 12: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
+	11,  // 13: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
+	133, // 14: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	133, // 15: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	12,  // 16: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
+	133, // 17: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	15,  // 18: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
+	133, // 19: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	10,  // 20: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	9,   // 21: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	21,  // 22: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	22,  // 23: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	134, // 24: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	20,  // 25: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
+	133, // 26: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	13,  // 27: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	31,  // 28: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	31,  // 29: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
+	33,  // 30: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
+	32,  // 31: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
+	36,  // 32: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	38,  // 33: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	39,  // 34: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
+	134, // 35: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	134, // 36: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	134, // 37: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	134, // 38: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	37,  // 39: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	37,  // 40: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	37,  // 41: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	37,  // 42: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	32,  // 43: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
+	42,  // 44: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	42,  // 45: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	42,  // 46: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
+	45,  // 47: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
+	133, // 48: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	133, // 49: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	133, // 50: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	133, // 51: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	45,  // 52: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
+	53,  // 53: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	134, // 54: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	133, // 55: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	133, // 56: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	10,  // 57: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	36,  // 58: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	133, // 59: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	134, // 60: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
+	133, // 61: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
+	54,  // 62: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
+	55,  // 63: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	54,  // 64: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
+	133, // 65: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
+	55,  // 66: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	60,  // 67: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
+	54,  // 68: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
+	61,  // 69: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
+	134, // 70: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
+	133, // 71: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	129, // 72: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	53,  // 73: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 74: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 75: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
+	133, // 76: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	71,  // 77: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	70,  // 78: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	133, // 79: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	53,  // 80: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	134, // 81: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	74,  // 82: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	133, // 83: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	134, // 84: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	130, // 85: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	134, // 86: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	131, // 87: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	71,  // 88: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	86,  // 89: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	80,  // 90: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	133, // 91: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	85,  // 92: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	134, // 93: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	132, // 94: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	133, // 95: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	89,  // 96: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	86,  // 97: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	133, // 98: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	95,  // 99: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	133, // 100: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	134, // 101: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	95,  // 102: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	134, // 103: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	108, // 104: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	133, // 105: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	121, // 106: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	133, // 107: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	133, // 108: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	134, // 109: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	10,  // 110: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	133, // 111: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	22,  // 112: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	36,  // 113: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	122, // 114: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	123, // 115: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	133, // 116: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	124, // 117: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	121, // 118: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	134, // 119: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	120, // 120: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	119, // 121: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	118, // 122: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	133, // 123: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	133, // 124: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	133, // 125: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	133, // 126: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 127: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	133, // 128: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	133, // 129: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	133, // 130: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	133, // 131: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	133, // 132: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	133, // 133: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	133, // 134: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	133, // 135: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 136: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 137: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 138: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 139: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 140: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 141: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 142: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 143: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 144: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 145: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 146: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 147: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 148: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 149: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 150: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 151: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	56,  // 152: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 153: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 154: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	81,  // 155: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	83,  // 156: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	68,  // 157: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	72,  // 158: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 159: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	75,  // 160: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	76,  // 161: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	78,  // 162: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 163: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 164: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 165: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	88,  // 166: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	91,  // 167: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	93,  // 168: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	96,  // 169: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	98,  // 170: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	100, // 171: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	102, // 172: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	104, // 173: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	106, // 174: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	114, // 175: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	116, // 176: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	127, // 177: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	72,  // 178: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	75,  // 179: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	125, // 180: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	112, // 181: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	110, // 182: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	107, // 183: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 184: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 185: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 186: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 187: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 188: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 189: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 190: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 191: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 192: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 193: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 194: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 195: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 196: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 197: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 198: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 199: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	59,  // 200: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 201: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 202: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	82,  // 203: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	84,  // 204: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	69,  // 205: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	73,  // 206: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 207: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 208: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	77,  // 209: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	79,  // 210: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 211: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 212: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 213: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	90,  // 214: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	92,  // 215: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	94,  // 216: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	97,  // 217: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	99,  // 218: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	101, // 219: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	103, // 220: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	105, // 221: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	104, // 222: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	115, // 223: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	117, // 224: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	128, // 225: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	73,  // 226: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 227: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	126, // 228: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	113, // 229: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	111, // 230: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	109, // 231: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	184, // [184:232] is the sub-list for method output_type
+	136, // [136:184] is the sub-list for method input_type
+	136, // [136:136] is the sub-list for extension type_name
+	136, // [136:136] is the sub-list for extension extendee
+	0,   // [0:136] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -9548,15 +9685,15 @@ func file_lifeboat_proto_init() {
 	if File_lifeboat_proto != nil {
 		return
 	}
-	file_lifeboat_proto_msgTypes[14].OneofWrappers = []any{}
-	file_lifeboat_proto_msgTypes[53].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[16].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[55].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   131,
+			NumMessages:   133,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

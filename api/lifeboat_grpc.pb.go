@@ -33,6 +33,7 @@ const (
 	Membership_Locate_FullMethodName               = "/lifeboat.v1.Membership/Locate"
 	Membership_Renew_FullMethodName                = "/lifeboat.v1.Membership/Renew"
 	Membership_CheckApps_FullMethodName            = "/lifeboat.v1.Membership/CheckApps"
+	Membership_CheckHeld_FullMethodName            = "/lifeboat.v1.Membership/CheckHeld"
 )
 
 // MembershipClient is the client API for Membership service.
@@ -64,6 +65,9 @@ type MembershipClient interface {
 	// CheckApps says which of the apps that a node has blocks of are over: what landed there of theirs may go, and what else it
 	// has of theirs need not be carried. Of an app that nobody speaks for nothing is known, and it is not over.
 	CheckApps(ctx context.Context, in *CheckAppsRequest, opts ...grpc.CallOption) (*CheckAppsReply, error)
+	// CheckHeld says which of the blocks that a node carried to others nobody has any more. What was carried ahead of a notice may
+	// have to outlast days: its holders die, or give up what they kept long enough.
+	CheckHeld(ctx context.Context, in *CheckHeldRequest, opts ...grpc.CallOption) (*CheckHeldReply, error)
 }
 
 type membershipClient struct {
@@ -180,6 +184,16 @@ func (c *membershipClient) CheckApps(ctx context.Context, in *CheckAppsRequest, 
 	return out, nil
 }
 
+func (c *membershipClient) CheckHeld(ctx context.Context, in *CheckHeldRequest, opts ...grpc.CallOption) (*CheckHeldReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckHeldReply)
+	err := c.cc.Invoke(ctx, Membership_CheckHeld_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // MembershipServer is the server API for Membership service.
 // All implementations must embed UnimplementedMembershipServer
 // for forward compatibility.
@@ -209,6 +223,9 @@ type MembershipServer interface {
 	// CheckApps says which of the apps that a node has blocks of are over: what landed there of theirs may go, and what else it
 	// has of theirs need not be carried. Of an app that nobody speaks for nothing is known, and it is not over.
 	CheckApps(context.Context, *CheckAppsRequest) (*CheckAppsReply, error)
+	// CheckHeld says which of the blocks that a node carried to others nobody has any more. What was carried ahead of a notice may
+	// have to outlast days: its holders die, or give up what they kept long enough.
+	CheckHeld(context.Context, *CheckHeldRequest) (*CheckHeldReply, error)
 	mustEmbedUnimplementedMembershipServer()
 }
 
@@ -248,6 +265,9 @@ func (UnimplementedMembershipServer) Renew(context.Context, *RenewRequest) (*Ren
 }
 func (UnimplementedMembershipServer) CheckApps(context.Context, *CheckAppsRequest) (*CheckAppsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method CheckApps not implemented")
+}
+func (UnimplementedMembershipServer) CheckHeld(context.Context, *CheckHeldRequest) (*CheckHeldReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method CheckHeld not implemented")
 }
 func (UnimplementedMembershipServer) mustEmbedUnimplementedMembershipServer() {}
 func (UnimplementedMembershipServer) testEmbeddedByValue()                    {}
@@ -428,6 +448,24 @@ func _Membership_CheckApps_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_CheckHeld_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckHeldRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).CheckHeld(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_CheckHeld_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).CheckHeld(ctx, req.(*CheckHeldRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Membership_ServiceDesc is the grpc.ServiceDesc for Membership service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -466,6 +504,10 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CheckApps",
 			Handler:    _Membership_CheckApps_Handler,
+		},
+		{
+			MethodName: "CheckHeld",
+			Handler:    _Membership_CheckHeld_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -25,7 +25,8 @@ func mayCall(method string) []certs.Role {
 		api.Membership_Goodbye_FullMethodName,
 		api.Membership_Locate_FullMethodName,
 		api.Membership_Renew_FullMethodName,
-		api.Membership_CheckApps_FullMethodName:
+		api.Membership_CheckApps_FullMethodName,
+		api.Membership_CheckHeld_FullMethodName:
 		return []certs.Role{certs.RoleNode}
 	case api.Operator_Decommission_FullMethodName,
 		api.Operator_Recommission_FullMethodName,

@@ -158,6 +158,16 @@ func (b *blocks) replace(node string, full *blocks) (news arrivals) {
 	return news
 }
 
+// appendHolders appends who was said to hold the block, in no order.
+func (b *blocks) appendHolders(to []string, k blockKey) []string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for at := range b.rowsOf(b.at[b.hash(k)], k) {
+		to = append(to, b.shelves[at.shelf].node)
+	}
+	return to
+}
+
 // reported says whether node has said all that landed there since this process started.
 func (b *blocks) reported(node string) bool {
 	b.mu.RLock()

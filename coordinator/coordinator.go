@@ -14,7 +14,7 @@
 //	  agreed on:          raft, raftstore, raftlog, streams; peers, colleagues, addresses, members, share
 //	  by who leads:       leader, govern, agree, aside, gate, redirect
 //	what is believed:     fleet, leases, suspects, schedulable, pace, brake, clocks, roster
-//	  where blocks are:   blocks, shelves, lapsed, doors
+//	  where blocks are:   blocks, shelves, lapsed, doors; held
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving
 //	agents call:          auth, lobby, membership, join, reports, broken, goodbye, manifests, wire

@@ -67,6 +67,8 @@ type DrainConfig struct {
 	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.
 	Over Over
+	// Lapsed says what of that which earlier runs moved nobody has any more. Nil: all of it is there.
+	Lapsed Lapsed
 	// OverChanged is closed when Over may have another answer. Nil, or none that closes: it is asked each minute.
 	OverChanged func() <-chan struct{}
 	// Connections to each peer: one loses on small blocks (nothing overlaps), more than four gain nothing (measured).
@@ -93,6 +95,7 @@ type Drain struct {
 	traffic traffic
 
 	history  *history
+	claims   *claims
 	looks    *looks
 	stirred  stirred                           // where something came or went since
 	fallback *fallback                         // nil: there is none
@@ -156,7 +159,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 	}
-	d.history = history
+	d.history, d.claims = history, newClaims(cfg.Dir)
 	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
@@ -198,7 +201,13 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.seal()
+		if d.cfg.Lapsed == nil || d.history.recalled == 0 {
+			d.claims.close()
+		}
+		asking := beside(func() { d.checkClaims(work) })
 		d.scanUntilQuiet(work)
+		d.claims.seal()
+		<-asking
 	})
 	working.Go(func() {
 		defer stop() // every block is settled

@@ -49,10 +49,11 @@ const (
 const (
 	fallbackBlocks  = "lifeboat-blocks/"
 	fallbackRecords = "lifeboat-records/"
+	fallbackPeer    = "fallback:" // before its name
 )
 
 // Peer is the name of a fallback in accounts and tables. No node can have it: their names have no colon.
-func (f *Fallback) Peer() string { return "fallback:" + f.Name }
+func (f *Fallback) Peer() string { return fallbackPeer + f.Name }
 
 func recordName(id BlockID) string {
 	h := sha256.Sum256([]byte(id))

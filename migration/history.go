@@ -1,6 +1,9 @@
 package migration
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
 // it has, is remembered: memory stays flat on a node whose engines have stopped.
@@ -9,6 +12,7 @@ type history struct {
 
 	mu       sync.Mutex
 	handled  latest           // moved by earlier runs
+	stored   latest           // of these, what rests in a fallback
 	renewed  latest           // changed since the scan began: what they are newer than is handled no more
 	givenUp  map[BlockID]bool // lost because of its own files
 	recalled int              // how many blocks were moved by earlier runs
@@ -18,7 +22,7 @@ type history struct {
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that
 // not all of it could be read; the rest is sent again.
 func recall(dir string) (*history, Count, error) {
-	s := &history{handled: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	s := &history{handled: newLatest(), stored: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -41,6 +45,11 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 		case known:
 			delete(s.broke, id) // it was moved all the same
 			s.handled.set(id, v)
+			if strings.HasPrefix(e.Peer, fallbackPeer) {
+				s.stored.set(id, v)
+			} else {
+				s.stored.drop(id, v)
+			}
 			moved = moved.plus(Count{1, e.Bytes})
 		default:
 			delete(s.broke, id)
@@ -49,12 +58,13 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 	return moved, nil
 }
 
-// first reports whether a block is met in this version for the first time. recent says that it changed since the drain began.
-func (s *history) first(b Block, recent bool) bool {
+// first reports whether a block is met in this version for the first time, and where it is not whether that is because an earlier run
+// claims to have moved it to a peer. recent says that it changed since the drain began.
+func (s *history) first(b Block, recent bool) (first, claimed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !recent && len(s.handled.of)+len(s.renewed.of)+len(s.givenUp) == 0 {
-		return true
+		return true, false
 	}
 	v := b.version()
 	known := s.is(b.ID, v)
@@ -62,11 +72,24 @@ func (s *history) first(b Block, recent bool) bool {
 		s.met++
 	}
 	if known || s.givenUp[b.ID] {
-		return false
+		return false, known && !s.renewed.has(b.ID) && !s.stored.is(b.ID, v)
 	}
 	if recent {
 		s.renewed.set(b.ID, v)
 	}
+	return true, false
+}
+
+// lapse has what an earlier run moved count as planned by this one. It reports false if a newer version is.
+func (s *history) lapse(b Block) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := b.version()
+	s.handled.drop(b.ID, v)
+	if s.renewed.has(b.ID) {
+		return s.renewed.is(b.ID, v)
+	}
+	s.renewed.set(b.ID, v)
 	return true
 }
 

@@ -124,6 +124,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		d.looks.read(d.cfg.Vault.all(), began) // the catalog names what lies on any of its disks
 	})
 	reading.Wait()
+	d.claims.flush()
 	if pass == 0 && !d.history.allMet() {
 		d.stirred.everywhere()
 	}
@@ -189,7 +190,14 @@ func (d *Drain) finds(more Count) {
 // fresh reports whether a block needs planning.
 func (d *Drain) fresh(b Block, anew bool) bool {
 	news, recent := d.looks.news(d.where(b), time.Unix(0, b.changed()), d.ledger.summary.Started, anew)
-	return news && d.history.first(b, recent)
+	if !news {
+		return false
+	}
+	first, claimed := d.history.first(b, recent)
+	if claimed {
+		d.claims.add(b)
+	}
+	return first
 }
 
 // became notes what a planned block has become.

@@ -1,0 +1,80 @@
+package coordinator
+
+import (
+	"context"
+	"slices"
+	"time"
+	"unique"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// reportSlack is how long a report of what landed is under way at most, beyond the beats that it waits for.
+const reportSlack = 3 * time.Second
+
+// CheckHeld tells a node what it carried to others and nobody has any more.
+func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*api.CheckHeldReply, error) {
+	if _, err := speaker(ctx, r.GetNode()); err != nil {
+		return nil, err
+	}
+	if r.GetAge() != nil && r.Age.CheckValid() != nil {
+		return nil, fault("age: %v", r.Age.CheckValid())
+	}
+	count := 0
+	for _, run := range r.GetBlocks() {
+		count += len(run.GetLengths())
+	}
+	if err := checkCount("blocks", count, maxBlocks); err != nil {
+		return nil, err
+	}
+	for _, run := range r.GetBlocks() {
+		if err := checkRun(run, checkID); err != nil {
+			return nil, err
+		}
+	}
+	return s.held(r), nil
+}
+
+func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
+	reply, place, scope := &api.CheckHeldReply{}, uint32(0), unique.Make("")
+	known := map[string]bool{} // thousands of blocks are at a few nodes
+	reachable := func(node string) bool {
+		is, asked := known[node]
+		if !asked {
+			is = len(f.reachable([]string{node})) > 0
+			known[node] = is
+		}
+		return is
+	}
+	told := f.toldAll(r.GetAge().AsDuration())
+	var holders []string
+	for _, run := range r.GetBlocks() {
+		for id := range run.IDs() {
+			k, at := keyNear(id, &scope), place
+			place++
+			holders = f.blocks.appendHolders(holders[:0], k)
+			if slices.ContainsFunc(holders, reachable) {
+				continue
+			}
+			_, why := f.blocks.endOf(k)
+			switch {
+			case len(holders) > 0:
+				why = holders[0] + ", which had it, is gone"
+			case why == "" && !told:
+				reply.Unsure++
+				continue
+			}
+			reply.Missing = append(reply.Missing, at)
+			if reply.Why == "" {
+				reply.Why = why
+			}
+		}
+	}
+	return reply
+}
+
+// toldAll says whether everybody has told this leader of what was carried that long ago, who ever will: after a take-over all
+// tell within a lease, and what lands is told with the beat that follows.
+func (f *fleet) toldAll(age time.Duration) bool {
+	return age > 2*f.pace().interval+reportSlack && time.Since(*f.tookOver.Load()) > 2*f.cfg.Lease
+}

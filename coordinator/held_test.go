@@ -1,0 +1,119 @@
+package coordinator
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+	"unique"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// asksWho asks who has what was carried that long ago, and says who that is not.
+func (a *agent) asksWho(age time.Duration, ids ...string) (missing []uint32, unsure uint32, why string) {
+	a.Helper()
+	r, err := a.CheckHeld(a.Context(), &api.CheckHeldRequest{Node: a.name, Age: durationpb.New(age), Blocks: runsIn(ids...)})
+	if err != nil {
+		a.Fatal(err)
+	}
+	return r.Missing, r.Unsure, r.Why
+}
+
+func runsIn(ids ...string) (runs []*api.BlockRun) {
+	for _, id := range ids {
+		if last := len(runs) - 1; last < 0 || !runs[last].Add(id, 7) {
+			runs = append(runs, api.NewBlockRun(id, 7))
+		}
+	}
+	return runs
+}
+
+// What is said to be gone is carried again, so it must not be said of what is only not known yet.
+func TestWhoHasWhatWasCarried(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
+		for _, n := range []*agent{a, b, c} {
+			n.register()
+			n.report(true)
+		}
+		all := []string{"spark/app/x", "spark/app/y", "cache/-/z", "cache/-/never"}
+		const x, y, z, never = 0, 1, 2, 3
+		want := func(age time.Duration, because string, unsure uint32, missing ...uint32) {
+			v.Helper()
+			if got, n, why := a.asksWho(age, all...); !slices.Equal(got, missing) || n != unsure || why != because {
+				v.Errorf("got %v (%q) and %d unsure, want %v (%q) and %d", got, why, n, missing, because, unsure)
+			}
+		}
+		live := func(d time.Duration, agents ...*agent) {
+			for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(time.Second) {
+				for _, n := range agents {
+					n.beat()
+				}
+			}
+		}
+		b.report(false, all[x], all[y])
+		c.report(false, all[y], all[z])
+		want(time.Hour, "", 1) // its holder may have yet to tell this leader
+		live(3*v.cfg.Lease, a, b, c)
+		want(time.Second, "", 1) // it landed a moment ago, and its holder has not beaten since
+		want(time.Hour, "", 0, never)
+
+		live(3*v.cfg.Lease, a, c)
+		want(time.Hour, "b, which had it, is gone", 0, x, never)
+		want(0, "b, which had it, is gone", 1, x)
+		gone := &api.ReportBlocksRequest{Node: "c", Incarnation: c.incarnation, Gone: []string{all[z]}, Why: "it was kept for 1h0m0s"}
+		if err := reports(c, gone); err != nil {
+			v.Fatal(err)
+		}
+		want(0, "b, which had it, is gone", 1, x, z)
+		b.beat() // it is back
+		want(0, "c removed it: it was kept for 1h0m0s", 1, z)
+
+		v.restart()
+		live(2*time.Second, a, b, c)
+		want(time.Hour, "", 4)
+	})
+}
+
+func TestWhoMayAskWhoHasIt(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		ask := func(r *api.CheckHeldRequest) error { _, err := a.CheckHeld(v.Context(), r); return err }
+		v.refused(ask(&api.CheckHeldRequest{Node: "b"}), codes.PermissionDenied, "")
+		v.refused(ask(&api.CheckHeldRequest{Node: "a", Age: &durationpb.Duration{Seconds: 1, Nanos: -1}}), codes.InvalidArgument, "age")
+		for what, run := range badRuns() {
+			v.refused(ask(&api.CheckHeldRequest{Node: "a", Blocks: []*api.BlockRun{run}}), codes.InvalidArgument, what)
+		}
+		if err := ask(&api.CheckHeldRequest{Node: "a"}); err != nil {
+			v.Errorf("nothing is asked: %v", err)
+		}
+	})
+}
+
+// BenchmarkCheckHeld asks about 1,024 of 200,000 blocks that one of a hundred nodes has each.
+func BenchmarkCheckHeld(b *testing.B) {
+	cfg := Default()
+	cfg.DataDir = b.TempDir()
+	f := opened(b, cfg)
+	id := func(i int) string { return fmt.Sprintf("cache/-/d%03d/part-%06d", i/1000, i) }
+	from := unique.Make("a")
+	for i := range 200_000 {
+		if _, err := f.blocks.hear(fmt.Sprintf("host-%d", i%100), []word{{key: keyOf(id(i)), what: landed{4096, from}}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	var ids []string
+	for i := range 1024 {
+		ids = append(ids, id(i*190))
+	}
+	r := &api.CheckHeldRequest{Blocks: runsIn(ids...)}
+	for b.Loop() {
+		f.held(r)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1024, "ns/block")
+}

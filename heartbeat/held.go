@@ -1,0 +1,50 @@
+package heartbeat
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// Held is what the coordinator says of blocks that this node carried to others.
+type Held struct {
+	Missing []int  // those that nobody has any more, by their places in the question
+	Why     string // the first of them is, as far as that is known
+	Unsure  int    // how many of the others it cannot tell of yet
+}
+
+// CheckHeld asks who has blocks that were carried to others that long ago at least (age).
+func (c *Client) CheckHeld(ctx context.Context, age time.Duration, blocks []*api.HeldBlock) (held Held, err error) {
+	asked := 0
+	for asked < len(blocks) {
+		var all heldRuns
+		n := asked
+		for full := false; n < len(blocks) && !full; n++ {
+			full = all.add(&api.HeldBlock{Id: blocks[n].GetId(), Bytes: blocks[n].GetBytes()})
+		}
+		r := &api.CheckHeldRequest{Node: c.cfg.Node, Age: durationpb.New(age)}
+		for _, run := range all.runs {
+			r.Blocks = append(r.Blocks, run.Blocks)
+		}
+		err := c.call(ctx, "ask who has what was carried", func(m *link) error {
+			reply, err := m.CheckHeld(ctx, r)
+			for _, at := range reply.GetMissing() {
+				if at := asked + int(at); at < n {
+					held.Missing = append(held.Missing, at)
+				}
+			}
+			if held.Unsure += int(reply.GetUnsure()); held.Why == "" {
+				held.Why = reply.GetWhy()
+			}
+			return err
+		})
+		if err != nil {
+			return Held{}, err
+		}
+		asked = n
+	}
+	return held, nil
+}

@@ -1,0 +1,78 @@
+package heartbeat
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// librarian says that nobody has what it is asked about and whose id ends in 7, and that it cannot tell of what ends in 8.
+type librarian struct {
+	coordinator
+	asked []int
+	old   bool
+}
+
+func (l *librarian) CheckHeld(_ context.Context, r *api.CheckHeldRequest) (*api.CheckHeldReply, error) {
+	if l.old {
+		return l.coordinator.CheckHeld(context.Background(), r)
+	}
+	reply, place := &api.CheckHeldReply{Missing: []uint32{1 << 31}}, uint32(0) // a place that is not one
+	for _, run := range r.Blocks {
+		for id := range run.IDs() {
+			switch {
+			case strings.HasSuffix(id, "7"):
+				reply.Missing, reply.Why = append(reply.Missing, place), fmt.Sprint("first of question ", len(l.asked))
+			case strings.HasSuffix(id, "8"):
+				reply.Unsure++
+			}
+			place++
+		}
+	}
+	if l.asked = append(l.asked, int(place)); r.Node != "host-a" || r.Age.AsDuration() != time.Minute {
+		return nil, status.Errorf(codes.InvalidArgument, "asked by %s, with an age of %s", r.Node, r.Age.AsDuration())
+	}
+	return reply, nil
+}
+
+// A question of any length is put in messages of a bounded one, and its answer is whole.
+func TestCheckHeldIsAskedInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, l := newNetwork(), &librarian{}
+		n.serve(t, addrA, l)
+		c := newClient(t, config(n, addrA))
+		defer start(t, c)()
+		time.Sleep(time.Second)
+		var blocks []*api.HeldBlock
+		for i := range 2500 {
+			blocks = append(blocks, &api.HeldBlock{Id: fmt.Sprintf("cache/%d/part-%d", i/1000, i), Bytes: 1})
+		}
+		held, err := c.CheckHeld(t.Context(), time.Minute, blocks)
+		if err != nil || len(held.Missing) != 250 || held.Unsure != 250 || held.Why != "first of question 0" {
+			t.Fatalf("got %d missing, %d unsure, why %q, %v, want 250 of each", len(held.Missing), held.Unsure, held.Why, err)
+		}
+		for i, at := range held.Missing {
+			if at != 10*i+7 {
+				t.Fatalf("number %d of the missing is at %d, want %d", i, at, 10*i+7)
+			}
+		}
+		if len(l.asked) < 3 || l.asked[0] > batchItems {
+			t.Errorf("asked in parts of %v", l.asked)
+		}
+		if held, err := c.CheckHeld(t.Context(), time.Minute, nil); err != nil || len(held.Missing) > 0 {
+			t.Errorf("asked about nothing: got %v, %v", held, err)
+		}
+		l.old = true
+		if _, err := c.CheckHeld(t.Context(), time.Minute, blocks); status.Code(err) != codes.Unimplemented {
+			t.Errorf("an older coordinator: got %v, want that it does not know the question", err)
+		}
+	})
+}

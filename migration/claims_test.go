@@ -1,0 +1,182 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// asked is who says what nobody has any more, and what it was asked.
+type asked struct {
+	gone func(id BlockID) bool
+	err  error
+
+	mu  sync.Mutex
+	ids []BlockID
+	age time.Duration
+}
+
+func (a *asked) lapsed(_ context.Context, age time.Duration, blocks []Block) (missing []int, why string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.age = age
+	for i, b := range blocks {
+		a.ids = append(a.ids, b.ID)
+		if a.gone(b.ID) {
+			missing = append(missing, i)
+		}
+	}
+	return missing, "its holder is gone", a.err
+}
+
+// takenBy counts what was moved, by peer.
+func takenBy(t *testing.T, entries []Entry) map[string]int {
+	t.Helper()
+	n := map[string]int{}
+	for _, e := range outcome(t, entries, Moved) {
+		n[e.Peer]++
+	}
+	return n
+}
+
+// The drain goes on where the one before ended: what nobody has any more is carried again, and what somebody has is not.
+func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
+	for _, once := range []bool{false, true} {
+		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
+			_, a, b := drained(t)
+			b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
+			c := newNode(t, "c")
+			var log bytes.Buffer
+			who := &asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}
+			next := newTrip(t, a, c)
+			next.cfg.Lapsed, next.cfg.Once, next.cfg.Log = who.lapsed, once, slog.New(slog.NewTextHandler(&log, nil))
+			sum, entries := next.run(t.Context())
+			wantAccount(t, sum, entries, 4, 0)
+			if n := takenBy(t, entries); n["b"] != 3 || n["c"] != 1 {
+				t.Errorf("got %v, want one block carried again", n)
+			}
+			if got := c.content(t, "cache/-/f-1"); !bytes.Equal(got, contentOf("f-1", 1000)) {
+				t.Error("it is not where it was carried")
+			}
+			if len(who.ids) != 4 || !strings.Contains(log.String(), `blocks=1 bytes=1000 block=cache/-/f-1 why="its holder is gone"`) {
+				t.Errorf("asked about %v, and said:\n%s", who.ids, log.String())
+			}
+			who.ids = nil
+			third := newTrip(t, a, b)
+			third.cfg.Lapsed = who.lapsed
+			who.gone = func(BlockID) bool { return false }
+			sum, entries = third.run(t.Context())
+			wantAccount(t, sum, entries, 4, 0)
+			if len(who.ids) != 4 || takenBy(t, entries)["c"] != 1 {
+				t.Errorf("asked about %v, and got %v", who.ids, entries)
+			}
+		})
+	}
+}
+
+// While nobody can say it, what was moved is taken to be there.
+func TestNobodySaysWhetherItIsHeld(t *testing.T) {
+	_, a, b := drained(t)
+	var log bytes.Buffer
+	next := newTrip(t, a, b)
+	next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }, err: errors.New("the coordinator is away")}).lapsed
+	next.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	sum, entries := next.run(t.Context())
+	wantAccount(t, sum, entries, 4, 0)
+	if !strings.Contains(log.String(), "the coordinator is away") || strings.Contains(log.String(), "again") {
+		t.Errorf("said:\n%s", log.String())
+	}
+}
+
+// What changed or was deleted at its source is not what nobody has: it is carried as it is now, or not at all.
+func TestWhatChangedIsNotAskedAbout(t *testing.T) {
+	_, a, b := drained(t)
+	write(t, filepath.Join(a.dir, "cache", "f-0"), contentOf("other", 1200))
+	if err := os.Remove(filepath.Join(a.dir, "cache", "f-1")); err != nil {
+		t.Fatal(err)
+	}
+	who := &asked{gone: func(BlockID) bool { return true }}
+	next := newTrip(t, a, b)
+	next.cfg.Lapsed = who.lapsed
+	sum, entries := next.run(t.Context())
+	if len(who.ids) != 2 || sum.Lost.Blocks > 0 {
+		t.Errorf("asked about %v, and got %v", who.ids, entries)
+	}
+	if got := b.content(t, "cache/-/f-0"); !bytes.Equal(got, contentOf("other", 1200)) {
+		t.Error("what changed was not carried as it is now")
+	}
+}
+
+// There is no time to carry it again: then it is lost, and not moved.
+func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
+	_, a, _ := drained(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	next := newTrip(t, a) // to nobody
+	next.cfg.Lapsed = (&asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}).lapsed
+	sum, entries := next.run(ctx)
+	wantAccount(t, sum, entries, 3, 1)
+}
+
+// An app that has ended meanwhile wants nothing of it.
+func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
+	a := newNode(t, "a")
+	d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := Block{ID: "spark/app-1/rdd_0_0", Members: []Member{{Name: "rdd_0_0", Bytes: 10}}}
+	d.ledger.moved("b", []entry{{Block: b}})
+	d.over.Store(&map[string]string{"app-1": "it ended"})
+	d.planAnew(t.Context(), b)
+	sum, err := d.ledger.close()
+	if err != nil || sum.Moved.Blocks != 0 || sum.Skipped.Blocks != 1 {
+		t.Errorf("got %+v, %v, want that it is skipped", sum, err)
+	}
+	d.plan.close()
+}
+
+// Of many blocks only so many are in memory, and a disk that is full keeps nobody from leaving.
+func TestClaimsAreSpooled(t *testing.T) {
+	dir := t.TempDir()
+	c := newClaims(dir)
+	const n = 5000
+	for i := range n {
+		c.add(Block{ID: BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []Member{{Name: "x", Bytes: 1}}})
+	}
+	if c.spool.written == 0 {
+		t.Error("nothing is on disk")
+	}
+	c.seal()
+	for i, more := 0, true; more; {
+		var batch []Block
+		if batch, more = c.take(); len(batch) > askedAbout || !more && i != n {
+			t.Fatalf("got %d after %d", len(batch), i)
+		}
+		for _, b := range batch {
+			if b.ID != BlockID(fmt.Sprintf("cache/-/%0200d", i)) {
+				t.Fatalf("got %s as number %d", b.ID, i)
+			}
+			i++
+		}
+	}
+	c.close()
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+		t.Errorf("%v are left", left)
+	}
+	full := newClaims(filepath.Join(dir, "not there"))
+	for i := range n {
+		full.add(Block{ID: BlockID(fmt.Sprintf("cache/-/%0200d", i)), Members: []Member{{Name: "x", Bytes: 1}}})
+	}
+	if full.spool.left.Blocks >= n {
+		t.Error("memory grows with the blocks where the disk takes none")
+	}
+}
