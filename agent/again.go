@@ -8,14 +8,17 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // mostBroken bounds what one reply may ask to be carried again.
 const mostBroken = 64
 
 // carryAgain carries blocks again that were moved and then broke at their peer, as the coordinator asks, until ctx ends:
-// within the drain that runs, or, when the node is drained and still there, in another pass of it.
+// within the drain that runs, or, when the node is drained and still there, in another pass of it. As long as it is, it asks
+// now and then whether somebody has what it carried, too: those who took it may be gone before it is.
 func (a *Agent) carryAgain(ctx context.Context) {
+	askedAt := time.Now()               // who has what was carried
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
 	for ctx.Err() == nil {
 		incidents := a.incidents.Changes()
@@ -33,13 +36,47 @@ func (a *Agent) carryAgain(ctx context.Context) {
 				look = time.After(lookAround)
 			}
 		}
+		var ask <-chan time.Time
+		p, open := a.incidents.Open()
+		if open && p.Work.Drained != nil {
+			ask = time.After(time.Until(askedAt.Add(askHeldEvery)))
+		}
 		select {
 		case <-changed:
 		case <-incidents:
 		case <-look:
+		case <-ask:
+			askedAt = time.Now()
+			a.carryLapsed(ctx, p)
 		case <-ctx.Done():
 		}
 	}
+}
+
+// leastAgain is the least time that is left for another pass over all of the stores: one that it ends in the middle names as lost
+// what it has not met.
+const leastAgain = time.Minute
+
+// carryLapsed is another pass of a drain that was over, if nobody has all of what it carried.
+func (a *Agent) carryLapsed(ctx context.Context, p page) {
+	if time.Until(a.againUntil(p.Incident)) < leastAgain {
+		return
+	}
+	some, err := migration.AnyLapsed(ctx, a.incidents.Dir(p.Incident.ID), max(0, time.Since(p.Work.Drained.Finished)), a.lapsed)
+	if err != nil {
+		a.log.Debug("nobody says whether what was carried is still held", "err", err)
+	}
+	if some {
+		a.passAgain(ctx, p, nil)
+	}
+}
+
+// againUntil is when another pass must end that begins now.
+func (a *Agent) againUntil(i preemption.Incident) time.Time {
+	if !i.Deadline().IsZero() {
+		return a.sendUntil(i)
+	}
+	return time.Now().Add(a.limits.Load().Drain.Timeout)
 }
 
 // brokenFrom leaves out what is no block's id.
@@ -75,27 +112,24 @@ func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err 
 	return d.CarryAgain(broken)
 }
 
-// passAgain is another pass of a drain that was over, for broken blocks alone. What the coordinator was told of that drain
-// is not true any more, and it is told anew.
+// passAgain is another pass of a drain that was over, for broken blocks alone, or, where none are named, for all that nobody has.
+// What the coordinator was told of that drain is not true any more, and it is told anew.
 func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken) (rest []migration.Broken) {
 	if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
 		a.log.Warn("a restart would not tell the coordinator that blocks were carried again", "err", err)
 	}
-	limit := time.Now().Add(a.limits.Load().Drain.Timeout)
-	if !p.Incident.Deadline().IsZero() {
-		limit = a.sendUntil(p.Incident)
-	}
+	limit := a.againUntil(p.Incident)
 	sending, stop := context.WithDeadline(ctx, limit)
 	defer stop()
 	cfg := a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), a.limits.Load().Drain.MaxBytesPerSecond)
-	cfg.Again, cfg.Until = broken, func() time.Time { return limit }
+	cfg.Again, cfg.Lapsed, cfg.Until = broken, a.lapsed, func() time.Time { return limit }
 	cfg.Ballast = a.ballast.account
 	if before := a.drains.of(cfg.Dir); before != nil {
 		cfg.Unwritten = before.Unwritten()
 	}
 	d, err := migration.NewDrain(cfg)
 	if err != nil {
-		a.log.Error("broken blocks cannot be carried again", "blocks", len(broken), "err", err)
+		a.log.Error("blocks cannot be carried again", "broken", len(broken), "err", err)
 		return broken
 	}
 	a.drains.set(d, false, false)
@@ -117,7 +151,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	if err := a.incidents.Amend(over); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
 	}
-	a.log.Info("carried broken blocks again", "incident", p.Incident.ID, "asked", len(broken), "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
+	a.log.Info("carried blocks again", "incident", p.Incident.ID, "broken", len(broken), "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), "left", left(p.Incident.Deadline()))
 	a.beat.Nudge()
 	return nil

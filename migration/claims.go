@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -97,6 +98,13 @@ func (c *claims) close() {
 // checkClaims asks about what earlier runs moved and this one meets, until there is no more of that, and plans anew what nobody has.
 func (d *Drain) checkClaims(ctx context.Context) {
 	defer d.claims.close()
+	if d.history.recalled > 0 {
+		select {
+		case <-d.overAsked:
+		case <-time.After(overAgain):
+		case <-ctx.Done():
+		}
+	}
 	var again Count
 	var first BlockID
 	var because string
@@ -144,4 +152,29 @@ func (d *Drain) planAnew(ctx context.Context, b Block) {
 	case d.plan.add(ctx, b) != nil:
 		d.lose(entry{Block: b}, unplanned)
 	}
+}
+
+// AnyLapsed reports whether nobody has any more some of what the drain in dir, which is over, moved that long ago at least.
+func AnyLapsed(ctx context.Context, dir string, age time.Duration, lapsed Lapsed) (bool, error) {
+	var batch []Block
+	ask := func() (some bool, err error) {
+		missing, _, err := lapsed(ctx, age, batch)
+		batch = batch[:0]
+		return len(missing) > 0, err
+	}
+	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+		if err != nil {
+			return false, err
+		}
+		if e.Outcome != Moved || strings.HasPrefix(e.Peer, fallbackPeer) {
+			continue
+		}
+		if batch = append(batch, Block{ID: BlockID(e.ID), Members: []Member{{Bytes: e.Bytes}}}); len(batch) < askedAbout {
+			continue
+		}
+		if some, err := ask(); some || err != nil {
+			return some, err
+		}
+	}
+	return ask()
 }

@@ -94,13 +94,14 @@ type Drain struct {
 	tookAt  atomic.Int64 // when a peer last took something, Unix nanoseconds
 	traffic traffic
 
-	history  *history
-	claims   *claims
-	looks    *looks
-	stirred  stirred                           // where something came or went since
-	fallback *fallback                         // nil: there is none
-	over     atomic.Pointer[map[string]string] // nil: no app is known to be
-	vacant   chan struct{}                     // has one when a lane has ended
+	history   *history
+	claims    *claims
+	looks     *looks
+	stirred   stirred                           // where something came or went since
+	fallback  *fallback                         // nil: there is none
+	over      atomic.Pointer[map[string]string] // nil: no app is known to be
+	overAsked chan struct{}                     // closed once that was asked
+	vacant    chan struct{}                     // has one when a lane has ended
 
 	mu       sync.Mutex
 	phase    Phase
@@ -148,6 +149,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	d := &Drain{
 		cfg: cfg, disks: orWell(cfg.Disks), phase: PhaseScanning, stores: map[string]*Store{},
 		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
+		overAsked: make(chan struct{}),
 	}
 	for _, s := range cfg.Stores {
 		d.stores[s.Name] = s
@@ -197,6 +199,8 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	d.look(time.Now())
 	if d.cfg.Over != nil {
 		go d.learnOver(work) // a disk may hang under it
+	} else {
+		close(d.overAsked)
 	}
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {

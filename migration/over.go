@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -105,8 +106,11 @@ func (d *Drain) apps() []string {
 	return slices.Compact(apps)
 }
 
-// learnOver keeps the drain told which apps are over, until ctx ends. Nothing waits for it: what leaves before has left.
+// learnOver keeps the drain told which apps are over, until ctx ends. What leaves before has left: nothing waits for it, but what
+// nobody has any more, which may be because its app has ended.
 func (d *Drain) learnOver(ctx context.Context) {
+	asked := sync.OnceFunc(func() { close(d.overAsked) })
+	defer asked()
 	for ctx.Err() == nil {
 		news, pause := newsOf(d.cfg.OverChanged), overEvery
 		if apps := d.apps(); len(apps) > 0 {
@@ -119,6 +123,7 @@ func (d *Drain) learnOver(ctx context.Context) {
 				d.over.Store(&over)
 			}
 		}
+		asked()
 		turn(ctx, news, overAgain, pause)
 	}
 }

@@ -54,7 +54,7 @@ func TestDrainHearsThatAnAppIsNotOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		asked := 0
-		d := &Drain{cfg: DrainConfig{Vault: ofApps(t, 1, "p", "q"), Log: slog.New(slog.DiscardHandler), Over: func(_ context.Context, apps []string) (map[string]string, error) {
+		d := &Drain{overAsked: make(chan struct{}), cfg: DrainConfig{Vault: ofApps(t, 1, "p", "q"), Log: slog.New(slog.DiscardHandler), Over: func(_ context.Context, apps []string) (map[string]string, error) {
 			if !slices.Equal(apps, []string{"p", "q"}) {
 				t.Errorf("it asks of %q", apps)
 			}
