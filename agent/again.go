@@ -18,7 +18,7 @@ const mostBroken = 64
 // within the drain that runs, or, when the node is drained and still there, in another pass of it. As long as it is, it asks
 // now and then whether somebody has what it carried, too: those who took it may be gone before it is.
 func (a *Agent) carryAgain(ctx context.Context) {
-	askedAt := time.Now()               // who has what was carried
+	vigil := a.keepVigil()
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
 	for ctx.Err() == nil {
 		incidents := a.incidents.Changes()
@@ -39,15 +39,16 @@ func (a *Agent) carryAgain(ctx context.Context) {
 		var ask <-chan time.Time
 		p, open := a.incidents.Open()
 		if open && p.Work.Drained != nil {
-			ask = time.After(time.Until(askedAt.Add(askHeldEvery)))
+			ask = time.After(time.Until(vigil.due(p)))
 		}
 		select {
 		case <-changed:
 		case <-incidents:
 		case <-look:
 		case <-ask:
-			askedAt = time.Now()
-			a.carryLapsed(ctx, p)
+			if vigil.finds(ctx, p) {
+				a.passAgain(ctx, p, nil)
+			}
 		case <-ctx.Done():
 		}
 	}
@@ -55,21 +56,7 @@ func (a *Agent) carryAgain(ctx context.Context) {
 
 // leastAgain is the least time that is left for another pass over all of the stores: one that it ends in the middle names as lost
 // what it has not met.
-const leastAgain = time.Minute
-
-// carryLapsed is another pass of a drain that was over, if nobody has all of what it carried.
-func (a *Agent) carryLapsed(ctx context.Context, p page) {
-	if time.Until(a.againUntil(p.Incident)) < leastAgain {
-		return
-	}
-	some, err := migration.AnyLapsed(ctx, a.incidents.Dir(p.Incident.ID), max(0, time.Since(p.Work.Drained.Finished)), a.lapsed)
-	if err != nil {
-		a.log.Debug("nobody says whether what was carried is still held", "err", err)
-	}
-	if some {
-		a.passAgain(ctx, p, nil)
-	}
-}
+const leastAgain = 10 * time.Second
 
 // againUntil is when another pass must end that begins now.
 func (a *Agent) againUntil(i preemption.Incident) time.Time {

@@ -16,10 +16,13 @@ const copyAgain = time.Minute
 func (a *Agent) copyAhead(ctx context.Context) {
 	i := a.incident()
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
-	inquiry := inquiry{agent: a}
+	inquiry, vigil := inquiry{agent: a}, a.keepVigil()
 	for ctx.Err() == nil {
 		began := time.Now()
 		cfg := a.aheadConfig(i.ID)
+		if gone, news := vigil.losses(ctx, a.takers(cfg.Dir)); news {
+			vigil.gone, inquiry.asked = gone, time.Time{}
+		}
 		cfg.Lapsed = inquiry.of(began)
 		d, err := migration.NewDrain(cfg)
 		if err != nil {

@@ -32,6 +32,7 @@ type CheckHeldRequest struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Age           *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`       // they were carried that long ago at least
 	Blocks        []*BlockRun            `protobuf:"bytes,3,rep,name=blocks,proto3" json:"blocks,omitempty"` // at most 16,384 in all
+	Peers         []string               `protobuf:"bytes,4,rep,name=peers,proto3" json:"peers,omitempty"`   // nodes that took some, at most 1,024
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -87,13 +88,21 @@ func (x *CheckHeldRequest) GetBlocks() []*BlockRun {
 	return nil
 }
 
+func (x *CheckHeldRequest) GetPeers() []string {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
 type CheckHeldReply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Missing []uint32               `protobuf:"varint,1,rep,packed,name=missing,proto3" json:"missing,omitempty"` // those that nobody has, by their places in the request, from 0
 	// How many of the others the coordinator cannot tell of yet: nobody has said that they are held, and not everybody has
 	// spoken.
-	Unsure        uint32 `protobuf:"varint,2,opt,name=unsure,proto3" json:"unsure,omitempty"`
-	Why           string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"` // the first of the missing is, as far as it is known
+	Unsure        uint32   `protobuf:"varint,2,opt,name=unsure,proto3" json:"unsure,omitempty"`
+	Why           string   `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`   // the first of the missing is, as far as it is known
+	Gone          []string `protobuf:"bytes,4,rep,name=gone,proto3" json:"gone,omitempty"` // the peers that are not there any more; what they had may be with others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -147,6 +156,13 @@ func (x *CheckHeldReply) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *CheckHeldReply) GetGone() []string {
+	if x != nil {
+		return x.Gone
+	}
+	return nil
 }
 
 type CheckAppsRequest struct {
@@ -8558,15 +8574,17 @@ var File_lifeboat_proto protoreflect.FileDescriptor
 
 const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
-	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x82\x01\n" +
+	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x01\n" +
 	"\x10CheckHeldRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
-	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"T\n" +
+	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\x12\x14\n" +
+	"\x05peers\x18\x04 \x03(\tR\x05peers\"h\n" +
 	"\x0eCheckHeldReply\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
 	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\":\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
+	"\x04gone\x18\x04 \x03(\tR\x04gone\":\n" +
 	"\x10CheckAppsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04apps\x18\x02 \x03(\tR\x04apps\":\n" +

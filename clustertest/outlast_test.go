@@ -129,3 +129,21 @@ func TestHolderIsGoneAfterTheDrain(t *testing.T) {
 		c.VerifyEverywhere(live[0], live[1])
 	})
 }
+
+// Who took blocks dies while the node that they are from still has some of its two minutes.
+func TestHolderIsGoneBeforeTheReclaim(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		began := time.Now()
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		dead, live := killHolder(c)
+		c.Sleep(time.Until(began.Add(115 * time.Second)))
+		if n := wasTaken(c, 0, dead); n > 0 {
+			t.Errorf("%d blocks are said to be at the one that is gone", n)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		c.VerifyEverywhere(live[0], live[1])
+	})
+}

@@ -12,6 +12,9 @@ import (
 // reportSlack is how long a report of what landed is under way at most, beyond the beats that it waits for.
 const reportSlack = 3 * time.Second
 
+// mostPeersAsked is how many nodes one question is about.
+const mostPeersAsked = 1024
+
 // CheckHeld tells a node what it carried to others and nobody has any more.
 func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*api.CheckHeldReply, error) {
 	if _, err := speaker(ctx, r.GetNode()); err != nil {
@@ -19,6 +22,9 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	}
 	if r.GetAge() != nil && r.Age.CheckValid() != nil {
 		return nil, fault("age: %v", r.Age.CheckValid())
+	}
+	if err := checkCount("peers", len(r.GetPeers()), mostPeersAsked); err != nil {
+		return nil, err
 	}
 	count := 0
 	for _, run := range r.GetBlocks() {
@@ -32,7 +38,13 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 			return nil, err
 		}
 	}
-	return s.held(r), nil
+	reply := s.held(r)
+	for _, peer := range r.GetPeers() { // what can be no node is none
+		if len(s.reachable([]string{peer})) == 0 {
+			reply.Gone = append(reply.Gone, peer)
+		}
+	}
+	return reply, nil
 }
 
 func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {

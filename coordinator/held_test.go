@@ -72,6 +72,11 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		want(0, "b, which had it, is gone", 1, x, z)
 		b.beat() // it is back
 		want(0, "c removed it: it was kept for 1h0m0s", 1, z)
+		live(3*v.cfg.Lease, a, c)
+		r, err := a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Peers: []string{"b", "c", "nobody", "not a name\n"}})
+		if err != nil || !slices.Equal(r.Gone, []string{"b", "nobody", "not a name\n"}) {
+			v.Errorf("who is gone: got %v, %v, want all but c", r, err)
+		}
 
 		v.restart()
 		live(2*time.Second, a, b, c)
@@ -86,6 +91,7 @@ func TestWhoMayAskWhoHasIt(t *testing.T) {
 		ask := func(r *api.CheckHeldRequest) error { _, err := a.CheckHeld(v.Context(), r); return err }
 		v.refused(ask(&api.CheckHeldRequest{Node: "b"}), codes.PermissionDenied, "")
 		v.refused(ask(&api.CheckHeldRequest{Node: "a", Age: &durationpb.Duration{Seconds: 1, Nanos: -1}}), codes.InvalidArgument, "age")
+		v.refused(ask(&api.CheckHeldRequest{Node: "a", Peers: make([]string, mostPeersAsked+1)}), codes.InvalidArgument, "1025 peers")
 		for what, run := range badRuns() {
 			v.refused(ask(&api.CheckHeldRequest{Node: "a", Blocks: []*api.BlockRun{run}}), codes.InvalidArgument, what)
 		}

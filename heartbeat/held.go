@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -14,6 +15,24 @@ type Held struct {
 	Missing []int  // those that nobody has any more, by their places in the question
 	Why     string // the first of them is, as far as that is known
 	Unsure  int    // how many of the others it cannot tell of yet
+}
+
+// mostTakers is how many one question may be about (api/lifeboat.proto).
+const mostTakers = 1024
+
+// CheckPeers asks which of the nodes that took blocks are not there any more.
+func (c *Client) CheckPeers(ctx context.Context, peers []string) (gone []string, err error) {
+	for some := range slices.Chunk(peers, mostTakers) {
+		err := c.call(ctx, "ask who of those that took blocks is there", func(m *link) error {
+			reply, err := m.CheckHeld(ctx, &api.CheckHeldRequest{Node: c.cfg.Node, Peers: some})
+			gone = append(gone, reply.GetGone()...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return gone, nil
 }
 
 // CheckHeld asks who has blocks that were carried to others that long ago at least (age).

@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,10 @@ type librarian struct {
 func (l *librarian) CheckHeld(_ context.Context, r *api.CheckHeldRequest) (*api.CheckHeldReply, error) {
 	if l.old {
 		return l.coordinator.CheckHeld(context.Background(), r)
+	}
+	if len(r.Peers) > 0 {
+		l.asked = append(l.asked, len(r.Peers))
+		return &api.CheckHeldReply{Gone: r.Peers[:1]}, nil
 	}
 	reply, place := &api.CheckHeldReply{Missing: []uint32{1 << 31}}, uint32(0) // a place that is not one
 	for _, run := range r.Blocks {
@@ -69,6 +74,12 @@ func TestCheckHeldIsAskedInParts(t *testing.T) {
 		}
 		if held, err := c.CheckHeld(t.Context(), time.Minute, nil); err != nil || len(held.Missing) > 0 {
 			t.Errorf("asked about nothing: got %v, %v", held, err)
+		}
+		l.asked = nil
+		peers := make([]string, mostTakers+1)
+		peers[0], peers[mostTakers] = "b", "c"
+		if gone, err := c.CheckPeers(t.Context(), peers); err != nil || !slices.Equal(gone, []string{"b", "c"}) || !slices.Equal(l.asked, []int{mostTakers, 1}) {
+			t.Errorf("who is gone: got %q, %v, asked in parts of %v", gone, err, l.asked)
 		}
 		l.old = true
 		if _, err := c.CheckHeld(t.Context(), time.Minute, blocks); status.Code(err) != codes.Unimplemented {

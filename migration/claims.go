@@ -2,8 +2,10 @@ package migration
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -154,15 +156,25 @@ func (d *Drain) planAnew(ctx context.Context, b Block) {
 	}
 }
 
-// AnyLapsed reports whether nobody has any more some of what the drain in dir, which is over, moved that long ago at least.
-func AnyLapsed(ctx context.Context, dir string, age time.Duration, lapsed Lapsed) (bool, error) {
+// AnyLapsed reports whether nobody has any more some of what the drain of cfg, which is over, moved that long ago at least, and what
+// is still here.
+func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, error) {
+	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
 	var batch []Block
 	ask := func() (some bool, err error) {
-		missing, _, err := lapsed(ctx, age, batch)
+		missing, _, err := cfg.Lapsed(ctx, age, batch)
+		if err != nil {
+			return false, err
+		}
+		for _, at := range missing {
+			if _, gone := d.findAgain(batch[at].ID); gone == nil {
+				return true, nil
+			}
+		}
 		batch = batch[:0]
-		return len(missing) > 0, err
+		return false, nil
 	}
-	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+	for e, err := range readLedger(ledgerPath(cfg.Dir, Moved)) {
 		if err != nil {
 			return false, err
 		}
@@ -177,4 +189,18 @@ func AnyLapsed(ctx context.Context, dir string, age time.Duration, lapsed Lapsed
 		}
 	}
 	return ask()
+}
+
+// Takers are the nodes that have taken blocks by the account in dir, in order.
+func Takers(dir string) (nodes []string, err error) {
+	met := map[string]bool{}
+	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Outcome == Moved && !strings.HasPrefix(e.Peer, fallbackPeer) {
+			met[e.Peer] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(met)), nil
 }

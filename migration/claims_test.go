@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,44 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 		t.Errorf("got %+v, %v, want that it is skipped", sum, err)
 	}
 	d.plan.close()
+}
+
+// A drain that is over looks for what nobody has any more and is still here: what its engine deleted meanwhile, nobody wants.
+func TestAnyLapsed(t *testing.T) {
+	tr, a, _ := drained(t)
+	who := &asked{}
+	tr.cfg.Lapsed = who.lapsed
+	some := func(gone ...BlockID) bool {
+		t.Helper()
+		who.gone = func(id BlockID) bool { return slices.Contains(gone, id) }
+		some, err := AnyLapsed(t.Context(), tr.cfg, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return some
+	}
+	if some() || !some("cache/-/f-1") || len(who.ids) != 8 || who.age != time.Minute {
+		t.Errorf("asked about %v with an age of %s", who.ids, who.age)
+	}
+	if err := os.Remove(filepath.Join(a.dir, "cache", "f-1")); err != nil {
+		t.Fatal(err)
+	}
+	if some("cache/-/f-1") || !some("cache/-/f-1", "cache/-/f-2") {
+		t.Error("what was deleted is looked for, or what is here is not")
+	}
+	who.err = errors.New("away")
+	if _, err := AnyLapsed(t.Context(), tr.cfg, 0); err == nil {
+		t.Error("nobody answered, and that is no error")
+	}
+	l, err := openLedger(tr.cfg.Dir, true, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.add(Entry{ID: "cache/-/in-fallback", Outcome: Moved, Peer: "fallback:spill"}, Entry{ID: "cache/-/c", Outcome: Moved, Peer: "c"})
+	l.close()
+	if takers, err := Takers(tr.cfg.Dir); err != nil || !slices.Equal(takers, []string{"b", "c"}) {
+		t.Errorf("got %v, %v, want those who took some", takers, err)
+	}
 }
 
 // Of many blocks only so many are in memory, and a disk that is full keeps nobody from leaving.

@@ -147,12 +147,11 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	cfg.Only = cleaned(cfg.Only)
 	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log)
 	d := &Drain{
-		cfg: cfg, disks: orWell(cfg.Disks), phase: PhaseScanning, stores: map[string]*Store{},
+		cfg: cfg, disks: orWell(cfg.Disks), phase: PhaseScanning, stores: byName(cfg.Stores),
 		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
 		overAsked: make(chan struct{}),
 	}
 	for _, s := range cfg.Stores {
-		d.stores[s.Name] = s
 		s.watch(cfg.Disks)
 	}
 	cfg.Vault.watch(cfg.Disks)

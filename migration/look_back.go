@@ -28,10 +28,7 @@ type lookBack struct {
 }
 
 func newLookBack(cfg DrainConfig, accounts func() []string, leaves func() bool) *lookBack {
-	l := &lookBack{drain: &Drain{cfg: cfg, disks: orWell(cfg.Disks), stores: map[string]*Store{}}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
-	for _, s := range cfg.Stores {
-		l.drain.stores[s.Name] = s
-	}
+	l := &lookBack{drain: &Drain{cfg: cfg, disks: orWell(cfg.Disks), stores: byName(cfg.Stores)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
 	return l
 }
 

@@ -232,6 +232,14 @@ func (s *Store) partDirs(part int) []string {
 // Find returns the block that an id names, or that the named member belongs to.
 func (s *Store) Find(id BlockID) (Block, error) { return s.layout.find(s, id) }
 
+func byName(stores []*Store) map[string]*Store {
+	all := make(map[string]*Store, len(stores))
+	for _, s := range stores {
+		all[s.Name] = s
+	}
+	return all
+}
+
 // open does not wait for a writer, should the file have become a pipe since it was seen.
 func (s *Store) open(m Member) (*os.File, error) {
 	if err := s.readable(s.Paths[m.root]); err != nil {
