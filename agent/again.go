@@ -18,7 +18,7 @@ const mostBroken = 64
 // within the drain that runs, or, when the node is drained and still there, in another pass of it. As long as it is, it asks
 // now and then whether somebody has what it carried, too: those who took it may be gone before it is.
 func (a *Agent) carryAgain(ctx context.Context) {
-	vigil := a.keepVigil()
+	vigil := vigil{agent: a}
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
 	for ctx.Err() == nil {
 		incidents := a.incidents.Changes()
@@ -46,8 +46,9 @@ func (a *Agent) carryAgain(ctx context.Context) {
 		case <-incidents:
 		case <-look:
 		case <-ask:
-			if vigil.finds(ctx, p) {
-				a.passAgain(ctx, p, nil)
+			if q := vigil.finds(ctx, p); q != nil {
+				a.passAgain(ctx, p, nil, func(cfg *migration.DrainConfig) { vigil.put(q, cfg) })
+				vigil.after(q)
 			}
 		case <-ctx.Done():
 		}
@@ -79,7 +80,7 @@ func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
 // carryOnce returns what has to wait.
 func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest []migration.Broken) {
 	if p, open := a.incidents.Open(); open && p.Work.Drained != nil {
-		return a.passAgain(ctx, p, broken)
+		return a.passAgain(ctx, p, broken, func(cfg *migration.DrainConfig) { cfg.Again = broken })
 	}
 	rest, err := a.drains.again(broken)
 	if err != nil {
@@ -99,9 +100,8 @@ func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err 
 	return d.CarryAgain(broken)
 }
 
-// passAgain is another pass of a drain that was over, for broken blocks alone, or, where none are named, for all that nobody has.
-// What the coordinator was told of that drain is not true any more, and it is told anew.
-func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken) (rest []migration.Broken) {
+// passAgain is another pass of a drain that was over, about blocks that broke or that nobody has any more. What the coordinator was told of that drain is not true any more, and it is told anew.
+func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (rest []migration.Broken) {
 	if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
 		a.log.Warn("a restart would not tell the coordinator that blocks were carried again", "err", err)
 	}
@@ -109,7 +109,8 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	sending, stop := context.WithDeadline(ctx, limit)
 	defer stop()
 	cfg := a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), a.limits.Load().Drain.MaxBytesPerSecond)
-	cfg.Again, cfg.Lapsed, cfg.Until = broken, a.lapsed, func() time.Time { return limit }
+	cfg.Until = func() time.Time { return limit }
+	about(&cfg)
 	cfg.Ballast = a.ballast.account
 	if before := a.drains.of(cfg.Dir); before != nil {
 		cfg.Unwritten = before.Unwritten()

@@ -85,6 +85,7 @@ type Agent struct {
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
 	workloads   []*watched
 	attention   *attention
+	vigil       vigil // of the passes of an incident
 	drains      drains
 	ballast     ballast
 	counts      *counters

@@ -122,7 +122,7 @@ func (a *Agent) timeLeft() bool {
 // its workloads, pass follows pass, each for what was written since; the last begins when nothing is waited for any more,
 // or when it is time to: then what goes on is unfinished.
 func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summary, unfinished []string, cut, ended bool) {
-	began, inquiry := time.Now(), inquiry{agent: a}
+	began := time.Now()
 	sending, stop := context.WithCancelCause(ctx)
 	var clock sync.WaitGroup
 	defer clock.Wait()
@@ -136,7 +136,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 		late := last && len(a.unfinished()) > 0
 		pass := time.Now()
 		var ok bool
-		if sum, ok = a.pass(sending, incident, last, &inquiry); !ok || ctx.Err() != nil {
+		if sum, ok = a.pass(sending, incident, last); !ok || ctx.Err() != nil {
 			return sum, nil, false, false
 		}
 		if late {
@@ -161,9 +161,10 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 }
 
 // pass carries all that is here and not in the incident's ledger.
-func (a *Agent) pass(ctx context.Context, incident string, last bool, inquiry *inquiry) (migration.Summary, bool) {
-	began, cfg := time.Now(), a.passConfig(incident, last)
-	cfg.Lapsed = inquiry.of(began)
+func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration.Summary, bool) {
+	cfg := a.passConfig(incident, last)
+	q := a.vigil.before(ctx, incident, cfg.Dir)
+	a.vigil.put(q, &cfg)
 	d, err := migration.NewDrain(cfg)
 	if err != nil {
 		a.log.Error("the drain cannot begin", "err", err)
@@ -178,7 +179,7 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool, inquiry *i
 		ctx = bounded
 	}
 	sum, err := d.Run(ctx)
-	inquiry.ended(began, cfg.Lapsed)
+	a.vigil.after(q)
 	if err != nil {
 		a.log.Error("the account of the drain has gaps", "err", err)
 	}

@@ -39,6 +39,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual()}
 	a.limits.Store(limitsOf(cfg))
 	a.drains.free(a.started) // until when an earlier process waited, or was there at all, is not known
+	a.vigil.agent = a
 	a.disks = a.newMonitor()
 	a.landing = &landing{agent: a}
 	defer func() {

@@ -16,14 +16,11 @@ const copyAgain = time.Minute
 func (a *Agent) copyAhead(ctx context.Context) {
 	i := a.incident()
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
-	inquiry, vigil := inquiry{agent: a}, a.keepVigil()
 	for ctx.Err() == nil {
 		began := time.Now()
 		cfg := a.aheadConfig(i.ID)
-		if gone, news := vigil.losses(ctx, a.takers(cfg.Dir)); news {
-			vigil.gone, inquiry.asked = gone, time.Time{}
-		}
-		cfg.Lapsed = inquiry.of(began)
+		q := a.vigil.before(ctx, i.ID, cfg.Dir)
+		a.vigil.put(q, &cfg)
 		d, err := migration.NewDrain(cfg)
 		if err != nil {
 			a.log.Error("copying ahead cannot begin", "err", err)
@@ -32,7 +29,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		a.drains.set(d, true, false)
 		a.limitDrains()
 		sum, err := d.Run(ctx)
-		inquiry.ended(began, cfg.Lapsed)
+		a.vigil.after(q)
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
 		}

@@ -8,65 +8,143 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 )
 
-// vigilEvery is how often a node that is empty, and still there, asks whether those who took its blocks are: a reclaim gives two
-// minutes, and may have one left when somebody is known to have died.
-const vigilEvery = 10 * time.Second
+const (
+	// vigilEvery is how often a node that is empty, and still there, asks whether those who took its blocks are: a reclaim gives two
+	// minutes, and may have one left when somebody is known to have died.
+	vigilEvery = 10 * time.Second
+	// vigilTimeout bounds that question before a pass, which does not begin while it waits.
+	vigilTimeout = time.Second
+	// askHeldEvery is how often a node asks who has each block that it carried: under advice that may be for weeks. A thousand nodes with
+	// 200,000 blocks each cost the coordinator a tenth of a processor (BenchmarkCheckHeld in package coordinator).
+	askHeldEvery = 15 * time.Minute
+)
 
-// vigil is the eye that a node keeps on those who took its blocks, for as long as it has them itself.
+// vigil is the eye that a node keeps on those who took its blocks, for as long as it has them itself: what one has who is gone is
+// carried again, if nobody else has it. One goroutine at a time uses it: pass after pass of copying ahead and of the drain does, and
+// another vigil is kept when that is over.
 type vigil struct {
-	agent  *Agent
-	gone   []string  // of the takers, when all blocks were asked about last
-	asked  time.Time // when that was
-	ended  time.Time // the drain that takers is of
+	agent    *Agent
+	incident string    // that what follows is of
+	asked    time.Time // when each block was asked about last
+	gone     []string  // takers that were gone when their blocks were
+
+	ended  time.Time // the end of the drain that takers is of
 	looked time.Time // when they were asked about last
 	takers []string
 }
 
-func (a *Agent) keepVigil() *vigil { return &vigil{agent: a, asked: time.Now()} }
+// question is what a pass asks of the blocks that earlier ones carried.
+type question struct {
+	began  time.Time
+	absent []string // about what these took; nil: about all, unless none is asked
+	none   bool
+	gone   []string
+	unsure bool // of the answer
+}
 
-// due is when it is time to look at what the drain of p carried.
+// before is what a pass is to ask that begins now.
+func (v *vigil) before(ctx context.Context, incident, dir string) *question {
+	v.turn(incident, time.Time{})
+	q := &question{began: time.Now()}
+	takers := v.agent.takers(dir)
+	if len(takers) == 0 {
+		return q
+	}
+	ctx, cancel := context.WithTimeout(ctx, vigilTimeout)
+	defer cancel()
+	var news []string
+	q.gone, news = v.losses(ctx, takers)
+	if time.Since(v.asked) < askHeldEvery {
+		q.absent, q.none = news, len(news) == 0
+	}
+	return q
+}
+
+// put has a drain ask it.
+func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
+	if q.none {
+		return
+	}
+	cfg.Absent = q.absent
+	cfg.Lapsed = func(ctx context.Context, age time.Duration, blocks []migration.Block) (missing []int, why string, err error) {
+		missing, why, unsure, err := v.agent.checkHeld(ctx, age, blocks)
+		q.unsure = q.unsure || unsure > 0 || err != nil
+		return missing, why, err
+	}
+}
+
+// after notes that the pass is over. What it got no whole answer to is asked again.
+func (v *vigil) after(q *question) {
+	switch {
+	case q.unsure:
+	case q.absent != nil:
+		v.gone = q.gone
+	case !q.none:
+		v.gone, v.asked = q.gone, q.began
+	}
+}
+
+// due is when it is time to look at what the drain of p carried, which is over.
 func (v *vigil) due(p page) time.Time {
-	if !p.Work.Drained.Finished.Equal(v.ended) {
+	if v.turn(p.Incident.ID, time.Now()); !p.Work.Drained.Finished.Equal(v.ended) {
 		return time.Now()
 	}
 	return v.looked.Add(vigilEvery)
 }
 
-// finds tells whether nobody has any more some of what the drain of p carried, and this node has it and the time to carry it again.
-// All is asked about when one is gone of those who took some, and each askHeldEvery.
-func (v *vigil) finds(ctx context.Context, p page) bool {
+// finds is what to ask in another pass of the drain of p; nil: nothing, since somebody has all of what it carried, or this node has
+// it no more, or has no time to carry it again.
+func (v *vigil) finds(ctx context.Context, p page) *question {
 	a, dir := v.agent, v.agent.incidents.Dir(p.Incident.ID)
 	v.looked = time.Now()
-	if !p.Work.Drained.Finished.Equal(v.ended) {
+	if v.turn(p.Incident.ID, time.Now()); !p.Work.Drained.Finished.Equal(v.ended) {
 		v.ended, v.takers = p.Work.Drained.Finished, a.takers(dir)
 	}
 	if time.Until(a.againUntil(p.Incident)) < leastAgain {
-		return false
+		return nil
 	}
-	gone, news := v.losses(ctx, v.takers)
-	if !news && time.Since(v.asked) < askHeldEvery {
-		return false
+	q := &question{began: v.looked}
+	var news []string
+	q.gone, news = v.losses(ctx, v.takers)
+	if time.Since(v.asked) < askHeldEvery {
+		if q.absent = news; len(news) == 0 {
+			return nil
+		}
 	}
 	cfg := a.drainConfig(p.Incident.ID, dir, 0)
-	cfg.Lapsed = a.lapsed
+	v.put(q, &cfg)
 	some, err := migration.AnyLapsed(ctx, cfg, max(0, time.Since(v.ended)))
 	if err != nil {
 		a.log.Debug("nobody says whether what was carried is still held", "err", err)
-		return false
 	}
-	v.gone, v.asked = gone, time.Now()
-	return some
+	if !some {
+		v.after(q)
+		return nil
+	}
+	return q
 }
 
-// losses are those of the takers that are gone, and whether one of them was there when all was asked about last.
-func (v *vigil) losses(ctx context.Context, takers []string) (gone []string, news bool) {
+// losses are those of the takers that are gone, and those of them of whose blocks nobody was asked yet.
+func (v *vigil) losses(ctx context.Context, takers []string) (gone, news []string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	gone, err := v.agent.beat.CheckPeers(ctx, takers)
 	if err != nil {
-		return nil, false
+		return v.gone, nil
 	}
-	return gone, slices.ContainsFunc(gone, func(node string) bool { return !slices.Contains(v.gone, node) })
+	for _, node := range gone {
+		if !slices.Contains(v.gone, node) {
+			news = append(news, node)
+		}
+	}
+	return gone, news
+}
+
+// turn begins anew with another incident, as if all had been asked about then.
+func (v *vigil) turn(incident string, asked time.Time) {
+	if v.incident != incident {
+		*v = vigil{agent: v.agent, incident: incident, asked: asked}
+	}
 }
 
 func (a *Agent) takers(dir string) []string {

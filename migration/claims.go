@@ -142,6 +142,20 @@ func (d *Drain) checkClaims(ctx context.Context) {
 	}
 }
 
+// doubt is of whose blocks it is asked who has them.
+type doubt struct {
+	others bool     // than those named, and not of these
+	named  []string // peers
+}
+
+func (cfg *DrainConfig) doubt() doubt {
+	return doubt{cfg.Lapsed != nil && len(cfg.Absent) == 0, cfg.Absent}
+}
+
+func (d doubt) asks(peer string) bool {
+	return !strings.HasPrefix(peer, fallbackPeer) && slices.Contains(d.named, peer) != d.others
+}
+
 // planAnew plans a block again that the account claims was moved.
 func (d *Drain) planAnew(ctx context.Context, b Block) {
 	current := d.history.lapse(b)
@@ -157,10 +171,13 @@ func (d *Drain) planAnew(ctx context.Context, b Block) {
 }
 
 // AnyLapsed reports whether nobody has any more some of what the drain of cfg, which is over, moved that long ago at least, and what
-// is still here.
+// is still here. Of what a peer took that is absent it asks about the first thousand: whoever died had all of them, and whoever left has
+// told of those that it lost.
 func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, error) {
 	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
 	var batch []Block
+	about := cfg.doubt()
+	took := map[string]int{}
 	ask := func() (some bool, err error) {
 		missing, _, err := cfg.Lapsed(ctx, age, batch)
 		if err != nil {
@@ -178,7 +195,10 @@ func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		if err != nil {
 			return false, err
 		}
-		if e.Outcome != Moved || strings.HasPrefix(e.Peer, fallbackPeer) {
+		if e.Outcome != Moved || !about.asks(e.Peer) {
+			continue
+		}
+		if took[e.Peer]++; len(cfg.Absent) > 0 && took[e.Peer] > askedAbout {
 			continue
 		}
 		if batch = append(batch, Block{ID: BlockID(e.ID), Members: []Member{{Bytes: e.Bytes}}}); len(batch) < askedAbout {

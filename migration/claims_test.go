@@ -83,6 +83,43 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 	}
 }
 
+// Where it is known which peers are gone, nobody is asked about what others took, nor about what is in a fallback.
+func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
+	_, a, b := drained(t)
+	b.remove(t, func(h Held) bool { return h.ID == "cache/-/f-1" })
+	lines, err := os.ReadFile(ledgerPath(filepath.Join(a.dir, "drain"), Moved))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(lines)
+	for id, peer := range map[string]string{"f-1": "x", "f-2": "y", "f-3": "fallback:x"} {
+		text = strings.Replace(text, `"id":"cache/-/`+id+`","bytes":1000,"outcome":"moved","peer":"b"`, `"id":"cache/-/`+id+`","bytes":1000,"outcome":"moved","peer":"`+peer+`"`, 1)
+	}
+	if err := os.WriteFile(ledgerPath(filepath.Join(a.dir, "drain"), Moved), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	who := &asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}
+	next := newTrip(t, a, b)
+	next.cfg.Lapsed, next.cfg.Absent = who.lapsed, []string{"x", "y"}
+	if some, err := AnyLapsed(t.Context(), next.cfg, 0); !some || err != nil || len(who.ids) != 2 {
+		t.Errorf("a look: asked about %v, got %t, %v", who.ids, some, err)
+	}
+	who.ids = nil
+	sum, entries := next.run(t.Context())
+	wantAccount(t, sum, entries, 4, 0)
+	slices.Sort(who.ids)
+	if n := takenBy(t, entries); !slices.Equal(who.ids, []BlockID{"cache/-/f-1", "cache/-/f-2"}) || n["b"] != 2 || n["y"] != 1 || n["fallback:x"] != 1 {
+		t.Errorf("asked about %v, and got %v", who.ids, n)
+	}
+	who.ids = nil
+	next = newTrip(t, a, b)
+	next.cfg.Lapsed = who.lapsed
+	next.run(t.Context())
+	if len(who.ids) != 3 {
+		t.Errorf("asked about %v, want all but what is in the fallback", who.ids)
+	}
+}
+
 // While nobody can say it, what was moved is taken to be there.
 func TestNobodySaysWhetherItIsHeld(t *testing.T) {
 	_, a, b := drained(t)

@@ -69,6 +69,8 @@ type DrainConfig struct {
 	Over Over
 	// Lapsed says what of that which earlier runs moved nobody has any more. Nil: all of it is there.
 	Lapsed Lapsed
+	// Absent are the peers that Lapsed is to be asked about what they took of. Empty: about all.
+	Absent []string
 	// OverChanged is closed when Over may have another answer. Nil, or none that closes: it is asked each minute.
 	OverChanged func() <-chan struct{}
 	// Connections to each peer: one loses on small blocks (nothing overlaps), more than four gain nothing (measured).
@@ -156,7 +158,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	}
 	cfg.Vault.watch(cfg.Disks)
 	d.Limit(cfg.MaxBytesPerSecond)
-	history, earlier, err := recall(cfg.Dir)
+	history, earlier, err := recall(cfg.Dir, cfg.doubt())
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 	}

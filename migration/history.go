@@ -1,9 +1,6 @@
 package migration
 
-import (
-	"strings"
-	"sync"
-)
+import "sync"
 
 // history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
 // it has, is remembered: memory stays flat on a node whose engines have stopped.
@@ -11,8 +8,9 @@ type history struct {
 	broke map[BlockID]bool // at their peers, before an earlier run of this drain ended
 
 	mu       sync.Mutex
-	handled  latest           // moved by earlier runs
-	stored   latest           // of these, what rests in a fallback
+	handled  latest // moved by earlier runs
+	unlike   latest // of these, what is asked about where the others are not, or is not where they are
+	about    doubt
 	renewed  latest           // changed since the scan began: what they are newer than is handled no more
 	givenUp  map[BlockID]bool // lost because of its own files
 	recalled int              // how many blocks were moved by earlier runs
@@ -21,8 +19,8 @@ type history struct {
 
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that
 // not all of it could be read; the rest is sent again.
-func recall(dir string) (*history, Count, error) {
-	s := &history{handled: newLatest(), stored: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+func recall(dir string, about doubt) (*history, Count, error) {
+	s := &history{handled: newLatest(), unlike: newLatest(), about: about, renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -45,10 +43,10 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 		case known:
 			delete(s.broke, id) // it was moved all the same
 			s.handled.set(id, v)
-			if strings.HasPrefix(e.Peer, fallbackPeer) {
-				s.stored.set(id, v)
+			if s.about.asks(e.Peer) == s.about.others {
+				s.unlike.drop(id, v)
 			} else {
-				s.stored.drop(id, v)
+				s.unlike.set(id, v)
 			}
 			moved = moved.plus(Count{1, e.Bytes})
 		default:
@@ -72,7 +70,7 @@ func (s *history) first(b Block, recent bool) (first, claimed bool) {
 		s.met++
 	}
 	if known || s.givenUp[b.ID] {
-		return false, known && !s.renewed.has(b.ID) && !s.stored.is(b.ID, v)
+		return false, known && !s.renewed.has(b.ID) && s.unlike.is(b.ID, v) != s.about.others
 	}
 	if recent {
 		s.renewed.set(b.ID, v)
