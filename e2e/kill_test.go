@@ -96,6 +96,35 @@ func TestReceiverKilledMidDrain(t *testing.T) {
 	f.gets(few(a.blocks, 8))
 }
 
+// Who took blocks dies for good when the drain is over. The node that they are from has them still, and time.
+func TestReceiverKilledAfterTheDrain(t *testing.T) {
+	f := newFleet(t, "lease: 3s")
+	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
+	a.fill(24, 256<<10)
+	a.shuffle(6, 256<<10)
+	f.up()
+
+	a.verb("decommission", "--self", "--timeout", "100s").exits(0)
+	a.drained()
+	f.until(a.is("DECOMMISSIONED"))
+	dead, live := b, c
+	if c.status().Held > b.status().Held {
+		dead, live = c, b
+	}
+	dead.kill()
+	f.until(func() error {
+		for _, e := range a.manifest().Entries {
+			if e.Outcome == "moved" && e.Peer != live.host {
+				return fmt.Errorf("%s is said to be at %s, want all of it at %s", e.ID, e.Peer, live.host)
+			}
+		}
+		return nil
+	})
+	a.allMoved(a.manifest())
+	a.kill()
+	f.gets(a.blocks)
+}
+
 func TestCoordinatorKilledMidDrain(t *testing.T) {
 	f := newFleet(t)
 	a, b, _ := f.agent("host-a", slow), f.agent("host-b"), f.agent("host-c")
