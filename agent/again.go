@@ -133,7 +133,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	sum.Started = p.Work.Drained.Started
 	over := func(w *work) {
 		if w.stands(p.Work.Drained.Finished) {
-			w.Drained, w.Told = &sum, false
+			w.Drained, w.Told, w.Kept = &sum, false, false
 		}
 	}
 	if err := a.incidents.Amend(over); err != nil {
@@ -142,5 +142,6 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	a.log.Info("carried blocks again", "incident", p.Incident.ID, "broken", len(broken), "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), "left", left(p.Incident.Deadline()))
 	a.beat.Nudge()
+	a.leaveAccount(ctx)
 	return nil
 }

@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -96,7 +98,8 @@ func TestReceiverKilledMidDrain(t *testing.T) {
 	f.gets(few(a.blocks, 8))
 }
 
-// Who took blocks dies for good when the drain is over. The node that they are from has them still, and time.
+// Who took blocks dies for good when the drain is over. The node that they are from has them still, and time; its account, which a
+// peer has too, is of what became of them in the end.
 func TestReceiverKilledAfterTheDrain(t *testing.T) {
 	f := newFleet(t, "lease: 3s")
 	a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
@@ -112,17 +115,42 @@ func TestReceiverKilledAfterTheDrain(t *testing.T) {
 		dead, live = c, b
 	}
 	dead.kill()
-	f.until(func() error {
+	allThere := func() error {
 		for _, e := range a.manifest().Entries {
 			if e.Outcome == "moved" && e.Peer != live.host {
 				return fmt.Errorf("%s is said to be at %s, want all of it at %s", e.ID, e.Peer, live.host)
 			}
 		}
 		return nil
-	})
+	}
+	f.until(allThere)
 	a.allMoved(a.manifest())
+	f.until(func() error {
+		if got := live.status().Held; got != int64(len(a.wholes())+1) {
+			return fmt.Errorf("%s holds %d blocks, want %d and the account", live.host, got, len(a.wholes()))
+		}
+		return nil
+	})
+	time.Sleep(time.Second) // it may have had an account before
 	a.kill()
 	f.gets(a.blocks)
+
+	f.coordinator.kill()
+	if err := os.RemoveAll(filepath.Join(f.dir, "coordinator")); err != nil {
+		t.Fatal(err)
+	}
+	f.coordinator.start()
+	f.until(live.is("ACTIVE"))
+	f.until(func() error {
+		if said := f.verb("manifest", "host-a"); said.code != 0 {
+			return fmt.Errorf("manifest: exit code %d: %s", said.code, said.stderr)
+		}
+		return nil
+	})
+	if err := allThere(); err != nil {
+		t.Errorf("by the account at a peer: %v", err)
+	}
+	a.allMoved(a.manifest())
 }
 
 func TestCoordinatorKilledMidDrain(t *testing.T) {
