@@ -15,8 +15,8 @@ import (
 const mostBroken = 64
 
 // carryAgain carries blocks again that were moved and then broke at their peer, as the coordinator asks, until ctx ends:
-// within the drain that runs, or, when the node is drained and still there, in another pass of it. As long as it is, it asks
-// now and then whether somebody has what it carried, too: those who took it may be gone before it is.
+// within the drain that runs, or, when the node is drained and still there, in another pass of it. It keeps an eye on those who
+// took some, too: they may be gone before it is.
 func (a *Agent) carryAgain(ctx context.Context) {
 	vigil := vigil{agent: a}
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
@@ -38,7 +38,7 @@ func (a *Agent) carryAgain(ctx context.Context) {
 		}
 		var ask <-chan time.Time
 		p, open := a.incidents.Open()
-		if open && p.Work.Drained != nil {
+		if open && a.leaving() {
 			ask = time.After(time.Until(vigil.due(p)))
 		}
 		select {
@@ -46,7 +46,9 @@ func (a *Agent) carryAgain(ctx context.Context) {
 		case <-incidents:
 		case <-look:
 		case <-ask:
-			if q := vigil.finds(ctx, p); q != nil {
+			if p.Work.Drained == nil {
+				vigil.amid(ctx, p)
+			} else if q := vigil.finds(ctx, p); q != nil {
 				a.passAgain(ctx, p, nil, func(cfg *migration.DrainConfig) { vigil.put(q, cfg) })
 				vigil.after(q)
 			}
@@ -100,7 +102,8 @@ func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err 
 	return d.CarryAgain(broken)
 }
 
-// passAgain is another pass of a drain that was over, about blocks that broke or that nobody has any more. What the coordinator was told of that drain is not true any more, and it is told anew.
+// passAgain is another pass of a drain that was over, about blocks that broke or that nobody has any more. What the coordinator
+// was told of that drain is not true any more, and it is told anew.
 func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (rest []migration.Broken) {
 	if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
 		a.log.Warn("a restart would not tell the coordinator that blocks were carried again", "err", err)

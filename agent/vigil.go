@@ -19,6 +19,9 @@ const (
 	askHeldEvery = 15 * time.Minute
 )
 
+// absentFor stands for any time: who is gone has been silent for a lease, and will tell nothing more of what it took.
+const absentFor = 24 * time.Hour
+
 // vigil is the eye that a node keeps on those who took its blocks, for as long as it has them itself: what one has who is gone is
 // carried again, if nobody else has it. One goroutine at a time uses it: pass after pass of copying ahead and of the drain does, and
 // another vigil is kept when that is over.
@@ -67,6 +70,9 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 	}
 	cfg.Absent = q.absent
 	cfg.Lapsed = func(ctx context.Context, age time.Duration, blocks []migration.Block) (missing []int, why string, err error) {
+		if q.absent != nil {
+			age = max(age, absentFor)
+		}
 		missing, why, unsure, err := v.agent.checkHeld(ctx, age, blocks)
 		q.unsure = q.unsure || unsure > 0 || err != nil
 		return missing, why, err
@@ -84,12 +90,34 @@ func (v *vigil) after(q *question) {
 	}
 }
 
-// due is when it is time to look at what the drain of p carried, which is over.
+// due is when it is time to look at what the drain of p has carried.
 func (v *vigil) due(p page) time.Time {
-	if v.turn(p.Incident.ID, time.Now()); !p.Work.Drained.Finished.Equal(v.ended) {
+	if v.turn(p.Incident.ID, time.Now()); p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(v.ended) {
 		return time.Now()
 	}
 	return v.looked.Add(vigilEvery)
+}
+
+// amid has the drain of p, which runs, carry again what took who is gone.
+func (v *vigil) amid(ctx context.Context, p page) {
+	v.looked = time.Now()
+	d := v.agent.drains.of(v.agent.incidents.Dir(p.Incident.ID))
+	if d == nil {
+		return
+	}
+	gone, news := v.losses(ctx, d.Takers())
+	if len(news) == 0 {
+		return
+	}
+	q, cfg := &question{absent: news, gone: gone}, migration.DrainConfig{}
+	v.put(q, &cfg)
+	heard, err := d.CarryLapsed(ctx, news, cfg.Lapsed)
+	if err != nil {
+		v.agent.log.Warn("it cannot be told what those took who are gone", "peers", news, "err", err)
+	}
+	if heard {
+		v.after(q)
+	}
 }
 
 // finds is what to ask in another pass of the drain of p; nil: nothing, since somebody has all of what it carried, or this node has

@@ -1,6 +1,7 @@
 package clustertest_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -145,5 +146,55 @@ func TestHolderIsGoneBeforeTheReclaim(t *testing.T) {
 		accounted(t, c, 0, blocks, 0)
 		c.Kill(0)
 		c.VerifyEverywhere(live[0], live[1])
+	})
+}
+
+// Who took blocks dies while the node that they are from still sends, and has no time left afterwards.
+func TestHolderIsGoneAmidTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		for n := range 30 {
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("worth/less-%d", n), 2*fillSize))
+		}
+		c.Notice(0, 2*time.Minute)
+		half(t, c, 0)
+		_, live := killHolder(c)
+		c.WaitDrained(0)
+		m, entries := c.Manifest(0)
+		for _, b := range blocks[:fillBlocks] {
+			if e := entries[b.ID]; e.GetOutcome() != "moved" || e.Peer != c.Name(live[0]) && e.Peer != c.Name(live[1]) {
+				t.Errorf("%s: got %v, want it at one that lives", b.ID, e)
+			}
+		}
+		if m.Lost.GetBlocks() == 0 {
+			t.Errorf("got %v, want too little time for all", m)
+		}
+		c.Kill(0)
+		for _, i := range live {
+			c.Verify(i, blocks[:fillBlocks]...)
+		}
+	})
+}
+
+// Those who took blocks leave, and hand on what they have: nothing of it is carried again by the node that it is from.
+func TestHoldersLeaveAndHandOn(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		for _, taker := range []int{1, 2} {
+			c.Notice(taker, 2*time.Minute)
+		}
+		for _, taker := range []int{1, 2} {
+			c.WaitDrained(taker)
+			c.Kill(taker)
+		}
+		sent := c.Sent(0, 3) + c.Sent(0, 4)
+		c.Sleep(75 * time.Second)
+		if again := c.Sent(0, 3) + c.Sent(0, 4) - sent; again > 100_000 {
+			t.Errorf("%d bytes were carried again", again)
+		}
+		c.Kill(0)
+		c.VerifyEverywhere(3, 4)
 	})
 }

@@ -156,18 +156,63 @@ func (d doubt) asks(peer string) bool {
 	return !strings.HasPrefix(peer, fallbackPeer) && slices.Contains(d.named, peer) != d.others
 }
 
-// planAnew plans a block again that the account claims was moved.
+// planAnew plans a block again that the account claims was moved. Where a newer version is in the plan, or was moved since, that one's
+// line is the last.
 func (d *Drain) planAnew(ctx context.Context, b Block) {
-	current := d.history.lapse(b)
+	if !d.history.lapse(b) {
+		return
+	}
 	d.ledger.void(Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(b.appendVersion(nil))})
-	switch why := d.isOver(b); {
-	case !current: // a newer version is in the plan
-		d.finds(Count{-1, -b.Bytes()})
-	case why != "":
+	if why := d.isOver(b); why != "" {
 		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: why})
-	case d.plan.add(ctx, b) != nil:
+	} else if d.plan.add(ctx, b) != nil {
 		d.lose(entry{Block: b}, unplanned)
 	}
+}
+
+// CarryLapsed has a drain that runs plan anew what peers took, in this run or before, who are gone, if nobody has it any more. It
+// reports false when that comes too late for it.
+func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (bool, error) {
+	var batch []Block
+	var again Count
+	ask := func() error {
+		missing, _, err := lapsed(ctx, 0, batch)
+		for _, at := range missing {
+			if d.plan.isSealed() || err != nil {
+				break
+			}
+			again = again.plus(Count{1, batch[at].Bytes()})
+			d.planAnew(ctx, batch[at])
+		}
+		batch = batch[:0]
+		return err
+	}
+	if err := d.ledger.written(); err != nil {
+		return false, err
+	}
+	for e, err := range readLedger(ledgerPath(d.cfg.Dir, Moved)) {
+		if err != nil {
+			return false, err
+		}
+		if e.Outcome != Moved || !slices.Contains(absent, e.Peer) {
+			continue
+		}
+		b, gone := d.findAgain(BlockID(e.ID))
+		if v, known := e.version(); gone != nil || !known || b.version() != v {
+			continue // its engine deleted it, or what it is now is in the plan by itself
+		}
+		if batch = append(batch, b); len(batch) < askedAbout {
+			continue
+		}
+		if err := ask(); err != nil {
+			return false, err
+		}
+	}
+	err := ask()
+	if again.Blocks > 0 {
+		d.cfg.Log.Warn("what peers took that are gone is carried again", "peers", absent, "blocks", again.Blocks, "bytes", again.Bytes)
+	}
+	return err == nil && !d.plan.isSealed(), err
 }
 
 // AnyLapsed reports whether nobody has any more some of what the drain of cfg, which is over, moved that long ago at least, and what
@@ -209,6 +254,18 @@ func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		}
 	}
 	return ask()
+}
+
+// Takers are the peers that have taken blocks in this run of the drain.
+func (d *Drain) Takers() (nodes []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for node, p := range d.peers {
+		if p.moved.Blocks > 0 {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // Takers are the nodes that have taken blocks by the account in dir, in order.

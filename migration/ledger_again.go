@@ -56,13 +56,7 @@ func (l *ledger) newest(broken []Broken) (map[BlockID]Entry, error) {
 	for _, b := range broken {
 		asked[b.ID] = true
 	}
-	l.mu.Lock()
-	f, err := l.files[Moved], error(nil)
-	if f != nil && !l.closed {
-		err = f.w.Flush()
-	}
-	l.mu.Unlock()
-	if err != nil {
+	if err := l.written(); err != nil {
 		return nil, err
 	}
 	for e, err := range readLedger(ledgerPath(l.dir, Moved)) {
@@ -74,6 +68,16 @@ func (l *ledger) newest(broken []Broken) (map[BlockID]Entry, error) {
 		}
 	}
 	return lines, nil
+}
+
+// written has the file hold all that was moved so far.
+func (l *ledger) written() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f := l.files[Moved]; f != nil && !l.closed {
+		return f.w.Flush()
+	}
+	return nil
 }
 
 // onceMore says that what is moved from now on may have been moved before.
