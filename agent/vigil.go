@@ -160,6 +160,7 @@ func (v *vigil) losses(ctx context.Context, takers []string) (gone, news []strin
 	if err != nil {
 		return v.gone, nil
 	}
+	v.gone = slices.DeleteFunc(slices.Clone(v.gone), func(node string) bool { return !slices.Contains(gone, node) }) // it is back
 	for _, node := range gone {
 		if !slices.Contains(v.gone, node) {
 			news = append(news, node)

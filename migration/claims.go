@@ -171,8 +171,12 @@ func (d *Drain) planAnew(ctx context.Context, b Block) {
 }
 
 // CarryLapsed has a drain that runs plan anew what peers took, in this run or before, who are gone, if nobody has it any more. It
-// reports false when that comes too late for it.
-func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (bool, error) {
+// reports false when that comes too late for it. A disk that hangs holds it up until ctx ends.
+func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (heard bool, err error) {
+	return unlessHung(ctx, func() (bool, error) { return d.carryLapsed(ctx, absent, lapsed) })
+}
+
+func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (bool, error) {
 	var batch []Block
 	var again Count
 	ask := func() error {
@@ -217,8 +221,24 @@ func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 
 // AnyLapsed reports whether nobody has any more some of what the drain of cfg, which is over, moved that long ago at least, and what
 // is still here. Of what a peer took that is absent it asks about the first thousand: whoever died had all of them, and whoever left has
-// told of those that it lost.
-func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, error) {
+// told of those that it lost. A disk that hangs holds it up until ctx ends.
+func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (some bool, err error) {
+	return unlessHung(ctx, func() (bool, error) { return anyLapsed(ctx, cfg, age) })
+}
+
+// unlessHung does what may hang, until ctx ends.
+func unlessHung(ctx context.Context, do func() (bool, error)) (bool, error) {
+	var is bool
+	var err error
+	select {
+	case <-beside(func() { is, err = do() }):
+		return is, err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, error) {
 	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
 	var batch []Block
 	about := cfg.doubt()
@@ -256,12 +276,16 @@ func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 	return ask()
 }
 
-// Takers are the peers that have taken blocks in this run of the drain.
+// Takers are the peers that have taken blocks in this run of the drain, or in earlier ones.
 func (d *Drain) Takers() (nodes []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	takers := maps.Clone(d.history.takers)
 	for node, p := range d.peers {
-		if p.moved.Blocks > 0 {
+		takers[node] = takers[node] || p.moved.Blocks > 0
+	}
+	for node, took := range takers {
+		if took && !strings.HasPrefix(node, fallbackPeer) {
 			nodes = append(nodes, node)
 		}
 	}

@@ -103,6 +103,11 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	who := &asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}
 	next := newTrip(t, a, b)
 	next.cfg.Lapsed, next.cfg.Absent = who.lapsed, []string{"x", "y"}
+	if d, err := NewDrain(next.cfg); err != nil {
+		t.Fatal(err)
+	} else if takers := slices.Sorted(slices.Values(d.Takers())); !slices.Equal(takers, []string{"b", "x", "y"}) {
+		t.Errorf("got %v, want all that took something in earlier runs", takers)
+	}
 	if some, err := AnyLapsed(t.Context(), next.cfg, 0); !some || err != nil || len(who.ids) != 2 {
 		t.Errorf("a look: asked about %v, got %t, %v", who.ids, some, err)
 	}
@@ -201,6 +206,9 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		return entry{Block: b}
+	}
+	if takers := d.Takers(); len(takers) > 0 {
+		t.Errorf("got %v, want none that took anything", takers)
 	}
 	d.ledger.moved("b", []entry{block("x"), block("y")})
 	d.ledger.moved("c", []entry{block("z")})

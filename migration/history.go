@@ -13,6 +13,7 @@ type history struct {
 	about    doubt
 	renewed  latest           // changed since the scan began: what they are newer than is handled no more
 	givenUp  map[BlockID]bool // lost because of its own files
+	takers   map[string]bool  // peers that earlier runs moved something to
 	recalled int              // how many blocks were moved by earlier runs
 	met      int              // how many of them were met again
 }
@@ -20,7 +21,7 @@ type history struct {
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that
 // not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, Count, error) {
-	s := &history{handled: newLatest(), unlike: newLatest(), about: about, renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	s := &history{handled: newLatest(), unlike: newLatest(), about: about, takers: map[string]bool{}, renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -43,6 +44,7 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 		case known:
 			delete(s.broke, id) // it was moved all the same
 			s.handled.set(id, v)
+			s.takers[e.Peer] = true
 			if s.about.asks(e.Peer) == s.about.others {
 				s.unlike.drop(id, v)
 			} else {
