@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,10 +72,10 @@ func TestCoordinatorThatIsBackIsFoundAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCity(t, "a:1")
 		c.leads = "a:1"
-		there := false
+		var there atomic.Bool // which connections of before may still ask
 		conn := New(Config{Addresses: []string{"a:1"}, Credentials: insecure.NewCredentials(),
 			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-				if !there {
+				if !there.Load() {
 					return nil, net.ErrClosed
 				}
 				return c.dial(ctx, network, address)
@@ -90,7 +91,7 @@ func TestCoordinatorThatIsBackIsFoundAtOnce(t *testing.T) {
 				t.Fatal("it answers while it is away")
 			}
 		}
-		there = true
+		there.Store(true)
 		start := time.Now()
 		for !answers() {
 			if time.Sleep(100 * time.Millisecond); time.Since(start) > 2*redial.MaxDelay {
