@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration"
@@ -42,7 +43,7 @@ type question struct {
 	absent []string // about what these took; nil: about all, unless none is asked
 	none   bool
 	gone   []string
-	unsure bool // of the answer
+	unsure atomic.Bool // of the answer; a pass may leave behind who asks
 }
 
 // before is what a pass is to ask that begins now.
@@ -74,7 +75,9 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 			age = max(age, absentFor)
 		}
 		missing, why, unsure, err := v.agent.checkHeld(ctx, age, blocks)
-		q.unsure = q.unsure || unsure > 0 || err != nil
+		if unsure > 0 || err != nil {
+			q.unsure.Store(true)
+		}
 		return missing, why, err
 	}
 }
@@ -82,7 +85,7 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 // after notes that the pass is over. What it got no whole answer to is asked again.
 func (v *vigil) after(q *question) {
 	switch {
-	case q.unsure:
+	case q.unsure.Load():
 	case q.absent != nil:
 		v.gone = q.gone
 	case !q.none:

@@ -100,12 +100,8 @@ func (c *claims) close() {
 // checkClaims asks about what earlier runs moved and this one meets, until there is no more of that, and plans anew what nobody has.
 func (d *Drain) checkClaims(ctx context.Context) {
 	defer d.claims.close()
-	if d.history.recalled > 0 {
-		select {
-		case <-d.overAsked:
-		case <-time.After(overAgain):
-		case <-ctx.Done():
-		}
+	if d.cfg.Lapsed == nil || d.history.recalled == 0 {
+		return
 	}
 	var again Count
 	var first BlockID
@@ -132,6 +128,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 		for _, at := range missing {
 			if again.Blocks == 0 {
 				first, because = batch[at].ID, why
+				d.awaitOver(ctx)
 			}
 			again = again.plus(Count{1, batch[at].Bytes()})
 			d.planAnew(ctx, batch[at])
@@ -139,6 +136,15 @@ func (d *Drain) checkClaims(ctx context.Context) {
 	}
 	if again.Blocks > 0 {
 		d.cfg.Log.Warn("what was carried before is carried again: nobody has it any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
+	}
+}
+
+// awaitOver waits until it is known which apps are over, which may be why nobody has a block, but not for long.
+func (d *Drain) awaitOver(ctx context.Context) {
+	select {
+	case <-d.overAsked:
+	case <-time.After(overAgain):
+	case <-ctx.Done():
 	}
 }
 

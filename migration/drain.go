@@ -206,9 +206,6 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.seal()
-		if d.cfg.Lapsed == nil || d.history.recalled == 0 {
-			d.claims.close()
-		}
 		asking := beside(func() { d.checkClaims(work) })
 		d.scanUntilQuiet(work)
 		d.claims.seal()
