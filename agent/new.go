@@ -213,6 +213,11 @@ func (a *Agent) resume() {
 			a.directives.last = n.ID
 		}
 	}
+	moved, err := migration.Carried(a.incidents.Dir(p.Incident.ID))
+	if err != nil {
+		a.log.Warn("cannot read what was moved before", "err", err)
+	}
+	a.drains.resume(moved)
 	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, "left", left(p.Incident.Deadline()))
 }
 

@@ -245,6 +245,7 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 type drains struct {
 	mu    sync.Mutex
 	last  *migration.Drain // nil: none since the start
+	moved migration.Count  // by the process before, of the incident that it left; known until a drain goes on with it
 	ahead bool             // it only copies ahead
 	more  bool             // another pass follows
 	freed time.Time        // until when a drain may have waited
@@ -253,7 +254,21 @@ type drains struct {
 func (s *drains) set(d *migration.Drain, ahead, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.ahead, s.more = d, ahead, more
+	s.last, s.ahead, s.more, s.moved = d, ahead, more, migration.Count{}
+}
+
+// resume notes what the process before had moved. The next drain may wait for answers before it begins, and meanwhile the node is
+// not to look as if nothing were safe.
+func (s *drains) resume(moved migration.Count) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved = moved
+}
+
+func (s *drains) resumed() migration.Count {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.moved
 }
 
 // of is the last one if it keeps its account there.

@@ -23,6 +23,8 @@ func (a *Agent) status() *api.Status {
 		}
 	} else if p, open := a.incidents.Open(); open && p.Work.Drained != nil { // drained before a restart
 		s.Drain = apiSummary(p.Work.Drained)
+	} else if moved := a.drains.resumed(); open && moved.Blocks > 0 { // a drain is about to go on
+		s.Drain = apiProgress(migration.Progress{Phase: migration.PhaseScanning, Found: moved, Moved: moved})
 	}
 	if p, _ := a.incidents.Open(); p.Work.Told {
 		s.Accounted = p.Incident.ID

@@ -311,3 +311,18 @@ func Takers(dir string) (nodes []string, err error) {
 	}
 	return slices.Sorted(maps.Keys(met)), nil
 }
+
+// Carried is what was moved by the account in dir.
+func Carried(dir string) (moved Count, err error) {
+	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+		if err != nil {
+			return moved, err
+		}
+		if _, known := e.version(); e.Outcome == voided {
+			moved = moved.plus(Count{-1, -e.Bytes})
+		} else if known {
+			moved = moved.plus(Count{1, e.Bytes})
+		}
+	}
+	return moved, nil
+}

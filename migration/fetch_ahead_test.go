@@ -136,10 +136,25 @@ func TestABatchIsLookedThroughAsFarAsMemoryLacksIt(t *testing.T) {
 				}
 			}
 			if !slices.Equal(asked, c.asked) {
+				if evict(t, 0, gone...); !tells(t, gone) {
+					t.Skip("this disk has answered before the kernel says that memory lacks what it has")
+				}
 				t.Errorf("asked for %v ahead, want %v", asked, c.asked)
 			}
 		})
 	}
+}
+
+// tells says whether the kernel tells of each file that it is not in memory. A newer one has the disk begin to read before it says so,
+// and where the disk answers within that time there is nothing to say.
+func tells(t *testing.T, files []string) bool {
+	t.Helper()
+	all := true
+	each(t, files, func(f *os.File) {
+		_, err := unix.Preadv2(int(f.Fd()), [][]byte{make([]byte, 1)}, 0, unix.RWF_NOWAIT)
+		all = all && err == unix.EAGAIN
+	})
+	return all
 }
 
 // tapped tells of each write, before it is made.
