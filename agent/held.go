@@ -8,12 +8,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
-// checkHeld asks which of the blocks that were carried that long ago at least nobody has any more, by their places. Of so many of the
-// others (unsure) the coordinator cannot tell yet.
-func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []migration.Block) (missing []int, why string, unsure int, err error) {
+// checkHeld asks who has the blocks that were carried that long ago at least.
+func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []migration.Block) (heartbeat.Held, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	carried := make([]*api.HeldBlock, len(blocks))
@@ -22,13 +22,13 @@ func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []migra
 	}
 	h, err := a.beat.CheckHeld(ctx, age, carried)
 	if status.Code(err) == codes.Unimplemented {
-		return nil, "", 0, nil // by an older coordinator
+		return heartbeat.Held{}, nil // by an older coordinator
 	}
-	return h.Missing, h.Why, h.Unsure, err
+	return h, err
 }
 
 // lapsed is that question alone.
 func (a *Agent) lapsed(ctx context.Context, age time.Duration, blocks []migration.Block) (missing []int, why string, err error) {
-	missing, why, _, err = a.checkHeld(ctx, age, blocks)
-	return missing, why, err
+	h, err := a.checkHeld(ctx, age, blocks)
+	return h.Missing, h.Why, err
 }

@@ -3,9 +3,10 @@ package agent
 import (
 	"context"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
+	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
@@ -31,6 +32,8 @@ type vigil struct {
 	incident string    // that what follows is of
 	asked    time.Time // when each block was asked about last
 	gone     []string  // takers that were gone when their blocks were
+	parted   []string  // takers that were gone at some time, and may have handed on what they had
+	heirs    []string  // who had what was asked about, by the answers
 
 	ended  time.Time // the end of the drain that takers is of
 	looked time.Time // when they were asked about last
@@ -42,8 +45,11 @@ type question struct {
 	began  time.Time
 	absent []string // about what these took; nil: about all, unless none is asked
 	none   bool
-	gone   []string
-	unsure atomic.Bool // of the answer; a pass may leave behind who asks
+	gone   []string // takers and heirs
+
+	mu     sync.Mutex // guards what follows: a pass may leave behind who asks
+	unsure bool       // of the answer
+	has    []string   // by the answer
 }
 
 // before is what a pass is to ask that begins now.
@@ -74,23 +80,31 @@ func (v *vigil) put(q *question, cfg *migration.DrainConfig) {
 		if q.absent != nil {
 			age = max(age, absentFor)
 		}
-		missing, why, unsure, err := v.agent.checkHeld(ctx, age, blocks)
-		if unsure > 0 || err != nil {
-			q.unsure.Store(true)
-		}
-		return missing, why, err
+		h, err := v.agent.checkHeld(ctx, age, blocks)
+		q.answered(h, err)
+		return h.Missing, h.Why, err
 	}
+}
+
+func (q *question) answered(h heartbeat.Held, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.unsure = q.unsure || h.Unsure > 0 || err != nil
+	q.has = union(q.has, h.Holders)
 }
 
 // after notes that the pass is over. What it got no whole answer to is asked again.
 func (v *vigil) after(q *question) {
-	switch {
-	case q.unsure.Load():
-	case q.absent != nil:
-		v.gone = q.gone
-	case !q.none:
-		v.gone, v.asked = q.gone, q.began
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.none || q.unsure {
+		return
 	}
+	if v.gone = q.gone; q.absent == nil {
+		v.asked = q.began
+	}
+	v.heirs = slices.DeleteFunc(v.heirs, func(node string) bool { return slices.Contains(q.gone, node) })
+	v.heirs = union(v.heirs, q.has)
 }
 
 // due is when it is time to look at what the drain of p has carried.
@@ -155,21 +169,33 @@ func (v *vigil) finds(ctx context.Context, p page) *question {
 	return q
 }
 
-// losses are those of the takers that are gone, and those of them of whose blocks nobody was asked yet.
+// losses are those of the takers and their heirs that are gone, and the takers about whose blocks to ask therefore: those that went, and
+// with an heir all that may have handed on to it.
 func (v *vigil) losses(ctx context.Context, takers []string) (gone, news []string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	gone, err := v.agent.beat.CheckPeers(ctx, takers)
+	gone, err := v.agent.beat.CheckPeers(ctx, union(takers, v.heirs))
 	if err != nil {
 		return v.gone, nil
 	}
 	v.gone = slices.DeleteFunc(slices.Clone(v.gone), func(node string) bool { return !slices.Contains(gone, node) }) // it is back
-	for _, node := range gone {
-		if !slices.Contains(v.gone, node) {
+	isGone := func(node string) bool { return slices.Contains(gone, node) }
+	bereft := slices.ContainsFunc(v.heirs, isGone)
+	for _, node := range takers {
+		if isGone(node) {
+			v.parted = union(v.parted, []string{node})
+		}
+		if isGone(node) && !slices.Contains(v.gone, node) || bereft && slices.Contains(v.parted, node) {
 			news = append(news, node)
 		}
 	}
 	return gone, news
+}
+
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // turn begins anew with another incident, as if all had been asked about then.

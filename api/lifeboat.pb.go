@@ -101,8 +101,9 @@ type CheckHeldReply struct {
 	// How many of the others the coordinator cannot tell of yet: nobody has said that they are held, and not everybody has
 	// spoken.
 	Unsure        uint32   `protobuf:"varint,2,opt,name=unsure,proto3" json:"unsure,omitempty"`
-	Why           string   `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`   // the first of the missing is, as far as it is known
-	Gone          []string `protobuf:"bytes,4,rep,name=gone,proto3" json:"gone,omitempty"` // the peers that are not there any more; what they had may be with others
+	Why           string   `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`         // the first of the missing is, as far as it is known
+	Gone          []string `protobuf:"bytes,4,rep,name=gone,proto3" json:"gone,omitempty"`       // the peers that are not there any more; what they had may be with others
+	Holders       []string `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"` // who has the other blocks, one name for each is enough; at most 1,024
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -161,6 +162,13 @@ func (x *CheckHeldReply) GetWhy() string {
 func (x *CheckHeldReply) GetGone() []string {
 	if x != nil {
 		return x.Gone
+	}
+	return nil
+}
+
+func (x *CheckHeldReply) GetHolders() []string {
+	if x != nil {
+		return x.Holders
 	}
 	return nil
 }
@@ -8579,12 +8587,13 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
 	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\x12\x14\n" +
-	"\x05peers\x18\x04 \x03(\tR\x05peers\"h\n" +
+	"\x05peers\x18\x04 \x03(\tR\x05peers\"\x82\x01\n" +
 	"\x0eCheckHeldReply\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
 	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +
 	"\x03why\x18\x03 \x01(\tR\x03why\x12\x12\n" +
-	"\x04gone\x18\x04 \x03(\tR\x04gone\":\n" +
+	"\x04gone\x18\x04 \x03(\tR\x04gone\x12\x18\n" +
+	"\aholders\x18\x05 \x03(\tR\aholders\":\n" +
 	"\x10CheckAppsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04apps\x18\x02 \x03(\tR\x04apps\":\n" +

@@ -47,16 +47,23 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	return reply, nil
 }
 
+// holder is a node that was said to have blocks: whether it has them still, and whether the answer names it.
+type holder struct{ keeps, named bool }
+
 func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	reply, place, scope := &api.CheckHeldReply{}, uint32(0), unique.Make("")
-	known := map[string]bool{} // thousands of blocks are at a few nodes
-	reachable := func(node string) bool {
-		is, asked := known[node]
-		if !asked {
-			is = len(f.reachable([]string{node})) > 0
-			known[node] = is
+	known := map[string]*holder{} // thousands of blocks are at a few nodes
+	keeps := func(node string) bool {
+		h := known[node]
+		if h == nil {
+			h = &holder{keeps: len(f.reachable([]string{node})) > 0}
+			known[node] = h
 		}
-		return is
+		if h.keeps && !h.named && len(reply.Holders) < mostPeersAsked {
+			h.named = true
+			reply.Holders = append(reply.Holders, node)
+		}
+		return h.keeps
 	}
 	told := f.toldAll(r.GetAge().AsDuration())
 	var holders []string
@@ -65,7 +72,9 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 			k, at := keyNear(id, &scope), place
 			place++
 			holders = f.blocks.appendHolders(holders[:0], k)
-			if slices.ContainsFunc(holders, reachable) {
+			// Whoever asks goes. What it took in once it carries like its own, and has it still.
+			holders = slices.DeleteFunc(holders, func(node string) bool { return node == r.GetNode() })
+			if slices.ContainsFunc(holders, keeps) {
 				continue
 			}
 			_, why := f.blocks.endOf(k)

@@ -12,9 +12,10 @@ import (
 
 // Held is what the coordinator says of blocks that this node carried to others.
 type Held struct {
-	Missing []int  // those that nobody has any more, by their places in the question
-	Why     string // the first of them is, as far as that is known
-	Unsure  int    // how many of the others it cannot tell of yet
+	Missing []int    // those that nobody has any more, by their places in the question
+	Why     string   // the first of them is, as far as that is known
+	Unsure  int      // how many of the others it cannot tell of yet
+	Holders []string // who has those of which it can, in order: one name for each block is enough
 }
 
 // mostTakers is how many one question may be about (api/lifeboat.proto).
@@ -55,6 +56,7 @@ func (c *Client) CheckHeld(ctx context.Context, age time.Duration, blocks []*api
 					held.Missing = append(held.Missing, at)
 				}
 			}
+			held.Holders = append(held.Holders, reply.GetHolders()...)
 			if held.Unsure += int(reply.GetUnsure()); held.Why == "" {
 				held.Why = reply.GetWhy()
 			}
@@ -65,5 +67,7 @@ func (c *Client) CheckHeld(ctx context.Context, age time.Duration, blocks []*api
 		}
 		asked = n
 	}
+	slices.Sort(held.Holders)
+	held.Holders = slices.Compact(held.Holders)
 	return held, nil
 }

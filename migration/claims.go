@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -226,8 +227,8 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 }
 
 // AnyLapsed reports whether nobody has any more some of what the drain of cfg, which is over, moved that long ago at least, and what
-// is still here. Of what a peer took that is absent it asks about the first thousand: whoever died had all of them, and whoever left has
-// told of those that it lost. A disk that hangs holds it up until ctx ends.
+// is still here. Of what a peer took that is absent it asks about a thousand here and there: whoever died had all of them, and
+// whoever left has told of those that it lost, and handed on the others to a few. A disk that hangs holds it up until ctx ends.
 func AnyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (some bool, err error) {
 	return unlessHung(ctx, func() (bool, error) { return anyLapsed(ctx, cfg, age) })
 }
@@ -248,7 +249,14 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
 	var batch []Block
 	about := cfg.doubt()
-	took := map[string]int{}
+	asks := about.asks
+	if len(cfg.Absent) > 0 {
+		few, err := fewOfEach(cfg.Dir, askedAbout)
+		if err != nil {
+			return false, err
+		}
+		asks = func(peer string) bool { return about.asks(peer) && few(peer) }
+	}
 	ask := func() (some bool, err error) {
 		missing, _, err := cfg.Lapsed(ctx, age, batch)
 		if err != nil {
@@ -266,10 +274,7 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		if err != nil {
 			return false, err
 		}
-		if e.Outcome != Moved || !about.asks(e.Peer) {
-			continue
-		}
-		if took[e.Peer]++; len(cfg.Absent) > 0 && took[e.Peer] > askedAbout {
+		if e.Outcome != Moved || !asks(e.Peer) {
 			continue
 		}
 		if batch = append(batch, Block{ID: BlockID(e.ID), Members: []Member{{Bytes: e.Bytes}}}); len(batch) < askedAbout {
@@ -280,6 +285,29 @@ func anyLapsed(ctx context.Context, cfg DrainConfig, age time.Duration) (bool, e
 		}
 	}
 	return ask()
+}
+
+// fewOfEach picks so many at most of the lines of each peer in the account in dir, as it is asked of them in order: one of each stretch,
+// by chance, for what lies side by side was handed on together.
+func fewOfEach(dir string, most int) (picks func(peer string) bool, err error) {
+	lines := map[string]int{}
+	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+		if err != nil {
+			return nil, err
+		}
+		if e.Outcome == Moved {
+			lines[e.Peer]++
+		}
+	}
+	at, next := map[string]int{}, map[string]int{}
+	return func(peer string) bool {
+		stretch := max(1, (lines[peer]+most-1)/most)
+		i := at[peer]
+		if at[peer]++; i%stretch == 0 {
+			next[peer] = i + rand.IntN(stretch)
+		}
+		return i == next[peer]
+	}, nil
 }
 
 // Takers are the peers that have taken blocks in this run of the drain, or in earlier ones.
