@@ -163,28 +163,50 @@ func TestRotTooLateIsNamedAsLost(t *testing.T) {
 	})
 }
 
-// Another node has the block too: nobody is asked for it, and readers are served by the other.
+// twoHave has a block of node 0 at two others, of which the first leaves and has handed it on to the second.
+func twoHave(c *clustertest.Cluster) (b *clustertest.Block, first, second int) {
+	holder := func(but int) (at int) {
+		for i := 1; i < 4; i++ {
+			if i != but && c.Status(i).Status.HeldBytes >= 200_000 { // else what it has is the account of the drain
+				at = i
+			}
+		}
+		return at
+	}
+	b = c.Write(0, "cache", "part", 200_000)
+	c.Notice(0, 120*time.Second)
+	c.WaitDrained(0)
+	first = holder(0)
+	c.Sleep(time.Minute)
+	c.Notice(first, 120*time.Second)
+	c.WaitDrained(first)
+	c.Sleep(2 * time.Second)
+	return b, first, holder(first)
+}
+
+// Who handed the block on has it still, but leaves: it carries it again.
+func TestRotOfWhatALeaverHandedOn(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		b, first, second := twoHave(c)
+		c.Kill(0)
+		rots(t, c, b, second)
+		c.Until("it is found", 30*time.Second, func() bool { return c.Status(second).Status.BrokenBlocks == 1 })
+		c.Sleep(10 * time.Second)
+		if all := told(c); len(all) != 1 || all[0].Data["then"] != "again" || all[0].Data["from"] != c.Name(first) {
+			t.Errorf("got the events %v, want one that has %s carry it again", all, c.Name(first))
+		}
+		c.Kill(first)
+		c.Sleep(time.Minute)
+		c.Verify(second, b)
+	})
+}
+
+// Another node has the block too, and stays after all: nobody is asked for it, and readers are served by the other.
 func TestRotOfOneCopyOfTwo(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
-		b := c.Write(0, "cache", "part", 200_000)
-		c.Notice(0, 120*time.Second)
-		c.WaitDrained(0)
-		first := 0
-		for i := 1; i < 4; i++ {
-			if c.Status(i).Status.HeldBytes >= 200_000 { // else what it has is the account of the drain
-				first = i
-			}
-		}
-		c.Sleep(time.Minute)
-		c.Notice(first, 120*time.Second) // it hands the block on, and stays for a while
-		c.WaitDrained(first)
-		c.Sleep(2 * time.Second)
-		second := 0
-		for i := 1; i < 4; i++ {
-			if i != first && c.Status(i).Status.HeldBytes >= 200_000 {
-				second = i
-			}
-		}
+		b, first, second := twoHave(c)
+		c.Withdraw(first)
+		c.WaitState(first, "ACTIVE")
 		rots(t, c, b, second)
 		c.Until("it is found", 30*time.Second, func() bool { return c.Status(second).Status.BrokenBlocks == 1 })
 		c.Sleep(10 * time.Second)

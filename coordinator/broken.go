@@ -125,9 +125,14 @@ func (b *broken) all() map[blockKey]brokenAt {
 	return maps.Clone(b.known)
 }
 
-func (f *fleet) isHeld(k blockKey) bool {
+// others are those that have a block, but for the node that it came from if that leaves: what it took in from others it has still, and
+// goes with it.
+func (f *fleet) others(k blockKey, from string) []*api.Holder {
 	said, _ := f.blocks.holders(k)
-	return len(f.reachable(said)) > 0
+	if slices.Contains(said, from) && f.fate(from) == thenAgain {
+		said = slices.DeleteFunc(slices.Clone(said), func(node string) bool { return node == from })
+	}
+	return f.reachable(said)
 }
 
 // breaks takes a holder's word that blocks there are no longer whole, sees who could have them, and tells.
@@ -143,8 +148,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 		k := keyOf(w.Id)
 		bytes, from := f.blocks.drops(holder, k)
 		at := fate{from: cmp.Or(w.From, from)}
-		said, _ := f.blocks.holders(k)
-		if others := f.reachable(said); len(others) > 0 {
+		if others := f.others(k, at.from); len(others) > 0 {
 			at.then, at.by = thenHeld, others[0].Node
 		} else {
 			at.then = f.fate(at.from)
@@ -190,7 +194,7 @@ func (f *fleet) again(n node) []*api.BrokenBlock {
 	if !f.leavesWith(n) {
 		return nil
 	}
-	return f.broken.of(n.Name, f.isHeld)
+	return f.broken.of(n.Name, func(k blockKey) bool { return len(f.others(k, n.Name)) > 0 })
 }
 
 // brokenForGood says whether a block was broken where it was held, and the node that it came from is not there any more.

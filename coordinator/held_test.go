@@ -59,7 +59,13 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		c.report(false, all[y], all[z])
 		want(time.Hour, "", 1) // its holder may have yet to tell this leader
 		live(3*v.cfg.Lease, a, b, c)
+		r, err := a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Age: durationpb.New(time.Hour), Blocks: runsIn(all...)})
+		if err != nil || !slices.Equal(r.Holders, []string{"b", "c"}) {
+			v.Errorf("got %v, %v, want all who have some", r.GetHolders(), err)
+		}
 		want(time.Second, "", 1) // it landed a moment ago, and its holder has not beaten since
+		want(time.Hour, "", 0, never)
+		a.report(false, all[never]) // it took it in once, and carried it on
 		want(time.Hour, "", 0, never)
 
 		live(3*v.cfg.Lease, a, c)
@@ -73,7 +79,7 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		b.beat() // it is back
 		want(0, "c removed it: it was kept for 1h0m0s", 1, z)
 		live(3*v.cfg.Lease, a, c)
-		r, err := a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Peers: []string{"b", "c", "nobody", "not a name\n"}})
+		r, err = a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Peers: []string{"b", "c", "nobody", "not a name\n"}})
 		if err != nil || !slices.Equal(r.Gone, []string{"b", "nobody", "not a name\n"}) {
 			v.Errorf("who is gone: got %v, %v, want all but c", r, err)
 		}

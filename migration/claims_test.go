@@ -309,6 +309,38 @@ func TestAnyLapsed(t *testing.T) {
 	}
 }
 
+// Who left has handed on what it took, run by run, to some: a few of its lines that are asked about meet each of those.
+func TestFewLinesOfEachTakerMeetAllRuns(t *testing.T) {
+	dir := t.TempDir()
+	l, err := openLedger(dir, true, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many, run, most = 9000, 100, 1000
+	for i := range many {
+		l.add(Entry{ID: fmt.Sprintf("cache/-/%d", i), Outcome: Moved, Peer: "b"})
+	}
+	l.add(Entry{ID: "cache/-/one", Outcome: Moved, Peer: "c"})
+	l.close()
+	picks, err := fewOfEach(dir, most)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, met := 0, map[int]bool{}
+	for i := range many {
+		if picks("b") {
+			asked++
+			met[i/run] = true
+		}
+	}
+	if asked != most || len(met) != many/run || !picks("c") {
+		t.Errorf("picked %d of %d lines, of %d runs of %d, want %d of all", asked, many, len(met), many/run, most)
+	}
+	if !picks("d") {
+		t.Error("who took its first block since then is not asked about")
+	}
+}
+
 // Of many blocks only so many are in memory, and a disk that is full keeps nobody from leaving.
 func TestClaimsAreSpooled(t *testing.T) {
 	dir := t.TempDir()
