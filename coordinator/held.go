@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"slices"
 	"time"
 	"unique"
 
@@ -47,23 +46,19 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	return reply, nil
 }
 
-// holder is a node that was said to have blocks: whether it has them still, and whether the answer names it.
-type holder struct{ keeps, named bool }
-
 func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	reply, place, scope := &api.CheckHeldReply{}, uint32(0), unique.Make("")
-	known := map[string]*holder{} // thousands of blocks are at a few nodes
-	keeps := func(node string) bool {
-		h := known[node]
-		if h == nil {
-			h = &holder{keeps: len(f.reachable([]string{node})) > 0}
-			known[node] = h
+	known := map[string]bool{} // thousands of blocks are at a few nodes
+	reachable := func(node string) bool {
+		is, asked := known[node]
+		if !asked {
+			is = len(f.reachable([]string{node})) > 0
+			known[node] = is
+			if is && len(reply.Holders) < mostPeersAsked {
+				reply.Holders = append(reply.Holders, node)
+			}
 		}
-		if h.keeps && !h.named && len(reply.Holders) < mostPeersAsked {
-			h.named = true
-			reply.Holders = append(reply.Holders, node)
-		}
-		return h.keeps
+		return is
 	}
 	told := f.toldAll(r.GetAge().AsDuration())
 	var holders []string
@@ -72,15 +67,22 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 			k, at := keyNear(id, &scope), place
 			place++
 			holders = f.blocks.appendHolders(holders[:0], k)
-			// Whoever asks goes. What it took in once it carries like its own, and has it still.
-			holders = slices.DeleteFunc(holders, func(node string) bool { return node == r.GetNode() })
-			if slices.ContainsFunc(holders, keeps) {
+			kept, was := false, ""
+			for _, node := range holders {
+				// Whoever asks goes. What it took in once it carries like its own, and has it still.
+				if node != r.GetNode() {
+					if kept, was = reachable(node), node; kept {
+						break
+					}
+				}
+			}
+			if kept {
 				continue
 			}
 			_, why := f.blocks.endOf(k)
 			switch {
-			case len(holders) > 0:
-				why = holders[0] + ", which had it, is gone"
+			case was != "":
+				why = was + ", which had it, is gone"
 			case why == "" && !told:
 				reply.Unsure++
 				continue
