@@ -21,7 +21,8 @@ const (
 	askHeldEvery = 15 * time.Minute
 )
 
-// absentFor stands for any time: who is gone has been silent for a lease, and will tell nothing more of what it took.
+// absentFor stands for any time: who is gone has been silent for a lease, and will tell nothing more of what it took. Where another machine
+// is there under its name, what that took in the last seconds, and has yet to tell, is carried twice at worst.
 const absentFor = 24 * time.Hour
 
 // vigil is the eye that a node keeps on those who took its blocks, for as long as it has them itself: what one has who is gone is
@@ -31,7 +32,8 @@ type vigil struct {
 	agent    *Agent
 	incident string    // that what follows is of
 	asked    time.Time // when each block was asked about last
-	gone     []string  // takers that were gone when their blocks were
+	since    uint64    // the event after which all of it happened
+	was      fates     // those of takers and heirs when their blocks were
 	parted   []string  // takers that were gone at some time, and may have handed on what they had
 	heirs    []string  // who had what was asked about, by the answers
 
@@ -40,12 +42,29 @@ type vigil struct {
 	takers []string
 }
 
+// fates are what became of nodes: those that are gone, and under whose names other machines are there, by their ids.
+type fates struct {
+	gone    []string
+	renewed map[string]string
+}
+
+// left says whether a node is not there any more as the machine that it was.
+func (f fates) left(node string) bool {
+	_, another := f.renewed[node]
+	return another || slices.Contains(f.gone, node)
+}
+
+// knew says whether it was so already.
+func (f fates) knew(is fates, node string) bool {
+	return slices.Contains(f.gone, node) == slices.Contains(is.gone, node) && f.renewed[node] == is.renewed[node]
+}
+
 // question is what a pass asks of the blocks that earlier ones carried.
 type question struct {
 	began  time.Time
 	absent []string // about what these took; nil: about all, unless none is asked
 	none   bool
-	gone   []string // takers and heirs
+	is     fates // of takers and heirs
 
 	mu     sync.Mutex // guards what follows: a pass may leave behind who asks
 	unsure bool       // of the answer
@@ -63,7 +82,7 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	ctx, cancel := context.WithTimeout(ctx, vigilTimeout)
 	defer cancel()
 	var news []string
-	q.gone, news = v.losses(ctx, takers)
+	q.is, news = v.losses(ctx, takers)
 	if time.Since(v.asked) < askHeldEvery {
 		q.absent, q.none = news, len(news) == 0
 	}
@@ -100,10 +119,10 @@ func (v *vigil) after(q *question) {
 	if q.none || q.unsure {
 		return
 	}
-	if v.gone = q.gone; q.absent == nil {
+	if v.was = q.is; q.absent == nil {
 		v.asked = q.began
 	}
-	v.heirs = slices.DeleteFunc(v.heirs, func(node string) bool { return slices.Contains(q.gone, node) })
+	v.heirs = slices.DeleteFunc(v.heirs, q.is.left)
 	v.heirs = union(v.heirs, q.has)
 }
 
@@ -118,15 +137,16 @@ func (v *vigil) due(p page) time.Time {
 // amid has the drain of p, which runs, carry again what took who is gone.
 func (v *vigil) amid(ctx context.Context, p page) {
 	v.looked = time.Now()
+	var takers []string
 	d := v.agent.drains.of(v.agent.incidents.Dir(p.Incident.ID))
-	if d == nil {
-		return
+	if d != nil {
+		takers = d.Takers()
 	}
-	gone, news := v.losses(ctx, d.Takers())
+	is, news := v.losses(ctx, takers) // the first notes what all that follows comes after
 	if len(news) == 0 {
 		return
 	}
-	q, cfg := &question{absent: news, gone: gone}, migration.DrainConfig{}
+	q, cfg := &question{absent: news, is: is}, migration.DrainConfig{}
 	v.put(q, &cfg)
 	heard, err := d.CarryLapsed(ctx, news, cfg.Lapsed)
 	if err != nil {
@@ -150,7 +170,7 @@ func (v *vigil) finds(ctx context.Context, p page) *question {
 	}
 	q := &question{began: v.looked}
 	var news []string
-	q.gone, news = v.losses(ctx, v.takers)
+	q.is, news = v.losses(ctx, v.takers)
 	if time.Since(v.asked) < askHeldEvery {
 		if q.absent = news; len(news) == 0 {
 			return nil
@@ -169,27 +189,36 @@ func (v *vigil) finds(ctx context.Context, p page) *question {
 	return q
 }
 
-// losses are those of the takers and their heirs that are gone, and the takers about whose blocks to ask therefore: those that went, and
-// with an heir all that may have handed on to it.
-func (v *vigil) losses(ctx context.Context, takers []string) (gone, news []string) {
+// losses are what became of the takers and their heirs, and the takers about whose blocks to ask therefore: those that are not there any
+// more, and with an heir all that may have handed on to it.
+func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	gone, err := v.agent.beat.CheckPeers(ctx, union(takers, v.heirs))
+	peers, err := v.agent.beat.CheckPeers(ctx, v.since, union(takers, v.heirs))
 	if err != nil {
-		return v.gone, nil
+		return v.was, nil
 	}
-	v.gone = slices.DeleteFunc(slices.Clone(v.gone), func(node string) bool { return !slices.Contains(gone, node) }) // it is back
-	isGone := func(node string) bool { return slices.Contains(gone, node) }
-	bereft := slices.ContainsFunc(v.heirs, isGone)
+	if v.since == 0 || peers.Index < v.since { // another log
+		v.since = peers.Index
+	}
+	is = fates{peers.Gone, peers.Renewed}
+	was := fates{renewed: v.was.renewed}
+	for _, node := range v.was.gone {
+		if slices.Contains(is.gone, node) { // else it is back
+			was.gone = append(was.gone, node)
+		}
+	}
+	v.was = was
+	bereft := slices.ContainsFunc(v.heirs, func(node string) bool { return is.left(node) && !v.was.knew(is, node) })
 	for _, node := range takers {
-		if isGone(node) {
+		if is.left(node) {
 			v.parted = union(v.parted, []string{node})
 		}
-		if isGone(node) && !slices.Contains(v.gone, node) || bereft && slices.Contains(v.parted, node) {
+		if is.left(node) && !v.was.knew(is, node) || bereft && slices.Contains(v.parted, node) {
 			news = append(news, node)
 		}
 	}
-	return gone, news
+	return is, news
 }
 
 func union(a, b []string) []string {

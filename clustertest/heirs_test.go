@@ -1,6 +1,9 @@
 package clustertest_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -80,5 +83,86 @@ func TestHolderOfWhatWasTakenInIsGone(t *testing.T) {
 		c.Kill(0)
 		c.Sleep(time.Minute)
 		c.VerifyEverywhere(live[0], live[1])
+	})
+}
+
+// backWithNothing has another machine come under a node's name.
+func backWithNothing(t *testing.T, c *clustertest.Cluster, i int) {
+	t.Helper()
+	c.Kill(i)
+	for _, dir := range []string{"data", "cache", "spark-0", "spark-1"} {
+		dir = filepath.Join(c.Dir(i), dir)
+		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Restart(i)
+}
+
+// Whoever took blocks is back within seconds with an empty disk, as a container is: it was never gone, but what it took is.
+func TestHolderIsBackWithNothing(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		copiedAhead(c)
+		wiped, _ := most(c, 0)
+		c.Sleep(2 * time.Minute)
+		backWithNothing(t, c, wiped)
+		c.Sleep(30 * time.Second)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// The same in the two minutes of a notice, with the blocks of a drain that runs and of one that is over.
+func TestHolderIsBackWithNothingAfterTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		began := time.Now()
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		wiped, _ := most(c, 0)
+		backWithNothing(t, c, wiped)
+		c.Sleep(time.Until(began.Add(115 * time.Second)))
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+func TestHolderIsBackWithNothingAmidTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Notice(0, 2*time.Minute)
+		half(t, c, 0)
+		wiped, _ := most(c, 0)
+		backWithNothing(t, c, wiped)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// Nothing that came with a machine that is new since the advice is carried again for that.
+func TestNewMachineTakesBlocks(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		c.Rebalance(0)
+		c.Sleep(3 * time.Second)
+		for i := 1; i <= 3; i++ {
+			backWithNothing(t, c, i)
+		}
+		c.Sleep(time.Minute)
+		blocks := fill(c, 0)
+		c.Until("all is copied ahead", 5*time.Minute, func() bool { n, _ := c.Moved(0); return n == fillBlocks })
+		sent := c.Sent(0, 1) + c.Sent(0, 2) + c.Sent(0, 3)
+		c.Sleep(5 * time.Minute)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		if again := c.Sent(0, 1) + c.Sent(0, 2) + c.Sent(0, 3) - sent; again > 100_000 {
+			t.Errorf("%d bytes were carried again", again)
+		}
 	})
 }

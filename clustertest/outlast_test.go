@@ -19,15 +19,21 @@ func copiedAhead(c *clustertest.Cluster) []*clustertest.Block {
 
 // killHolder has the one of node 0's peers die that it sent most to, and returns which, and the two others.
 func killHolder(c *clustertest.Cluster) (dead int, others [2]int) {
-	dead = 1
-	for i := 2; i <= 3; i++ {
-		if c.Sent(0, i) > c.Sent(0, dead) {
-			dead = i
-		}
-	}
+	dead, others = most(c, 0)
 	c.Kill(dead)
 	c.WaitState(dead, "LOST")
-	return dead, [2]int{1 + dead%3, 1 + (dead+1)%3}
+	return dead, others
+}
+
+// most is to which of nodes 1 to 3 another sent most.
+func most(c *clustertest.Cluster, from int) (to int, others [2]int) {
+	to = 1
+	for i := 2; i <= 3; i++ {
+		if c.Sent(from, i) > c.Sent(from, to) {
+			to = i
+		}
+	}
+	return to, [2]int{1 + to%3, 1 + (to+1)%3}
 }
 
 // wasTaken tells how much of what a node carried a peer has, by the node's account.

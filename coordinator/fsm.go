@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -49,6 +51,15 @@ type node struct {
 	Excluded     bool          `json:"excluded,omitempty"`    // it said that all its disks are unwell, and has not said otherwise
 	Deactivated  bool          `json:"deactivated,omitempty"` // an operator wants it given nothing new
 	Gone         bool          `json:"gone,omitempty"`        // it is DECOMMISSIONED for ever
+}
+
+// registeredAt is the event with which this machine came under its name: its id says (step.id).
+func (n node) registeredAt() uint64 {
+	at, err := strconv.ParseUint(strings.TrimPrefix(n.ID, "node-"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return at
 }
 
 // facts are what a node says of itself when it registers.

@@ -38,9 +38,17 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		}
 	}
 	reply := s.held(r)
+	s.ledger.view(func(m *machine) { reply.Index = m.LastEvent })
 	for _, peer := range r.GetPeers() { // what can be no node is none
-		if len(s.reachable([]string{peer})) == 0 {
+		n, _ := s.node(peer)
+		switch {
+		case len(s.reachable([]string{peer})) == 0:
 			reply.Gone = append(reply.Gone, peer)
+		case r.GetSince() > 0 && n.registeredAt() > r.GetSince():
+			if reply.Renewed == nil {
+				reply.Renewed = map[string]string{}
+			}
+			reply.Renewed[peer] = n.ID
 		}
 	}
 	return reply, nil

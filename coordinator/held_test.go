@@ -83,6 +83,19 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		if err != nil || !slices.Equal(r.Gone, []string{"b", "nobody", "not a name\n"}) {
 			v.Errorf("who is gone: got %v, %v, want all but c", r, err)
 		}
+		another := v.agent("c")
+		another.incarnation = "another"
+		another.register()
+		since := r.Index
+		for _, c := range []struct {
+			since uint64
+			want  int
+		}{{0, 0}, {since, 1}, {since + 2, 0}} { // it is told of with two events: that one went, and that one came
+			r, err := a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Peers: []string{"c"}, Since: c.since})
+			if err != nil || len(r.Renewed) != c.want || c.want > 0 && r.Renewed["c"] != fmt.Sprint("node-", since+2) || len(r.Gone) > 0 {
+				v.Errorf("another machine since event %d: got %v, %v", c.since, r, err)
+			}
+		}
 
 		v.restart()
 		live(2*time.Second, a, b, c)

@@ -2,6 +2,7 @@ package heartbeat
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,19 +22,28 @@ type Held struct {
 // mostTakers is how many one question may be about (api/lifeboat.proto).
 const mostTakers = 1024
 
-// CheckPeers asks which of the nodes that took blocks are not there any more.
-func (c *Client) CheckPeers(ctx context.Context, peers []string) (gone []string, err error) {
-	for some := range slices.Chunk(peers, mostTakers) {
+// Peers is what the coordinator says of nodes that took blocks.
+type Peers struct {
+	Gone    []string          // those that are not there any more
+	Renewed map[string]string // the ids of those that are, as other machines than before
+	Index   uint64            // of the last event
+}
+
+// CheckPeers asks what became of the nodes that took blocks after the event since (an Index; 0: which are other machines is not asked).
+func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (is Peers, err error) {
+	is.Renewed = map[string]string{}
+	for rest := peers; ; {
+		some := rest[:min(len(rest), mostTakers)]
 		err := c.call(ctx, "ask who of those that took blocks is there", func(m *link) error {
-			reply, err := m.CheckHeld(ctx, &api.CheckHeldRequest{Node: c.cfg.Node, Peers: some})
-			gone = append(gone, reply.GetGone()...)
+			reply, err := m.CheckHeld(ctx, &api.CheckHeldRequest{Node: c.cfg.Node, Peers: some, Since: since})
+			is.Gone, is.Index = append(is.Gone, reply.GetGone()...), reply.GetIndex()
+			maps.Copy(is.Renewed, reply.GetRenewed())
 			return err
 		})
-		if err != nil {
-			return nil, err
+		if rest = rest[len(some):]; err != nil || len(rest) == 0 {
+			return is, err
 		}
 	}
-	return gone, nil
 }
 
 // CheckHeld asks who has blocks that were carried to others that long ago at least (age).

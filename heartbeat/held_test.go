@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,10 @@ func (l *librarian) CheckHeld(_ context.Context, r *api.CheckHeldRequest) (*api.
 	}
 	if len(r.Peers) > 0 {
 		l.asked = append(l.asked, len(r.Peers))
-		return &api.CheckHeldReply{Gone: r.Peers[:1]}, nil
+		return &api.CheckHeldReply{Gone: r.Peers[:1], Renewed: map[string]string{r.Peers[len(r.Peers)-1]: fmt.Sprint("node-", r.Since)}, Index: 9}, nil
+	}
+	if len(r.Blocks) == 0 {
+		return &api.CheckHeldReply{Index: 9}, nil
 	}
 	reply, place := &api.CheckHeldReply{Missing: []uint32{1 << 31}}, uint32(0) // a place that is not one
 	for _, run := range r.Blocks {
@@ -77,9 +81,17 @@ func TestCheckHeldIsAskedInParts(t *testing.T) {
 		}
 		l.asked = nil
 		peers := make([]string, mostTakers+1)
-		peers[0], peers[mostTakers] = "b", "c"
-		if gone, err := c.CheckPeers(t.Context(), peers); err != nil || !slices.Equal(gone, []string{"b", "c"}) || !slices.Equal(l.asked, []int{mostTakers, 1}) {
-			t.Errorf("who is gone: got %q, %v, asked in parts of %v", gone, err, l.asked)
+		peers[0], peers[mostTakers-1], peers[mostTakers] = "b", "x", "c"
+		is, err := c.CheckPeers(t.Context(), 5, peers)
+		if err != nil || !slices.Equal(is.Gone, []string{"b", "c"}) || !slices.Equal(l.asked, []int{mostTakers, 1}) {
+			t.Errorf("who is gone: got %q, %v, asked in parts of %v", is.Gone, err, l.asked)
+		}
+		if !maps.Equal(is.Renewed, map[string]string{"x": "node-5", "c": "node-5"}) || is.Index != 9 {
+			t.Errorf("who is another: got %v, %d", is.Renewed, is.Index)
+		}
+		l.asked = nil
+		if is, err := c.CheckPeers(t.Context(), 0, nil); err != nil || len(is.Gone) > 0 || is.Index != 9 {
+			t.Errorf("of nobody: got %v, %v", is, err)
 		}
 		l.old = true
 		if _, err := c.CheckHeld(t.Context(), time.Minute, blocks); status.Code(err) != codes.Unimplemented {
