@@ -1,7 +1,9 @@
 package clustertest_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -164,5 +166,34 @@ func TestNewMachineTakesBlocks(t *testing.T) {
 		if again := c.Sent(0, 1) + c.Sent(0, 2) + c.Sent(0, 3) - sent; again > 100_000 {
 			t.Errorf("%d bytes were carried again", again)
 		}
+	})
+}
+
+// What a taker handed on is out of date once its block has changed and went to another: nobody serves it when its node is gone.
+func TestHeirForgetsWhatIsOutOfDate(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
+		var blocks []*clustertest.Block
+		for i := range 24 {
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("part-%d", i), 20_000))
+		}
+		c.Rebalance(0)
+		c.Until("all is copied ahead", time.Minute, func() bool { n, _ := c.Moved(0); return n == int64(len(blocks)) })
+		for _, leaves := range []int{1, 2} {
+			c.Notice(leaves, 2*time.Minute)
+			c.WaitDrained(leaves)
+			c.Kill(leaves)
+		}
+		c.Sleep(2 * time.Minute)
+		for i, b := range blocks {
+			b.Members[b.ID] = bytes.Repeat([]byte{byte(i)}, 30_000)
+			if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", fmt.Sprintf("part-%d", i)), b.Members[b.ID], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(3, 4)
 	})
 }

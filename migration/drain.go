@@ -65,6 +65,8 @@ type DrainConfig struct {
 	Earlier []string
 	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
 	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
+	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
+	ForgetElsewhere func(ctx context.Context, but string, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.
 	Over Over
 	// Lapsed says what of that which earlier runs moved nobody has any more. Nil: all of it is there.

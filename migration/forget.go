@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -144,6 +145,8 @@ type withdrawal struct {
 	d      *Drain
 	goesOn func() bool
 	last   map[string]lastLine // of blocks with several lines
+
+	unlocated atomic.Bool // nobody says who has what
 
 	mu         sync.Mutex
 	over       map[string]bool // peers that need not be asked any more
@@ -315,12 +318,16 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	w.mu.Lock()
 	over := w.over[c.Peer]
 	w.mu.Unlock()
-	if over {
-		w.missed(1, nil)
-		return
+	var err, heirs error
+	if !over {
+		err = d.cfg.Forget(ctx, d.holder(c.Peer), BlockID(c.ID), c.tag())
 	}
-	err := d.cfg.Forget(ctx, d.holder(c.Peer), BlockID(c.ID), c.tag())
+	if over || err != nil && !errors.Is(err, errNotOwned) {
+		heirs = w.tellHeirs(ctx, c)
+	}
 	switch {
+	case over, heirs != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten)):
+		w.missed(1, heirs)
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
 		if c.deleted {
@@ -344,6 +351,21 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 		w.mu.Unlock()
 		w.missed(1, err)
 	}
+}
+
+// tellHeirs has all others forget a copy that its peer does not have any more, or does not answer for: it may have handed it on.
+func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
+	switch is, several := w.last[c.ID]; {
+	case w.d.cfg.ForgetElsewhere == nil, several && is.entry.tag() == c.tag(): // what they have is up to date
+		return nil
+	case w.unlocated.Load():
+		return errUnlocated
+	}
+	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, BlockID(c.ID), c.tag())
+	if errors.Is(err, errUnlocated) {
+		w.unlocated.Store(true)
+	}
+	return err
 }
 
 // forgotten notes that a peer need not be told of a copy again.

@@ -89,6 +89,34 @@ func (f *Fetcher) Forget(ctx context.Context, h Holder, id BlockID, tag string) 
 			return errors.Join(fmt.Errorf("it is not known where %s is", h.Node), err)
 		}
 	}
+	return f.forgetAt(ctx, h, id, tag)
+}
+
+// ForgetElsewhere has all holders but one forget a version of a block that was born here: that one may have handed it on. What
+// another has of the block that is not that version stays.
+func (f *Fetcher) ForgetElsewhere(ctx context.Context, but string, id BlockID, tag string) error {
+	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+	defer cancel()
+	at, err := f.Locate(ctx, id, false)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnlocated, err)
+	}
+	var all error
+	for _, h := range at.Holders {
+		if h.Node == but {
+			continue
+		}
+		if err := f.forgetAt(ctx, h, id, tag); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNotForgotten) {
+			all = errors.Join(all, err)
+		}
+	}
+	return all
+}
+
+// errUnlocated says that the coordinator does not tell who has a block.
+var errUnlocated = errors.New("nobody says who has it")
+
+func (f *Fetcher) forgetAt(ctx context.Context, h Holder, id BlockID, tag string) error {
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodDelete, blockURL(h, id), nil)
 	if err != nil {
 		return err
@@ -108,8 +136,10 @@ func (f *Fetcher) Forget(ctx context.Context, h Holder, id BlockID, tag string) 
 		return fs.ErrNotExist
 	case http.StatusMethodNotAllowed:
 		return fmt.Errorf("%s runs a version that forgets nothing: upgrade it", h.Node)
-	case http.StatusForbidden, http.StatusPreconditionFailed:
-		return fmt.Errorf("%s: %s: %w", resp.Status, strings.TrimSpace(string(why)), errNotForgotten)
+	case http.StatusForbidden:
+		return fmt.Errorf("%s: %s: %w", resp.Status, strings.TrimSpace(string(why)), errNotOwned)
+	case http.StatusPreconditionFailed:
+		return fmt.Errorf("%s: %s: %w", resp.Status, strings.TrimSpace(string(why)), errAnother)
 	}
 	return fmt.Errorf("have %s forget %s: %s: %s", h.Node, id, resp.Status, strings.TrimSpace(string(why)))
 }
