@@ -88,10 +88,9 @@ func TestHolderOfWhatWasTakenInIsGone(t *testing.T) {
 	})
 }
 
-// backWithNothing has another machine come under a node's name.
+// backWithNothing has another machine come under a node's name, which was killed.
 func backWithNothing(t *testing.T, c *clustertest.Cluster, i int) {
 	t.Helper()
-	c.Kill(i)
 	for _, dir := range []string{"data", "cache", "spark-0", "spark-1"} {
 		dir = filepath.Join(c.Dir(i), dir)
 		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
@@ -107,6 +106,7 @@ func TestHolderIsBackWithNothing(t *testing.T) {
 		copiedAhead(c)
 		wiped, _ := most(c, 0)
 		c.Sleep(2 * time.Minute)
+		c.Kill(wiped)
 		backWithNothing(t, c, wiped)
 		c.Sleep(30 * time.Second)
 		c.Notice(0, 2*time.Minute)
@@ -125,6 +125,7 @@ func TestHolderIsBackWithNothingAfterTheDrain(t *testing.T) {
 		c.Notice(0, 2*time.Minute)
 		c.WaitDrained(0)
 		wiped, _ := most(c, 0)
+		c.Kill(wiped)
 		backWithNothing(t, c, wiped)
 		c.Sleep(time.Until(began.Add(115 * time.Second)))
 		c.Kill(0)
@@ -139,6 +140,7 @@ func TestHolderIsBackWithNothingAmidTheDrain(t *testing.T) {
 		c.Notice(0, 2*time.Minute)
 		half(t, c, 0)
 		wiped, _ := most(c, 0)
+		c.Kill(wiped)
 		backWithNothing(t, c, wiped)
 		c.WaitDrained(0)
 		c.Kill(0)
@@ -153,6 +155,7 @@ func TestNewMachineTakesBlocks(t *testing.T) {
 		c.Rebalance(0)
 		c.Sleep(3 * time.Second)
 		for i := 1; i <= 3; i++ {
+			c.Kill(i)
 			backWithNothing(t, c, i)
 		}
 		c.Sleep(time.Minute)

@@ -158,12 +158,14 @@ func (b *blocks) replace(node string, full *blocks) (news arrivals) {
 	return news
 }
 
-// appendHolders appends who was said to hold the block, in no order.
-func (b *blocks) appendHolders(to []string, k blockKey) []string {
+// appendHolders appends who was said to hold the block with so many bytes, in no order: what has another size is another version.
+func (b *blocks) appendHolders(to []string, k blockKey, bytes int64) []string {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	for at := range b.rowsOf(b.at[b.hash(k)], k) {
-		to = append(to, b.shelves[at.shelf].node)
+		if s := b.shelves[at.shelf]; s.what(at.row).bytes == bytes {
+			to = append(to, s.node)
+		}
 	}
 	return to
 }

@@ -71,10 +71,10 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	told := f.toldAll(r.GetAge().AsDuration())
 	var holders []string
 	for _, run := range r.GetBlocks() {
-		for id := range run.IDs() {
+		for id, bytes := range run.IDs() {
 			k, at := keyNear(id, &scope), place
 			place++
-			holders = f.blocks.appendHolders(holders[:0], k)
+			holders = f.blocks.appendHolders(holders[:0], k, bytes)
 			kept, was := false, ""
 			for _, node := range holders {
 				// Whoever asks goes. What it took in once it carries like its own, and has it still.

@@ -63,6 +63,10 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		if err != nil || !slices.Equal(r.Holders, []string{"b", "c"}) {
 			v.Errorf("got %v, %v, want all who have some", r.GetHolders(), err)
 		}
+		r, err = a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Age: durationpb.New(time.Hour), Blocks: []*api.BlockRun{api.NewBlockRun(all[x], 8)}})
+		if err != nil || len(r.Missing) != 1 {
+			v.Errorf("what is held has another size: got %v, %v, want it missing", r, err)
+		}
 		want(time.Second, "", 1) // it landed a moment ago, and its holder has not beaten since
 		want(time.Hour, "", 0, never)
 		a.report(false, all[never]) // it took it in once, and carried it on
