@@ -213,11 +213,13 @@ func (a *Agent) resume() {
 			a.directives.last = n.ID
 		}
 	}
-	moved, err := migration.Carried(a.incidents.Dir(p.Incident.ID))
-	if err != nil {
-		a.log.Warn("cannot read what was moved before", "err", err)
+	if p.Work.Drained == nil { // else its summary is told
+		moved, err := migration.Carried(a.incidents.Dir(p.Incident.ID))
+		if err != nil {
+			a.log.Warn("cannot read what was moved before", "err", err)
+		}
+		a.drains.resume(moved)
 	}
-	a.drains.resume(moved)
 	a.log.Info("resuming", "incident", p.Incident.ID, "kind", p.Incident.Kind(), "drained", p.Work.Drained != nil, "left", left(p.Incident.Deadline()))
 }
 
