@@ -18,7 +18,7 @@ const mostBroken = 64
 // within the drain that runs, or, when the node is drained and still there, in another pass of it. It keeps an eye on those who
 // took some, too: they may be gone before it is.
 func (a *Agent) carryAgain(ctx context.Context) {
-	vigil := vigil{agent: a}
+	vigil := lookout{vigil: &a.vigil}
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
 	for ctx.Err() == nil {
 		incidents := a.incidents.Changes()

@@ -85,7 +85,7 @@ type Agent struct {
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
 	workloads   []*watched
 	attention   *attention
-	vigil       vigil      // of the passes of an incident
+	vigil       vigil      // of the open incident
 	accounting  sync.Mutex // held while it is written and sent
 	drains      drains
 	ballast     ballast

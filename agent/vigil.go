@@ -26,17 +26,22 @@ const (
 const absentFor = 24 * time.Hour
 
 // vigil is the eye that a node keeps on those who took its blocks, for as long as it has them itself: what one has who is gone is
-// carried again, if nobody else has it. One goroutine at a time uses it: pass after pass of copying ahead and of the drain does, and
-// another vigil is kept when that is over.
+// carried again, if nobody else has it. Pass after pass of copying ahead and of the drain asks by it, and a lookout amid and after those.
 type vigil struct {
-	agent    *Agent
-	incident string    // that what follows is of
-	asked    time.Time // when each block was asked about last
-	since    uint64    // the event after which all of it happened
-	was      fates     // those of takers and heirs when their blocks were
-	parted   []string  // takers that were gone at some time, and may have handed on what they had
-	heirs    []string  // who had what was asked about, by the answers
+	agent *Agent
 
+	mu       sync.Mutex // guards what follows
+	incident string     // that it is of
+	asked    time.Time  // when each block was asked about last
+	since    uint64     // the event after which all of it happened
+	was      fates      // those of takers and heirs when their blocks were
+	parted   []string   // takers that were gone at some time, and may have handed on what they had
+	heirs    []string   // who had what was asked about, by the answers
+}
+
+// lookout keeps the vigil while a drain runs and once it is over. One goroutine uses it.
+type lookout struct {
+	*vigil
 	ended  time.Time // the end of the drain that takers is of
 	looked time.Time // when they were asked about last
 	takers []string
@@ -73,17 +78,19 @@ type question struct {
 
 // before is what a pass is to ask that begins now.
 func (v *vigil) before(ctx context.Context, incident, dir string) *question {
-	v.turn(incident, time.Time{})
+	v.turn(incident)
 	q := &question{began: time.Now()}
 	takers := v.agent.takers(dir)
 	if len(takers) == 0 {
+		q.none = true
+		v.askedAll(q.began) // about nothing
 		return q
 	}
 	ctx, cancel := context.WithTimeout(ctx, vigilTimeout)
 	defer cancel()
 	var news []string
 	q.is, news = v.losses(ctx, takers)
-	if time.Since(v.asked) < askHeldEvery {
+	if time.Since(v.lastAsked()) < askHeldEvery {
 		q.absent, q.none = news, len(news) == 0
 	}
 	return q
@@ -119,6 +126,8 @@ func (v *vigil) after(q *question) {
 	if q.none || q.unsure {
 		return
 	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.was = q.is; q.absent == nil {
 		v.asked = q.began
 	}
@@ -126,16 +135,28 @@ func (v *vigil) after(q *question) {
 	v.heirs = union(v.heirs, q.has)
 }
 
+func (v *vigil) askedAll(at time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.asked = at
+}
+
+func (v *vigil) lastAsked() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.asked
+}
+
 // due is when it is time to look at what the drain of p has carried.
-func (v *vigil) due(p page) time.Time {
-	if v.turn(p.Incident.ID, time.Now()); p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(v.ended) {
+func (v *lookout) due(p page) time.Time {
+	if v.turn(p.Incident.ID); p.Work.Drained != nil && !p.Work.Drained.Finished.Equal(v.ended) {
 		return time.Now()
 	}
 	return v.looked.Add(vigilEvery)
 }
 
 // amid has the drain of p, which runs, carry again what took who is gone.
-func (v *vigil) amid(ctx context.Context, p page) {
+func (v *lookout) amid(ctx context.Context, p page) {
 	v.looked = time.Now()
 	var takers []string
 	d := v.agent.drains.of(v.agent.incidents.Dir(p.Incident.ID))
@@ -159,10 +180,10 @@ func (v *vigil) amid(ctx context.Context, p page) {
 
 // finds is what to ask in another pass of the drain of p; nil: nothing, since somebody has all of what it carried, or this node has
 // it no more, or has no time to carry it again.
-func (v *vigil) finds(ctx context.Context, p page) *question {
+func (v *lookout) finds(ctx context.Context, p page) *question {
 	a, dir := v.agent, v.agent.incidents.Dir(p.Incident.ID)
 	v.looked = time.Now()
-	if v.turn(p.Incident.ID, time.Now()); !p.Work.Drained.Finished.Equal(v.ended) {
+	if v.turn(p.Incident.ID); !p.Work.Drained.Finished.Equal(v.ended) {
 		v.ended, v.takers = p.Work.Drained.Finished, a.takers(dir)
 	}
 	if time.Until(a.againUntil(p.Incident)) < leastAgain {
@@ -171,7 +192,7 @@ func (v *vigil) finds(ctx context.Context, p page) *question {
 	q := &question{began: v.looked}
 	var news []string
 	q.is, news = v.losses(ctx, v.takers)
-	if time.Since(v.asked) < askHeldEvery {
+	if time.Since(v.lastAsked()) < askHeldEvery {
 		if q.absent = news; len(news) == 0 {
 			return nil
 		}
@@ -194,14 +215,19 @@ func (v *vigil) finds(ctx context.Context, p page) *question {
 func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	peers, err := v.agent.beat.CheckPeers(ctx, v.since, union(takers, v.heirs))
+	v.mu.Lock()
+	since, peers := v.since, union(takers, v.heirs)
+	v.mu.Unlock()
+	said, err := v.agent.beat.CheckPeers(ctx, since, peers)
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if err != nil {
 		return v.was, nil
 	}
-	if v.since == 0 || peers.Index < v.since { // another log
-		v.since = peers.Index
+	if v.since == 0 || said.Index < v.since { // another log
+		v.since = said.Index
 	}
-	is = fates{peers.Gone, peers.Renewed}
+	is = fates{said.Gone, said.Renewed}
 	was := fates{renewed: v.was.renewed}
 	for _, node := range v.was.gone {
 		if slices.Contains(is.gone, node) { // else it is back
@@ -227,10 +253,12 @@ func union(a, b []string) []string {
 	return slices.Compact(all)
 }
 
-// turn begins anew with another incident, as if all had been asked about then.
-func (v *vigil) turn(incident string, asked time.Time) {
+// turn begins anew with another incident.
+func (v *vigil) turn(incident string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.incident != incident {
-		*v = vigil{agent: v.agent, incident: incident, asked: asked}
+		v.incident, v.asked, v.since, v.was, v.parted, v.heirs = incident, time.Time{}, 0, fates{}, nil, nil
 	}
 }
 
