@@ -22,8 +22,12 @@ const accountTimeout = 5 * time.Second
 // this machine is gone, or lose what it was told. It takes what is left of the time to send. Nothing waits for it but the
 // word to a cloud that the machine may go sooner.
 func (a *Agent) leaveAccount(ctx context.Context) {
-	a.accounting.Lock() // another pass may have ended while the account of the one before is on its way
-	defer a.accounting.Unlock()
+	select { // another pass may have ended while the account of the one before is on its way
+	case a.accounting <- struct{}{}:
+		defer func() { <-a.accounting }()
+	case <-ctx.Done():
+		return
+	}
 	p, open := a.incidents.Open()
 	if !open || p.Work.Kept || p.Work.Drained == nil || p.Work.Drained.Moved.Blocks+p.Work.Drained.Lost.Blocks == 0 {
 		return

@@ -85,8 +85,8 @@ type Agent struct {
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
 	workloads   []*watched
 	attention   *attention
-	vigil       vigil      // of the open incident
-	accounting  sync.Mutex // held while it is written and sent
+	vigil       vigil         // of the open incident
+	accounting  chan struct{} // has one while an account is written and sent
 	drains      drains
 	ballast     ballast
 	counts      *counters

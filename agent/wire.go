@@ -162,6 +162,14 @@ func (a *Agent) locate(ctx context.Context, id migration.BlockID, past bool) (mi
 	return migration.Location{State: migration.LocationState(r.State), Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Why: r.Why}, nil
 }
 
+// whereIs is the address at which a node is read; empty: it is gone.
+func (a *Agent) whereIs(ctx context.Context, node string) (address string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	defer cancel()
+	is, err := a.beat.CheckPeers(ctx, 0, []string{node})
+	return is.Addresses[node], err
+}
+
 // others leaves this node out: what it has it was asked for already.
 func (a *Agent) others(holders []*api.Holder) (rest []migration.Holder) {
 	for _, h := range holders {

@@ -3,6 +3,7 @@ package clustertest_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,5 +106,40 @@ func TestWhatChangedAfterTheNoticeWasWithdrawnIsNotReadInItsOldVersion(t *testin
 		c.Kill(0)
 		c.Verify(1, changed)
 		c.Verify(2, blocks[2:]...)
+	})
+}
+
+// Of the copies of an earlier drain one is not where it was any more, and that peer, which takes nothing now, is told of the others.
+func TestPeerOfAnEarlierDrainHasOnlySomeOfIt(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		var blocks []*clustertest.Block
+		for i := range 20 {
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprint("part-", i), 20_000))
+		}
+		c.Deactivate(false, 2)
+		c.Sleep(5 * time.Second) // all have heard
+		c.Decommission(0, 0, "test")
+		c.WaitDrained(0)
+		c.Recommission(0)
+		for _, b := range blocks[:10] {
+			if n := c.Flip(1, "data/vault/segments", b.Members[b.ID]); n != 1 {
+				t.Fatalf("%d copies of %s are at the peer, want 1", n, b.ID)
+			}
+			c.Read(1, b.ID) // it is found broken
+		}
+		c.Deactivate(true, 2)
+		c.Deactivate(false, 1)
+		c.Sleep(5 * time.Second)
+		for i, b := range blocks {
+			b.Members[b.ID] = bytes.Repeat([]byte("newer"), 5000)
+			if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", fmt.Sprint("part-", i)), b.Members[b.ID], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2)
 	})
 }

@@ -38,16 +38,16 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		}
 	}
 	reply := s.held(r)
+	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}
 	s.ledger.view(func(m *machine) { reply.Index = m.LastEvent })
 	for _, peer := range r.GetPeers() { // what can be no node is none
-		n, _ := s.node(peer)
-		switch {
-		case len(s.reachable([]string{peer})) == 0:
+		is := s.reachable([]string{peer})
+		if len(is) == 0 {
 			reply.Gone = append(reply.Gone, peer)
-		case r.GetSince() > 0 && n.registeredAt() > r.GetSince():
-			if reply.Renewed == nil {
-				reply.Renewed = map[string]string{}
-			}
+			continue
+		}
+		reply.Addresses[peer] = is[0].Address
+		if n, _ := s.node(peer); r.GetSince() > 0 && n.registeredAt() > r.GetSince() {
 			reply.Renewed[peer] = n.ID
 		}
 	}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -86,6 +87,9 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		r, err = a.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "a", Peers: []string{"b", "c", "nobody", "not a name\n"}})
 		if err != nil || !slices.Equal(r.Gone, []string{"b", "nobody", "not a name\n"}) {
 			v.Errorf("who is gone: got %v, %v, want all but c", r, err)
+		}
+		if want := map[string]string{"c": "c:7412"}; !maps.Equal(r.GetAddresses(), want) {
+			v.Errorf("where they are: got %v, want %v", r.GetAddresses(), want)
 		}
 		another := v.agent("c")
 		another.incarnation = "another"

@@ -24,20 +24,22 @@ const mostTakers = 1024
 
 // Peers is what the coordinator says of nodes that took blocks.
 type Peers struct {
-	Gone    []string          // those that are not there any more
-	Renewed map[string]string // the ids of those that are, as other machines than before
-	Index   uint64            // of the last event
+	Gone      []string          // those that are not there any more
+	Renewed   map[string]string // the ids of those that are, as other machines than before
+	Addresses map[string]string // where those are read that are there
+	Index     uint64            // of the last event
 }
 
 // CheckPeers asks what became of the nodes that took blocks after the event since (an Index; 0: which are other machines is not asked).
 func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (is Peers, err error) {
-	is.Renewed = map[string]string{}
+	is.Renewed, is.Addresses = map[string]string{}, map[string]string{}
 	for rest := peers; ; {
 		some := rest[:min(len(rest), mostTakers)]
 		err := c.call(ctx, "ask who of those that took blocks is there", func(m *link) error {
 			reply, err := m.CheckHeld(ctx, &api.CheckHeldRequest{Node: c.cfg.Node, Peers: some, Since: since})
 			is.Gone, is.Index = append(is.Gone, reply.GetGone()...), reply.GetIndex()
 			maps.Copy(is.Renewed, reply.GetRenewed())
+			maps.Copy(is.Addresses, reply.GetAddresses())
 			return err
 		})
 		if rest = rest[len(some):]; err != nil || len(rest) == 0 {

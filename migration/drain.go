@@ -65,6 +65,8 @@ type DrainConfig struct {
 	Earlier []string
 	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
 	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
+	// Where is the address at which a peer is read that was one of an earlier run; empty: it is gone.
+	Where func(ctx context.Context, node string) (address string, err error)
 	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
 	ForgetElsewhere func(ctx context.Context, but string, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.

@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"os"
@@ -96,7 +97,8 @@ func (d *Drain) tellAll(ctx context.Context) {
 		d.cfg.Log.Warn("cannot read what was moved: peers may keep copies that are out of date", "err", err)
 		return
 	}
-	w := &withdrawal{d: d, goesOn: func() bool { return ctx.Err() == nil }, last: last, over: map[string]bool{}, said: map[string]bool{}}
+	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
+	w.last = last
 	var cleared map[*Store]bool
 	if d.stirred.any() {
 		cleared = w.clearances(d.cfg.Dir, d.stirred.has)
@@ -149,10 +151,15 @@ type withdrawal struct {
 	unlocated atomic.Bool // nobody says who has what
 
 	mu         sync.Mutex
-	over       map[string]bool // peers that need not be asked any more
-	said       map[string]bool // what the log was told and need not be told again: by peer, by account and store, "" for the sum
+	at         map[string]string // where peers are that are none of this run
+	over       map[string]bool   // peers that need not be asked any more
+	said       map[string]bool   // what the log was told and need not be told again: by peer, by account and store, "" for the sum
 	told, left int
 	err        error // why, of one that is left
+}
+
+func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
+	return &withdrawal{d: d, goesOn: goesOn, last: map[string]lastLine{}, at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
 }
 
 // stale is a copy that is out of date.
@@ -320,7 +327,10 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	w.mu.Unlock()
 	var err, heirs error
 	if !over {
-		err = d.cfg.Forget(ctx, d.holder(c.Peer), BlockID(c.ID), c.tag())
+		var h Holder
+		if h, err = w.holder(ctx, c.Peer); err == nil {
+			err = d.cfg.Forget(ctx, h, BlockID(c.ID), c.tag())
+		}
 	}
 	if over || err != nil && !errors.Is(err, errNotOwned) {
 		heirs = w.tellHeirs(ctx, c)
@@ -386,13 +396,28 @@ func (w *withdrawal) missed(n int, err error) {
 	}
 }
 
-// holder is where a peer's blocks are read; without an address if it was a peer of an earlier run alone.
-func (d *Drain) holder(node string) Holder {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h := Holder{Node: node}
-	if p := d.peers[node]; p != nil {
-		h.Address = p.Address
+// holder is where a peer's blocks are read, which may have been one of an earlier run alone.
+func (w *withdrawal) holder(ctx context.Context, node string) (Holder, error) {
+	w.mu.Lock()
+	address := w.at[node]
+	w.mu.Unlock()
+	w.d.mu.Lock()
+	if p := w.d.peers[node]; p != nil {
+		address = p.Address
 	}
-	return h
+	w.d.mu.Unlock()
+	if address != "" {
+		return Holder{node, address}, nil
+	}
+	address, err := w.d.cfg.Where(ctx, node)
+	if err != nil {
+		return Holder{}, fmt.Errorf("ask where %s is: %w", node, err)
+	}
+	if address == "" {
+		return Holder{}, fmt.Errorf("%s is gone", node)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at[node] = address
+	return Holder{node, address}, nil
 }

@@ -264,31 +264,34 @@ func TestPeersForgetWhatAWithdrawnDrainLeftThere(t *testing.T) {
 
 // Whoever has no copy any more may have handed it on, so all others are told, but for what is the version of today.
 func TestHeirsAreToldWhatToForget(t *testing.T) {
-	away, old, today := errors.New("no route"), "7"+modifiedAt+"1", "7"+modifiedAt+"2"
+	here, away, old, today := "b:7412", errors.New("no route"), "7"+modifiedAt+"1", "7"+modifiedAt+"2"
 	for _, c := range []struct {
 		name         string
 		first, heirs error
+		at           string // where the coordinator says that it is
 		today        string // version of the line that counts
 		calls        string // for two copies of one peer: the peer itself, and all others
 		told, left   int
 	}{
-		{"it has it", nil, nil, today, "pp", 2, 0},
-		{"it has it no more", fs.ErrNotExist, nil, today, "phph", 2, 0},
-		{"another version is there", errAnother, nil, today, "phph", 0, 0},
-		{"it was not born here", errNotOwned, nil, today, "pp", 0, 0},
-		{"it is away", away, nil, today, "phh", 0, 2},
-		{"nobody says who has it", fs.ErrNotExist, errUnlocated, today, "php", 0, 2},
-		{"an heir does not answer", fs.ErrNotExist, away, today, "phph", 0, 2},
-		{"it is today's too", fs.ErrNotExist, nil, old, "pp", 2, 0},
+		{"it has it", nil, nil, here, today, "pp", 2, 0},
+		{"it has it no more", fs.ErrNotExist, nil, here, today, "phph", 2, 0},
+		{"another version is there", errAnother, nil, here, today, "phph", 0, 0},
+		{"it was not born here", errNotOwned, nil, here, today, "pp", 0, 0},
+		{"it is away", away, nil, here, today, "phh", 0, 2},
+		{"nobody says who has it", fs.ErrNotExist, errUnlocated, here, today, "php", 0, 2},
+		{"an heir does not answer", fs.ErrNotExist, away, here, today, "phph", 0, 2},
+		{"it is today's too", fs.ErrNotExist, nil, here, old, "pp", 2, 0},
+		{"it is gone", nil, nil, "", today, "hh", 0, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			calls := ""
 			d := &Drain{cfg: DrainConfig{
 				Log:             slog.New(slog.DiscardHandler),
+				Where:           func(context.Context, string) (string, error) { return c.at, nil },
 				Forget:          func(context.Context, Holder, BlockID, string) error { calls += "p"; return c.first },
 				ForgetElsewhere: func(context.Context, string, BlockID, string) error { calls += "h"; return c.heirs },
 			}}
-			w := &withdrawal{d: d, over: map[string]bool{}, said: map[string]bool{}, last: map[string]lastLine{}}
+			w := newWithdrawal(d, nil)
 			for _, id := range []string{"cache/-/x", "cache/-/y"} {
 				w.last[id] = lastLine{lines: 2, at: 1, entry: Entry{ID: id, Outcome: Moved, Peer: "c", Version: c.today}}
 				w.tell(t.Context(), stale{Entry: Entry{ID: id, Outcome: Moved, Peer: "b", Version: old}})

@@ -57,7 +57,7 @@ func (r *Receiver) ServeForget(w http.ResponseWriter, req *http.Request, node st
 	}
 	switch err := r.forget(node, id, tag); {
 	case err == nil:
-		r.cfg.Log.Info("a copy that was out of date is removed", "block", id, "from", node)
+		r.cfg.Log.Debug("a copy that was out of date is removed", "block", id, "from", node)
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, fs.ErrNotExist):
 		http.Error(w, string(id)+" is not here", http.StatusNotFound)
@@ -74,21 +74,10 @@ func (r *Receiver) ServeForget(w http.ResponseWriter, req *http.Request, node st
 const forgetTimeout = 2 * time.Second
 
 // Forget has a holder forget a version of a block that was born here. fs.ErrNotExist says that it has none, errNotForgotten
-// that it keeps what it has. A holder without an address is asked for at the coordinator.
+// that it keeps what it has.
 func (f *Fetcher) Forget(ctx context.Context, h Holder, id BlockID, tag string) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
 	defer cancel()
-	if h.Address == "" {
-		at, err := f.Locate(ctx, id, false)
-		for _, other := range at.Holders {
-			if other.Node == h.Node {
-				h = other
-			}
-		}
-		if h.Address == "" {
-			return errors.Join(fmt.Errorf("it is not known where %s is", h.Node), err)
-		}
-	}
 	return f.forgetAt(ctx, h, id, tag)
 }
 

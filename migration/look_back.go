@@ -65,7 +65,8 @@ func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.D
 		peers[p.Node] = &peerState{Peer: p}
 	}
 	l.drain.peers = peers
-	w := &withdrawal{d: l.drain, goesOn: rest, over: map[string]bool{}, said: l.said}
+	w := newWithdrawal(l.drain, rest)
+	w.said = l.said
 	for _, dir := range l.accounts() {
 		for c := range w.earlier(dir) {
 			if l.hindered() {
