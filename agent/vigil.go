@@ -37,6 +37,7 @@ type vigil struct {
 	was      fates      // those of takers and heirs when their blocks were
 	parted   []string   // takers that were gone at some time, and may have handed on what they had
 	heirs    []string   // who had what was asked about, by the answers
+	stale    []string   // who was away when told what to forget, once the drain was over
 }
 
 // lookout keeps the vigil while a drain runs and once it is over. One goroutine uses it.
@@ -83,7 +84,7 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	takers := v.agent.takers(dir)
 	if len(takers) == 0 {
 		q.none = true
-		v.askedAll(q.began) // about nothing
+		v.agent.aside.Go(func() { v.begin(ctx, q.began, dir) }) // the first pass has no second to wait
 		return q
 	}
 	ctx, cancel := context.WithTimeout(ctx, vigilTimeout)
@@ -135,10 +136,15 @@ func (v *vigil) after(q *question) {
 	v.heirs = union(v.heirs, q.has)
 }
 
-func (v *vigil) askedAll(at time.Time) {
+// begin notes that there is nothing yet to ask about, if it is known what comes after that before somebody has taken anything.
+func (v *vigil) begin(ctx context.Context, at time.Time, dir string) {
+	_, _ = v.losses(ctx, nil)
+	nobody := len(v.agent.takers(dir)) == 0
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.asked = at
+	if v.since > 0 && nobody {
+		v.asked = at
+	}
 }
 
 func (v *vigil) lastAsked() time.Time {
@@ -183,15 +189,18 @@ func (v *lookout) amid(ctx context.Context, p page) {
 func (v *lookout) finds(ctx context.Context, p page) *question {
 	a, dir := v.agent, v.agent.incidents.Dir(p.Incident.ID)
 	v.looked = time.Now()
-	if v.turn(p.Incident.ID); !p.Work.Drained.Finished.Equal(v.ended) {
+	v.turn(p.Incident.ID)
+	another := !p.Work.Drained.Finished.Equal(v.ended)
+	if another {
 		v.ended, v.takers = p.Work.Drained.Finished, a.takers(dir)
-	}
-	if time.Until(a.againUntil(p.Incident)) < leastAgain {
-		return nil
 	}
 	q := &question{began: v.looked}
 	var news []string
 	q.is, news = v.losses(ctx, v.takers)
+	v.forget(ctx, a.drainConfig(p.Incident.ID, dir, 0), another, q.is)
+	if time.Until(a.againUntil(p.Incident)) < leastAgain {
+		return nil
+	}
 	if time.Since(v.lastAsked()) < askHeldEvery {
 		if q.absent = news; len(news) == 0 {
 			return nil
@@ -210,13 +219,33 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	return q
 }
 
+// forget tells those of copies that are out of date who were away before, and first finds out who was.
+func (v *lookout) forget(ctx context.Context, cfg migration.DrainConfig, first bool, is fates) {
+	v.mu.Lock()
+	back := slices.ContainsFunc(v.stale, func(node string) bool { return !slices.Contains(is.gone, node) })
+	v.mu.Unlock()
+	if !first && !back {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	away, err := migration.ForgetRest(ctx, cfg)
+	if err != nil {
+		v.agent.log.Warn("peers may keep copies that are out of date", "err", err)
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.stale = away
+}
+
 // losses are what became of the takers and their heirs, and the takers about whose blocks to ask therefore: those that are not there any
 // more, and with an heir all that may have handed on to it.
 func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	v.mu.Lock()
-	since, peers := v.since, union(takers, v.heirs)
+	since, peers := v.since, union(union(takers, v.heirs), v.stale)
 	v.mu.Unlock()
 	said, err := v.agent.beat.CheckPeers(ctx, since, peers)
 	v.mu.Lock()
@@ -258,7 +287,7 @@ func (v *vigil) turn(incident string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.incident != incident {
-		v.incident, v.asked, v.since, v.was, v.parted, v.heirs = incident, time.Time{}, 0, fates{}, nil, nil
+		v.incident, v.asked, v.since, v.was, v.parted, v.heirs, v.stale = incident, time.Time{}, 0, fates{}, nil, nil, nil
 	}
 }
 

@@ -102,19 +102,23 @@ func backWithNothing(t *testing.T, c *clustertest.Cluster, i int) {
 
 // Whoever took blocks is back within seconds with an empty disk, as a container is: it was never gone, but what it took is.
 func TestHolderIsBackWithNothing(t *testing.T) {
-	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
-		copiedAhead(c)
-		wiped, _ := most(c, 0)
-		c.Sleep(2 * time.Minute)
-		c.Kill(wiped)
-		backWithNothing(t, c, wiped)
-		c.Sleep(30 * time.Second)
-		c.Notice(0, 2*time.Minute)
-		c.WaitDrained(0)
-		c.Kill(0)
-		c.Sleep(time.Minute)
-		c.VerifyEverywhere(1, 2, 3)
-	})
+	for _, after := range []time.Duration{time.Second, 2 * time.Minute} { // before the next look at what is to be copied, and later
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+				copiedAhead(c)
+				wiped, _ := most(c, 0)
+				c.Sleep(after)
+				c.Kill(wiped)
+				backWithNothing(t, c, wiped)
+				c.Sleep(30 * time.Second)
+				c.Notice(0, 2*time.Minute)
+				c.WaitDrained(0)
+				c.Kill(0)
+				c.Sleep(time.Minute)
+				c.VerifyEverywhere(1, 2, 3)
+			})
+		})
+	}
 }
 
 // The same in the two minutes of a notice, with the blocks of a drain that runs and of one that is over.

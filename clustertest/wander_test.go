@@ -59,7 +59,7 @@ func (w *wander) happen(drained bool) {
 		i := w.pick(&w.up)
 		w.say("dies", i)
 		w.Kill(i)
-		w.WaitState(i, "LOST")
+		w.Until("it is known", 5*time.Minute, func() bool { s := w.State(i); return s == "LOST" || s == "DECOMMISSIONED" })
 		w.down = append(w.down, i)
 	case step == 1 && len(w.up) > 3:
 		i := w.pick(&w.up)

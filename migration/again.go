@@ -71,7 +71,7 @@ func (d *Drain) again(b Broken, e Entry) bool {
 	if !d.plan.again(entry{Block: blk}.after(setbacks{shun: b.Peer, shunned: time.Now().Add(shunBroken), why: b.words()})) {
 		return false
 	}
-	d.history.remember(blk)
+	d.history.putBack(blk)
 	return true
 }
 

@@ -127,12 +127,11 @@ func (d *Drain) checkClaims(ctx context.Context) {
 			break
 		}
 		for _, at := range missing {
-			if again.Blocks == 0 {
+			if first == "" {
 				first, because = batch[at].ID, why
 				d.awaitOver(ctx)
 			}
-			again = again.plus(Count{1, batch[at].Bytes()})
-			d.planAnew(ctx, batch[at])
+			again = again.plus(d.planAnew(ctx, batch[at]))
 		}
 	}
 	if again.Blocks > 0 {
@@ -164,10 +163,10 @@ func (d doubt) asks(peer string) bool {
 }
 
 // planAnew plans a block again that the account claims was moved. Where a newer version is in the plan, or was moved since, that one's
-// line is the last.
-func (d *Drain) planAnew(ctx context.Context, b Block) {
+// line is the last, and what is in the plan already is not planned twice.
+func (d *Drain) planAnew(ctx context.Context, b Block) (planned Count) {
 	if !d.history.lapse(b) {
-		return
+		return Count{}
 	}
 	d.ledger.void(Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(b.appendVersion(nil))})
 	if why := d.isOver(b); why != "" {
@@ -175,6 +174,7 @@ func (d *Drain) planAnew(ctx context.Context, b Block) {
 	} else if d.plan.add(ctx, b) != nil {
 		d.lose(entry{Block: b}, unplanned)
 	}
+	return Count{1, b.Bytes()}
 }
 
 // CarryLapsed has a drain that runs plan anew what peers took, in this run or before, who are gone, if nobody has it any more. It
@@ -192,8 +192,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 			if d.plan.isSealed() || err != nil {
 				break
 			}
-			again = again.plus(Count{1, batch[at].Bytes()})
-			d.planAnew(ctx, batch[at])
+			again = again.plus(d.planAnew(ctx, batch[at]))
 		}
 		batch = batch[:0]
 		return err

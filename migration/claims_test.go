@@ -219,6 +219,9 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil || !slices.Equal(who.ids, []BlockID{"cache/-/x"}) {
 		t.Errorf("got %t, %v, asked about %v", heard, err, who.ids)
 	}
+	if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, who.lapsed); !heard || err != nil {
+		t.Errorf("said once more: got %t, %v", heard, err)
+	}
 	e, ok, _, _ := d.plan.take("c", 1<<30)
 	if !ok || e.ID != "cache/-/x" {
 		t.Errorf("got %v, %t, want it in the plan", e.ID, ok)

@@ -3,18 +3,15 @@ package migration
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"os"
 	"path"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // A copy at a peer is out of date when its block changed after it had moved and went to another peer, and when its owner
@@ -106,6 +103,9 @@ func (d *Drain) tellAll(ctx context.Context) {
 	if len(last) > 0 || cleared != nil {
 		w.tellOf(ctx, w.copies(ctx, cleared))
 	}
+	if d.history.struck {
+		w.tellOf(ctx, w.past(ctx, cleared, d.history.latest))
+	}
 	for _, dir := range d.cfg.Earlier {
 		if !d.cfg.Once {
 			w.tellOf(ctx, w.earlier(dir))
@@ -114,75 +114,47 @@ func (d *Drain) tellAll(ctx context.Context) {
 	w.report()
 }
 
-// report says what came of it, and once what did not.
-func (w *withdrawal) report() {
-	if w.told > 0 {
-		w.d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
+// ForgetRest tells peers of copies that are out of date of which the drain of cfg, which is over, could not tell them: they were away,
+// and may be back with them. It returns who is away still.
+func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error) {
+	w := newWithdrawal(&Drain{cfg: cfg, stores: byName(cfg.Stores)}, func() bool { return ctx.Err() == nil })
+	told, err := unlessHung(ctx, func() (bool, error) {
+		w.tellOf(ctx, w.past(ctx, nil, func(Entry) bool { return false }))
+		w.report()
+		return true, w.err
+	})
+	if !told {
+		return nil, err
 	}
-	if w.left == 0 {
-		delete(w.said, "")
-	} else if w.news("") {
-		w.d.cfg.Log.Warn("peers keep copies that are out of date", "blocks", w.left, "err", w.err)
-	}
-}
-
-// news is true the first time.
-func (w *withdrawal) news(of string) bool {
-	said := w.said[of]
-	w.said[of] = true
-	return !said
-}
-
-func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
-	var lanes errgroup.Group
-	lanes.SetLimit(forgetLanes)
-	for c := range copies {
-		lanes.Go(func() error { w.tell(ctx, c); return nil })
-	}
-	_ = lanes.Wait()
-}
-
-// withdrawal is one run of withdraw, or one look of LookBack.
-type withdrawal struct {
-	d      *Drain
-	goesOn func() bool
-	last   map[string]lastLine // of blocks with several lines
-
-	unlocated atomic.Bool // nobody says who has what
-
-	mu         sync.Mutex
-	at         map[string]string // where peers are that are none of this run
-	over       map[string]bool   // peers that need not be asked any more
-	said       map[string]bool   // what the log was told and need not be told again: by peer, by account and store, "" for the sum
-	told, left int
-	err        error // why, of one that is left
-}
-
-func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
-	return &withdrawal{d: d, goesOn: goesOn, last: map[string]lastLine{}, at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
+	return slices.Sorted(maps.Keys(w.over)), err
 }
 
 // stale is a copy that is out of date.
 type stale struct {
 	Entry
 	deleted bool   // at the source
-	account string // of the drain before that says so, and where its line ends there
+	account string // directory of the drain whose line says so, which then counts no more, and where that line ends
 	end     int64
+	past    bool // the line was struck out: its peer was away when others were told
 }
 
 // copies yields what this drain has moved and is out of date.
 func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		n := 0
-		for e, err := range readLedger(ledgerPath(w.d.cfg.Dir, Moved)) {
+		for line, err := range ledgerLines(ledgerPath(w.d.cfg.Dir, Moved)) {
 			if err != nil {
 				w.missed(0, err)
 				return
 			}
+			e := line.Entry
 			is, several := w.last[e.ID]
 			current := !several || n == is.at && !is.void
 			n++
 			c := stale{Entry: e, deleted: current}
+			if !current {
+				c.account, c.end = w.d.cfg.Dir, line.end
+			}
 			switch {
 			case e.Outcome == voided || e.tag() == "":
 				continue
@@ -197,6 +169,26 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 	}
 }
 
+// past yields what lines say that were struck out when an earlier run ended: their peers were not there to be told, or had the same
+// version as whoever took their place. latest says of a line whether that is what the block is now, as far as that is known.
+func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, latest func(Entry) bool) iter.Seq[stale] {
+	return func(yield func(stale) bool) {
+		for line, err := range allLines(ledgerPath(w.d.cfg.Dir, Moved)) {
+			if err != nil {
+				w.missed(0, err)
+				return
+			}
+			e := line.Entry
+			if e.Outcome != struck || e.Peer == "" || e.tag() == "" || latest(e) || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, w.d.stirred.has) {
+				continue
+			}
+			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.end, past: true}) {
+				return
+			}
+		}
+	}
+}
+
 // earlier yields what a drain that was withdrawn has moved, of which the node, which stayed, has something else now.
 func (w *withdrawal) earlier(dir string) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
@@ -205,7 +197,7 @@ func (w *withdrawal) earlier(dir string) iter.Seq[stale] {
 		for s, most := range cleared {
 			cleared[s] = most || s.hollow()
 		}
-		for line, err := range ledgerLines(ledgerPath(dir, Moved)) {
+		for line, err := range allLines(ledgerPath(dir, Moved)) {
 			if err != nil {
 				w.missed(1, err) // that many at least
 				return
@@ -214,10 +206,10 @@ func (w *withdrawal) earlier(dir string) iter.Seq[stale] {
 				return
 			}
 			e := line.Entry
-			if e.Outcome == voided || e.tag() == "" || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, anywhere) {
+			if e.Outcome == voided || e.Peer == "" || e.tag() == "" || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, anywhere) {
 				continue
 			}
-			if !yield(stale{Entry: e, account: dir, end: line.end}) {
+			if !yield(stale{Entry: e, account: dir, end: line.end, past: e.Outcome == struck}) {
 				return
 			}
 		}
@@ -314,110 +306,4 @@ func (s *Store) deleted(id BlockID) bool {
 		}
 	}
 	return false
-}
-
-// tell has a peer forget a copy.
-func (w *withdrawal) tell(ctx context.Context, c stale) {
-	d := w.d
-	if f := d.cfg.Fallback; f != nil && c.Peer == f.Peer() {
-		return
-	}
-	w.mu.Lock()
-	over := w.over[c.Peer]
-	w.mu.Unlock()
-	var err, heirs error
-	if !over {
-		var h Holder
-		if h, err = w.holder(ctx, c.Peer); err == nil {
-			err = d.cfg.Forget(ctx, h, BlockID(c.ID), c.tag())
-		}
-	}
-	if over || err != nil && !errors.Is(err, errNotOwned) {
-		heirs = w.tellHeirs(ctx, c)
-	}
-	switch {
-	case over, heirs != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten)):
-		w.missed(1, heirs)
-	case err == nil, errors.Is(err, fs.ErrNotExist):
-		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
-		if c.deleted {
-			d.ledger.void(c.Entry)
-			d.ledger.add(Entry{ID: c.ID, Bytes: c.Bytes, Outcome: Skipped, Reason: "deleted while the node was draining"})
-		}
-		d.forgotten(c)
-		w.mu.Lock()
-		w.told++
-		delete(w.said, c.Peer)
-		w.mu.Unlock()
-	case errors.Is(err, errNotForgotten):
-		d.forgotten(c)
-		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
-	default: // it is of an earlier version, or does not answer
-		w.mu.Lock()
-		if w.news(c.Peer) {
-			d.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)
-		}
-		w.over[c.Peer] = true
-		w.mu.Unlock()
-		w.missed(1, err)
-	}
-}
-
-// tellHeirs has all others forget a copy that its peer does not have any more, or does not answer for: it may have handed it on.
-func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
-	switch is, several := w.last[c.ID]; {
-	case w.d.cfg.ForgetElsewhere == nil, several && is.entry.tag() == c.tag(): // what they have is up to date
-		return nil
-	case w.unlocated.Load():
-		return errUnlocated
-	}
-	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, BlockID(c.ID), c.tag())
-	if errors.Is(err, errUnlocated) {
-		w.unlocated.Store(true)
-	}
-	return err
-}
-
-// forgotten notes that a peer need not be told of a copy again.
-func (d *Drain) forgotten(c stale) {
-	if c.account == "" {
-		return
-	}
-	if err := spend(c.account, c.Entry, c.end); err != nil {
-		d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
-	}
-}
-
-func (w *withdrawal) missed(n int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.left += n; err != nil {
-		w.err = err
-	}
-}
-
-// holder is where a peer's blocks are read, which may have been one of an earlier run alone.
-func (w *withdrawal) holder(ctx context.Context, node string) (Holder, error) {
-	w.mu.Lock()
-	address := w.at[node]
-	w.mu.Unlock()
-	w.d.mu.Lock()
-	if p := w.d.peers[node]; p != nil {
-		address = p.Address
-	}
-	w.d.mu.Unlock()
-	if address != "" {
-		return Holder{node, address}, nil
-	}
-	address, err := w.d.cfg.Where(ctx, node)
-	if err != nil {
-		return Holder{}, fmt.Errorf("ask where %s is: %w", node, err)
-	}
-	if address == "" {
-		return Holder{}, fmt.Errorf("%s is gone", node)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.at[node] = address
-	return Holder{node, address}, nil
 }

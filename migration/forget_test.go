@@ -68,7 +68,6 @@ func TestForgetIsForTheNodeThatABlockWasBornOn(t *testing.T) {
 // forgetful lets a drain tell nodes what to forget. Where a node rests is asked for if the drain does not know it.
 func (tr *trip) forgetful(others ...*node) {
 	f := &fleet{nodes: map[string]http.Handler{}}
-	var all []Holder
 	for _, n := range slices.AppendSeq(others, maps.Values(tr.to)) {
 		f.nodes[n.name] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodDelete && n.refuse != "too old" {
@@ -77,9 +76,8 @@ func (tr *trip) forgetful(others ...*node) {
 			}
 			n.reader().ServeHTTP(w, r)
 		})
-		all = append(all, Holder{n.name, n.name})
 	}
-	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) { return Location{Holders: all}, nil }}
+	fetch := &Fetcher{Dial: f.dial}
 	tr.t.Cleanup(fetch.Close)
 	tr.cfg.Forget = fetch.Forget
 }

@@ -11,9 +11,11 @@ type history struct {
 	handled  latest // moved by earlier runs
 	unlike   latest // of these, what is asked about where the others are not, or is not where they are
 	about    doubt
+	again    latest           // planned anew, though moved once, and not moved since
 	renewed  latest           // changed since the scan began: what they are newer than is handled no more
 	givenUp  map[BlockID]bool // lost because of its own files
 	takers   map[string]bool  // peers that earlier runs moved something to
+	struck   bool             // some of what was moved does not count any more, and may be out of date where it is
 	recalled int              // how many blocks were moved by earlier runs
 	met      int              // how many of them were met again
 }
@@ -21,20 +23,23 @@ type history struct {
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that
 // not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, Count, error) {
-	s := &history{handled: newLatest(), unlike: newLatest(), about: about, takers: map[string]bool{}, renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	s := &history{handled: newLatest(), unlike: newLatest(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
 }
 
 func (s *history) readMoved(dir string) (moved Count, err error) {
-	for e, err := range readLedger(ledgerPath(dir, Moved)) {
+	for line, err := range allLines(ledgerPath(dir, Moved)) {
 		if err != nil {
 			return moved, err
 		}
+		e := line.Entry
 		id := BlockID(e.ID)
 		v, known := e.version()
 		switch {
+		case e.Outcome == struck:
+			s.struck = s.struck || known && e.Peer != ""
 		case e.Outcome == voided: // the line before does not count
 			if known {
 				s.handled.drop(id, v)
@@ -80,17 +85,33 @@ func (s *history) first(b Block, recent bool) (first, claimed bool) {
 	return true, false
 }
 
-// lapse has what an earlier run moved count as planned by this one. It reports false if a newer version is.
+// lapse has what was moved, in this run or before, count as planned anew. It reports false if it is already, or a newer version is.
 func (s *history) lapse(b Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := b.version()
+	if s.again.is(b.ID, v) {
+		return false
+	}
 	s.handled.drop(b.ID, v)
-	if s.renewed.has(b.ID) {
-		return s.renewed.is(b.ID, v)
+	if s.renewed.has(b.ID) && !s.renewed.is(b.ID, v) {
+		return false
 	}
 	s.renewed.set(b.ID, v)
+	s.again.set(b.ID, v)
 	return true
+}
+
+// landed notes what was moved.
+func (s *history) landed(blocks []entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.again.of) == 0 {
+		return
+	}
+	for i := range blocks {
+		s.again.drop(blocks[i].ID, blocks[i].version())
+	}
 }
 
 // is reports whether that is the newest version of a block that is known of.
@@ -99,6 +120,14 @@ func (s *history) is(id BlockID, v version) bool {
 		return s.renewed.is(id, v)
 	}
 	return s.handled.is(id, v)
+}
+
+// latest reports whether the newest version of a block that is known of is the one that a line names.
+func (s *history) latest(e Entry) bool {
+	v, known := e.version()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return known && s.is(BlockID(e.ID), v)
 }
 
 // outdated reports whether what became of a planned block is in the account otherwise: a newer version of it came into the plan
@@ -114,6 +143,14 @@ func (s *history) remember(b Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.renewed.set(b.ID, b.version())
+}
+
+// putBack notes a block that is planned once more, whether it was moved or not.
+func (s *history) putBack(b Block) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewed.set(b.ID, b.version())
+	s.again.set(b.ID, b.version())
 }
 
 // elsewhere reports whether what a planned block has become is another entry of the plan, or was moved by an earlier run, or was

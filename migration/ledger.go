@@ -275,6 +275,17 @@ type ledgerLine struct {
 // ledgerLines yields the lines of a ledger file, but for those that do not count any more (settle).
 func ledgerLines(p string) iter.Seq2[ledgerLine, error] {
 	return func(yield func(ledgerLine, error) bool) {
+		for line, err := range allLines(p) {
+			if line.Outcome != struck && !yield(line, err) {
+				return
+			}
+		}
+	}
+}
+
+// allLines yields those too, of which peers may have what they say was moved.
+func allLines(p string) iter.Seq2[ledgerLine, error] {
+	return func(yield func(ledgerLine, error) bool) {
 		f, err := os.Open(p)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
@@ -299,9 +310,6 @@ func ledgerLines(p string) iter.Seq2[ledgerLine, error] {
 			if err != nil {
 				yield(ledgerLine{}, fmt.Errorf("read the manifest %s: %w", p, err))
 				return
-			}
-			if e.Outcome == struck {
-				continue
 			}
 			if !yield(ledgerLine{e, begin, end}, nil) {
 				return

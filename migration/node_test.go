@@ -151,7 +151,8 @@ func newTrip(t testing.TB, from *node, peers ...*node) *trip {
 		list = append(list, Peer{Node: p.name, Address: p.name})
 	}
 	tr.cfg = DrainConfig{
-		Node: from.name, Incident: "inc-1", Dir: filepath.Join(from.dir, "drain"), Stores: from.stores, Vault: from.vault, Connections: 2, Disks: from.disks,
+		Where: func(_ context.Context, node string) (string, error) { return node, nil },
+		Node:  from.name, Incident: "inc-1", Dir: filepath.Join(from.dir, "drain"), Stores: from.stores, Vault: from.vault, Connections: 2, Disks: from.disks,
 		Log: slog.New(slog.DiscardHandler), Peers: func() []Peer { return list },
 	}
 	return tr

@@ -213,6 +213,7 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 		d.peerTook(time.Now())
 	}
 	n := d.ledger.moved(p.Node, blocks)
+	d.history.landed(blocks)
 	d.mu.Lock()
 	p.moved = p.moved.plus(n)
 	if p.failures > 0 {

@@ -1,0 +1,78 @@
+package clustertest_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// rewrite gives each file of node 0's cache among the blocks other bytes.
+func rewrite(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block) {
+	t.Helper()
+	for _, b := range blocks {
+		name, is := strings.CutPrefix(b.ID, "cache/-/")
+		if !is {
+			continue
+		}
+		b.Members[b.ID] = bytes.Repeat([]byte("newer"), len(b.Members[b.ID])/4)
+		if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", name), b.Members[b.ID], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// goes has node 0 leave, and reads all on the others.
+func goes(c *clustertest.Cluster, others ...int) {
+	c.Notice(0, 2*time.Minute)
+	c.WaitDrained(0)
+	c.Kill(0)
+	c.VerifyEverywhere(others...)
+}
+
+// Who took blocks was away while they were carried again, and is back with them. Then they change.
+func TestHolderIsBackBesideWhoeverTookItsPlace(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := copiedAhead(c)
+		away, _ := killHolder(c)
+		c.Sleep(2 * time.Minute) // they are carried again
+		c.Restart(away)
+		c.Sleep(time.Minute)
+		rewrite(t, c, blocks)
+		c.Sleep(2 * time.Minute)
+		goes(c, 1, 2, 3)
+	})
+}
+
+// Who took blocks was away while they changed, and is back with what they were.
+func TestHolderIsBackWithWhatTheyWere(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := copiedAhead(c)
+		away, _ := killHolder(c)
+		rewrite(t, c, blocks)
+		c.Sleep(2 * time.Minute)
+		c.Restart(away)
+		c.Sleep(time.Minute)
+		goes(c, 1, 2, 3)
+	})
+}
+
+// It is back only once the node is empty.
+func TestHolderIsBackAfterTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := copiedAhead(c)
+		away, live := killHolder(c)
+		rewrite(t, c, blocks)
+		c.Sleep(2 * time.Minute)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Restart(away)
+		c.Sleep(30 * time.Second)
+		c.Kill(0)
+		c.VerifyEverywhere(away, live[0], live[1])
+	})
+}

@@ -1,0 +1,174 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// withdrawal is one run of withdraw, or one look of LookBack.
+type withdrawal struct {
+	d      *Drain
+	goesOn func() bool
+	last   map[string]lastLine // of blocks with several lines
+
+	unlocated atomic.Bool // nobody says who has what
+
+	mu         sync.Mutex
+	at         map[string]string // where peers are that are none of this run
+	over       map[string]bool   // peers that need not be asked any more
+	said       map[string]bool   // what the log was told and need not be told again: by peer, by account and store, "" for the sum
+	told, left int
+	err        error // why, of one that is left
+}
+
+func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
+	return &withdrawal{d: d, goesOn: goesOn, last: map[string]lastLine{}, at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
+}
+
+func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
+	var lanes errgroup.Group
+	lanes.SetLimit(forgetLanes)
+	for c := range copies {
+		lanes.Go(func() error { w.tell(ctx, c); return nil })
+	}
+	_ = lanes.Wait()
+}
+
+// tell has a peer forget a copy.
+func (w *withdrawal) tell(ctx context.Context, c stale) {
+	d := w.d
+	if f := d.cfg.Fallback; f != nil && c.Peer == f.Peer() {
+		return
+	}
+	w.mu.Lock()
+	over := w.over[c.Peer]
+	w.mu.Unlock()
+	var err, heirs error
+	if !over {
+		var h Holder
+		if h, err = w.holder(ctx, c.Peer); err == nil {
+			err = d.cfg.Forget(ctx, h, BlockID(c.ID), c.tag())
+		}
+	}
+	answered := !over && (err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten))
+	switch {
+	case !answered && c.past: // heirs were told when others were, and it is told when it is back
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.over[c.Peer] = true
+		return
+	case !answered, err != nil && !errors.Is(err, errNotOwned):
+		heirs = w.tellHeirs(ctx, c)
+	}
+	switch {
+	case over, heirs != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten)):
+		w.missed(1, heirs)
+	case err == nil, errors.Is(err, fs.ErrNotExist):
+		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
+		if c.deleted {
+			d.ledger.void(c.Entry)
+			d.ledger.add(Entry{ID: c.ID, Bytes: c.Bytes, Outcome: Skipped, Reason: "deleted while the node was draining"})
+		}
+		d.forgotten(c)
+		w.mu.Lock()
+		w.told++
+		delete(w.said, c.Peer)
+		w.mu.Unlock()
+	case errors.Is(err, errNotForgotten):
+		d.forgotten(c)
+		d.cfg.Log.Debug("a peer keeps its copy of a block", "block", c.ID, "peer", c.Peer, "err", err)
+	default: // it is of an earlier version, or does not answer
+		w.mu.Lock()
+		if w.news(c.Peer) {
+			d.cfg.Log.Info("a peer is not told what to forget", "peer", c.Peer, "err", err)
+		}
+		w.over[c.Peer] = true
+		w.mu.Unlock()
+		w.missed(1, err)
+	}
+}
+
+// tellHeirs has all others forget a copy that its peer does not have any more, or does not answer for: it may have handed it on.
+func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
+	switch is, several := w.last[c.ID]; {
+	case w.d.cfg.ForgetElsewhere == nil, several && is.entry.tag() == c.tag(): // what they have is up to date
+		return nil
+	case w.unlocated.Load():
+		return errUnlocated
+	}
+	err := w.d.cfg.ForgetElsewhere(ctx, c.Peer, BlockID(c.ID), c.tag())
+	if errors.Is(err, errUnlocated) {
+		w.unlocated.Store(true)
+	}
+	return err
+}
+
+// forgotten notes that a peer need not be told of a copy again.
+func (d *Drain) forgotten(c stale) {
+	if c.account == "" {
+		return
+	}
+	if err := spend(c.account, c.Entry, c.end); err != nil {
+		d.cfg.Log.Debug("a peer will be told again what to forget", "block", c.ID, "peer", c.Peer, "err", err)
+	}
+}
+
+func (w *withdrawal) missed(n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left += n; err != nil {
+		w.err = err
+	}
+}
+
+// holder is where a peer's blocks are read, which may have been one of an earlier run alone.
+func (w *withdrawal) holder(ctx context.Context, node string) (Holder, error) {
+	w.mu.Lock()
+	address := w.at[node]
+	w.mu.Unlock()
+	w.d.mu.Lock()
+	if p := w.d.peers[node]; p != nil {
+		address = p.Address
+	}
+	w.d.mu.Unlock()
+	if address != "" {
+		return Holder{node, address}, nil
+	}
+	address, err := w.d.cfg.Where(ctx, node)
+	if err != nil {
+		return Holder{}, fmt.Errorf("ask where %s is: %w", node, err)
+	}
+	if address == "" {
+		return Holder{}, fmt.Errorf("%s is gone", node)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.at[node] = address
+	return Holder{node, address}, nil
+}
+
+// report says what came of it, and once what did not.
+func (w *withdrawal) report() {
+	if w.told > 0 {
+		w.d.cfg.Log.Info("peers forgot copies that were out of date", "blocks", w.told)
+	}
+	if w.left == 0 {
+		delete(w.said, "")
+	} else if w.news("") {
+		w.d.cfg.Log.Warn("peers keep copies that are out of date", "blocks", w.left, "err", w.err)
+	}
+}
+
+// news is true the first time.
+func (w *withdrawal) news(of string) bool {
+	said := w.said[of]
+	w.said[of] = true
+	return !said
+}
