@@ -35,7 +35,7 @@ type vigil struct {
 	asked    time.Time  // when each block was asked about last
 	since    uint64     // the event after which all of it happened
 	was      fates      // those of takers and heirs when their blocks were
-	parted   []string   // takers that were gone at some time, and may have handed on what they had
+	parted   []string   // takers that may have been gone at some time, and have handed on what they had
 	heirs    []string   // who had what was asked about, by the answers
 	stale    []string   // who was away when told what to forget, once the drain was over
 }
@@ -253,8 +253,9 @@ func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []s
 	if err != nil {
 		return v.was, nil
 	}
-	if v.since == 0 || said.Index < v.since { // another log
+	if v.since == 0 || said.Index < v.since { // nothing is known of what was before, or it is another log
 		v.since = said.Index
+		v.parted = union(v.parted, takers)
 	}
 	is = fates{said.Gone, said.Renewed}
 	was := fates{renewed: v.was.renewed}

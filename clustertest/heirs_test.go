@@ -100,6 +100,33 @@ func backWithNothing(t *testing.T, c *clustertest.Cluster, i int) {
 	c.Restart(i)
 }
 
+// The node's agent starts anew, and does not know who was gone before that: what it carried ahead is with others than it told of.
+func TestHeirIsGoneAfterARestart(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
+		copiedAhead(c)
+		c.Notice(1, 2*time.Minute)
+		c.WaitDrained(1)
+		c.Kill(1)
+		backWithNothing(t, c, 1)
+		c.Sleep(2 * time.Minute)
+		c.Kill(0)
+		c.Restart(0)
+		c.Sleep(2 * time.Minute)
+		heir := 2
+		for i := 3; i <= 4; i++ {
+			if c.Sent(1, i) > c.Sent(1, heir) {
+				heir = i
+			}
+		}
+		c.Kill(heir)
+		c.WaitState(heir, "LOST")
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.VerifyEverywhere(1, 2+(heir-1)%3, 2+heir%3)
+	})
+}
+
 // Whoever took blocks is back within seconds with an empty disk, as a container is: it was never gone, but what it took is.
 func TestHolderIsBackWithNothing(t *testing.T) {
 	for _, after := range []time.Duration{time.Second, 2 * time.Minute} { // before the next look at what is to be copied, and later
