@@ -71,7 +71,7 @@ func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err 
 	ctx, stop := context.WithDeadline(ctx, until)
 	defer stop()
 	cfg := a.drainConfig(p.Incident.ID, dir, 0)
-	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle = []*migration.Store{store}, []string{from}, nil, nil
+	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle, cfg.AtHome = []*migration.Store{store}, []string{from}, nil, nil, nil
 	cfg.Until = func() time.Time { return until }
 	d, err := migration.NewDrain(cfg)
 	if err != nil {

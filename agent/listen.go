@@ -155,18 +155,34 @@ func (a *Agent) peerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/blocks/", a.reader)
 	mux.HandleFunc("DELETE /blocks/", a.forget)
+	mux.HandleFunc("POST /home", a.home)
 	mux.HandleFunc("GET /healthz", healthy)
 	return mux
 }
 
+// home tells a node which blocks of this one's it need not carry first.
+func (a *Agent) home(w http.ResponseWriter, r *http.Request) {
+	if _, is := fromNode(r); !is {
+		http.Error(w, "only nodes are told what a node has", http.StatusForbidden)
+		return
+	}
+	a.reader.ServeHome(w, r, a.leaving())
+}
+
+// fromNode is the name of the node that a request came from.
+func fromNode(r *http.Request) (name string, is bool) {
+	who, err := certs.PeerName(r.Context().Value(peerKey{}).(*migration.Conn).ConnectionState())
+	return who.Name, err == nil && who.Role == certs.RoleNode
+}
+
 // forget removes a copy at the word of the node that its block was born on, and of nobody else.
 func (a *Agent) forget(w http.ResponseWriter, r *http.Request) {
-	who, err := certs.PeerName(r.Context().Value(peerKey{}).(*migration.Conn).ConnectionState())
-	if err != nil || who.Role != certs.RoleNode {
+	node, is := fromNode(r)
+	if !is {
 		http.Error(w, "only the node that a block was born on has a copy of it removed", http.StatusForbidden)
 		return
 	}
-	a.receiver.ServeForget(w, r, who.Name)
+	a.receiver.ServeForget(w, r, node)
 }
 
 // peerKey is for the connection that a request came by.

@@ -54,7 +54,7 @@ func (a *Agent) aheadConfig(incident string) migration.DrainConfig {
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	return migration.DrainConfig{
 		Node: a.cfg.Node.Name, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
-		Settle: a.receiver.Settle, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs,
+		Settle: a.receiver.Settle, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}
 }

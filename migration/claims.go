@@ -5,10 +5,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -20,82 +18,19 @@ import (
 // them is gone. While nobody can tell, none is.
 type Lapsed func(ctx context.Context, age time.Duration, blocks []Block) (missing []int, why string, err error)
 
-// askedAbout is how many blocks one question is about: as many as one message names (batchItems in heartbeat/runs.go).
-const askedAbout = 1024
-
-// claims are the blocks to ask about, in a spool: memory does not grow with them.
+// claims are the blocks to ask about.
 type claims struct {
+	questions
 	age time.Duration // of the newest, at least
-
-	mu     sync.Mutex // guards what follows
-	spool  spool
-	closed bool          // nobody asks any more
-	sealed bool          // none are added any more
-	ready  chan struct{} // has one when there is something to ask about, or the last was added
 }
 
 // newClaims is for the drain in dir, whose account must not have been written to since it began.
 func newClaims(dir string) *claims {
-	c := &claims{spool: spool{path: filepath.Join(dir, "claims.spool")}, ready: make(chan struct{}, 1)}
+	c := &claims{questions: newQuestions(dir, "claims")}
 	if info, err := os.Stat(ledgerPath(dir, Moved)); err == nil {
 		c.age = max(0, time.Since(info.ModTime()))
 	}
 	return c
-}
-
-// add has a block asked about. Where the disk takes no more, the account is believed.
-func (c *claims) add(b Block) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	c.closed = c.spool.push(b) != nil
-	if c.spool.left.Blocks >= askedAbout {
-		c.rouse()
-	}
-}
-
-// flush has all asked about that was added so far.
-func (c *claims) flush() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.rouse()
-}
-
-func (c *claims) seal() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sealed = true
-	c.rouse()
-}
-
-func (c *claims) rouse() {
-	select {
-	case c.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the next to ask about, none if there are none now, and whether some may follow.
-func (c *claims) take() (batch []Block, more bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.spool.left.Blocks > 0 && len(batch) < askedAbout {
-		b, err := c.spool.pop()
-		if err != nil {
-			return batch, false
-		}
-		batch = append(batch, b)
-	}
-	return batch, len(batch) > 0 || !c.sealed
-}
-
-func (c *claims) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	_ = c.spool.close() // of what is of no use any more
 }
 
 // checkClaims asks about what earlier runs moved and this one meets, until there is no more of that, and plans anew what nobody has.
@@ -107,18 +42,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 	var again Count
 	var first BlockID
 	var because string
-	for ctx.Err() == nil {
-		batch, more := d.claims.take()
-		if len(batch) == 0 && !more {
-			break
-		}
-		if len(batch) == 0 {
-			select {
-			case <-d.claims.ready:
-			case <-ctx.Done():
-			}
-			continue
-		}
+	for batch := range d.claims.batches(ctx) {
 		missing, why, err := d.cfg.Lapsed(ctx, d.claims.age, batch)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -171,7 +95,7 @@ func (d *Drain) planAnew(ctx context.Context, b Block) (planned Count) {
 	d.ledger.void(Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(b.appendVersion(nil))})
 	if why := d.isOver(b); why != "" {
 		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: why})
-	} else if d.plan.add(ctx, b) != nil {
+	} else if d.enter(ctx, b) != nil {
 		d.lose(entry{Block: b}, unplanned)
 	}
 	return Count{1, b.Bytes()}

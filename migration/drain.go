@@ -67,6 +67,8 @@ type DrainConfig struct {
 	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
 	// Where is the address at which a peer is read that was one of an earlier run; empty: it is gone.
 	Where func(ctx context.Context, node string) (address string, err error)
+	// AtHome asks a node that blocks came from which of them it has as they were, by their places. Nil: nobody is asked.
+	AtHome func(ctx context.Context, home Holder, about []Version) (has []int, err error)
 	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
 	ForgetElsewhere func(ctx context.Context, but string, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.
@@ -102,6 +104,7 @@ type Drain struct {
 
 	history   *history
 	claims    *claims
+	homes     *homes
 	looks     *looks
 	stirred   stirred                           // where something came or went since
 	fallback  *fallback                         // nil: there is none
@@ -166,7 +169,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 	}
-	d.history, d.claims = history, newClaims(cfg.Dir)
+	d.history, d.claims, d.homes = history, newClaims(cfg.Dir), newHomes(cfg)
 	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
@@ -210,10 +213,12 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	working.Go(func() { d.oversee(work) })
 	working.Go(func() {
 		defer d.plan.seal()
-		asking := beside(func() { d.checkClaims(work) })
+		asking, homing := beside(func() { d.checkClaims(work) }), beside(func() { d.askHomes(work) })
 		d.scanUntilQuiet(work)
 		d.claims.seal()
 		<-asking
+		d.homes.seal()
+		<-homing
 	})
 	working.Go(func() {
 		defer stop() // every block is settled
@@ -313,6 +318,10 @@ func (d *Drain) peersWords(e entry) string {
 func (d *Drain) lose(e entry, why string) {
 	if d.cfg.Once {
 		return // the next pass tries again
+	}
+	if e.spare {
+		d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Skipped, Reason: d.origin(e.Block) + ", which it came from, has it: " + why})
+		return
 	}
 	d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Lost, Reason: why})
 }

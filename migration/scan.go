@@ -125,6 +125,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	})
 	reading.Wait()
 	d.claims.flush()
+	d.homes.flush()
 	if pass == 0 && !d.history.allMet() {
 		d.stirred.everywhere()
 	}
@@ -168,7 +169,7 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 	case ctx.Err() != nil:
 		return lost(unplanned)
 	default:
-		if d.meet(it.Block); d.plan.add(ctx, it.Block) != nil {
+		if d.meet(it.Block); d.enter(ctx, it.Block) != nil {
 			d.lose(entry{Block: it.Block}, unplanned)
 		}
 		return true

@@ -109,7 +109,11 @@ func (s *spool) close() error {
 func appendBlock(b []byte, blk Block) []byte {
 	b = appendString(appendString(appendString(b, string(blk.ID)), blk.Kind), blk.Layout)
 	b = binary.AppendVarint(b, int64(blk.value))
-	b = binary.AppendUvarint(b, uint64(len(blk.Members)))
+	members := uint64(len(blk.Members)) << 1
+	if blk.spare {
+		members |= 1
+	}
+	b = binary.AppendUvarint(b, members)
 	name := blk.ID.Name()
 	for _, m := range blk.Members {
 		b = binary.AppendVarint(appendString(b, unless(m.Name, name)), m.Bytes)
@@ -121,11 +125,13 @@ func appendBlock(b []byte, blk Block) []byte {
 }
 
 // parseBlock takes from a block that came before what is the same.
-func parseBlock(record []byte, before Block, members *roster) (blk Block, err error) {
+func parseBlock(record []byte, before Block, lists *roster) (blk Block, err error) {
 	d := decoder{p: record}
 	blk.ID, blk.Kind, blk.Layout, blk.value = BlockID(d.string()), d.like(before.Kind), d.like(before.Layout), time.Duration(d.varint())
-	n, name := min(d.uvarint(), maxMembers), blk.ID.Name()
-	blk.Members = members.of(int(n))
+	members, name := d.uvarint(), blk.ID.Name()
+	n := min(members>>1, maxMembers)
+	blk.spare = members&1 != 0
+	blk.Members = lists.of(int(n))
 	for i := range blk.Members {
 		m := &blk.Members[i]
 		*m = Member{Name: cmp.Or(d.string(), name), Bytes: d.varint(), ModTime: time.Unix(0, d.varint()), ctim: d.varint()}

@@ -93,6 +93,7 @@ type Block struct {
 	Members []Member
 
 	value time.Duration // what somebody said that it is worth; 0: nobody did
+	spare bool          // the node that it came from has it, too
 }
 
 // Member is one file of a block. Name is relative to the block's scope; for a block of one file it is the id's name.

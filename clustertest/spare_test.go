@@ -1,0 +1,74 @@
+package clustertest_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// spared has node 1 take all that node 0, which was advised to go, copies ahead, and write as much itself.
+func spared(c *clustertest.Cluster) (theirs, own []*clustertest.Block) {
+	c.Deactivate(false, 2)
+	c.Deactivate(false, 3)
+	c.Sleep(5 * time.Second) // all have heard
+	theirs = copiedAhead(c)
+	own = fill(c, 1)
+	c.Deactivate(true, 2)
+	c.Deactivate(true, 3)
+	c.Sleep(oneWave)
+	return theirs, own
+}
+
+// oneWave is how long what has just landed counts for less by itself.
+const oneWave = 2*time.Minute + time.Second
+
+// shortNotice is time for what node 1 has itself, and for some of the rest.
+const shortNotice = time.Minute
+
+// Who holds copies for a node that is there still has a notice, and time for half of what it has. It carries its own, and says of
+// the others where they are.
+func TestWhatItsHomeHasTooGoesLast(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		theirs, own := spared(c)
+		c.Notice(1, shortNotice)
+		c.WaitDrained(1)
+		sum, entries := c.Manifest(1)
+		left := 0
+		for _, b := range theirs {
+			if e := entries[b.ID]; e.GetOutcome() == "skipped" && strings.Contains(e.GetReason(), c.Name(0)) {
+				left++
+			}
+		}
+		if left == 0 || sum.GetLost().GetBlocks() > 0 {
+			t.Errorf("%d of the other's blocks stay behind, and %d are lost: want some, and none", left, sum.GetLost().GetBlocks())
+		}
+		for _, b := range own {
+			if e := entries[b.ID]; e.GetOutcome() != "moved" {
+				t.Errorf("%s: got %v, want its own moved", b.ID, e)
+			}
+		}
+		c.Kill(1)
+		c.VerifyEverywhere(0, 2, 3)
+	})
+}
+
+// The same node is gone: what it had is nowhere else, and counts like all else.
+func TestWhatItsHomeHasNoMoreIsLikeAllElse(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		theirs, _ := spared(c)
+		c.Kill(0)
+		c.WaitState(0, "LOST")
+		c.Notice(1, shortNotice)
+		c.WaitDrained(1)
+		_, entries := c.Manifest(1)
+		outcomes := map[string]int{}
+		for _, b := range theirs {
+			outcomes[entries[b.ID].GetOutcome()]++
+		}
+		if outcomes["moved"] == 0 || outcomes["skipped"] > 0 {
+			t.Errorf("got %v, want some moved and none skipped", outcomes)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package migration
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// What landed here from a node that is there, stays, and has it as it was is a spare: a node that was advised to go and was not
+// taken, one whose notice was withdrawn. A node with little time has other things to carry first, which would be lost with it. If
+// that node goes next it carries its blocks again by itself (claims.go). So a drain asks the nodes that blocks came from, before
+// it plans them.
+
+const (
+	// homePatience is how long one is waited for, of the 30 seconds that Google gives.
+	homePatience = time.Second
+	// mostSilent is how many that should be there may not answer until nobody is asked any more: a network is cut, and a node
+	// that has blocks of many would wait for each.
+	mostSilent = 4
+	// homesAtOnce is how many are asked at once.
+	homesAtOnce = 4
+)
+
+// Version names a block as it was when it moved.
+type Version struct {
+	ID  BlockID `json:"id"`
+	Tag string  `json:"tag"` // what its ETag begins with where it was born
+}
+
+// homes are the blocks whose homes are asked, and what is known of those.
+type homes struct {
+	questions
+	asks   bool // there is something to ask about, and somebody who would
+	silent atomic.Int32
+
+	mu sync.Mutex
+	at map[string]string // addresses of nodes that were asked, "" for those that need not be asked again
+}
+
+func newHomes(cfg DrainConfig) *homes {
+	asks := cfg.AtHome != nil && cfg.Where != nil && cfg.Vault.Count().Blocks > 0
+	return &homes{questions: newQuestions(cfg.Dir, "homes"), asks: asks, at: map[string]string{}}
+}
+
+// enter plans a block, at once or after its home was asked.
+func (d *Drain) enter(ctx context.Context, b Block) error {
+	if d.homes.asks && d.homes.silent.Load() < mostSilent && d.origin(b) != "" && d.homes.add(b) {
+		return nil
+	}
+	return d.plan.add(ctx, b)
+}
+
+// askHomes plans what waits for that, until there is no more of it.
+func (d *Drain) askHomes(ctx context.Context) {
+	defer d.homes.close()
+	for batch := range d.homes.batches(ctx) {
+		d.askEach(ctx, batch)
+		d.planAll(ctx, batch)
+	}
+	for batch, _ := d.homes.take(); len(batch) > 0; batch, _ = d.homes.take() {
+		d.planAll(ctx, batch)
+	}
+	if unread := d.homes.spool.left; unread.Blocks > 0 {
+		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
+	}
+}
+
+func (d *Drain) planAll(ctx context.Context, batch []Block) {
+	for _, b := range batch {
+		if d.plan.add(ctx, b) != nil {
+			d.lose(entry{Block: b}, unplanned)
+		}
+	}
+}
+
+// askEach marks what the nodes that it came from have.
+func (d *Drain) askEach(ctx context.Context, batch []Block) {
+	of := map[string][]int{}
+	for i, b := range batch {
+		if node := d.origin(b); node != "" {
+			of[node] = append(of[node], i)
+		}
+	}
+	var asking errgroup.Group
+	asking.SetLimit(homesAtOnce)
+	for node, places := range of {
+		asking.Go(func() error {
+			asked := make([]Version, len(places))
+			for n, i := range places {
+				asked[n] = Version{batch[i].ID, batch[i].tag()}
+			}
+			for _, n := range d.askHome(ctx, node, asked) {
+				if n >= 0 && n < len(places) {
+					batch[places[n]].spare = true
+				}
+			}
+			return nil
+		})
+	}
+	_ = asking.Wait()
+}
+
+// askHome is what of that a node has, by its places.
+func (d *Drain) askHome(ctx context.Context, node string, about []Version) (has []int) {
+	h := d.homes
+	if h.silent.Load() >= mostSilent {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, homePatience)
+	defer cancel()
+	h.mu.Lock()
+	address, known := h.at[node]
+	h.mu.Unlock()
+	var err error
+	if !known {
+		address, err = d.cfg.Where(ctx, node)
+	}
+	if err == nil && address != "" {
+		has, err = d.cfg.AtHome(ctx, Holder{node, address}, about)
+	}
+	if err != nil {
+		d.cfg.Log.Info("it is not known whether a node has still what came from it: it is carried like all else", "node", node, "err", err)
+		h.silent.Add(1)
+		address, has = "", nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[node] = address
+	return has
+}
+
+// AtHome says which of some versions of blocks are on this node, where they were born, by their places. What lies on a disk that
+// fails does not count.
+func (r *Reader) AtHome(about []Version) (has []int) {
+	disks := orWell(r.Disks)
+	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
+	for i, v := range about {
+		s := storeOf(r.Stores, v.ID)
+		if s == nil || slices.ContainsFunc(s.Paths, sick) {
+			continue
+		}
+		if b, err := s.Find(v.ID); err == nil && b.tag() == v.Tag {
+			has = append(has, i)
+		}
+	}
+	return has
+}

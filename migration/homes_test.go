@@ -1,0 +1,157 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// handed is a node that took ten blocks of another, and is to leave for the others.
+func handed(t *testing.T, to ...*node) (home *node, next *trip) {
+	t.Helper()
+	home, _ = cached(t, 10, 100)
+	b := newNode(t, "b", with(filesStore, "cache"))
+	newTrip(t, home, b).run(within(t, time.Minute))
+	next = newTrip(t, b, to...)
+	return home, next
+}
+
+// What their home has as they were is skipped when time is up, and what it has not, or in another version, is lost.
+func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
+	home, next := handed(t)
+	write(t, filepath.Join(home.dir, "cache", "f-0001"), []byte("newer"))
+	if err := os.Remove(filepath.Join(home.dir, "cache", "f-0002")); err != nil {
+		t.Fatal(err)
+	}
+	next.cfg.AtHome = func(_ context.Context, h Holder, about []Version) ([]int, error) {
+		if h.Node != "a" {
+			t.Errorf("%s is asked", h.Node)
+		}
+		return append(home.reader().AtHome(about), -1, len(about)), nil // and it is out of its mind
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, entries := next.run(ctx)
+	for id := range outcome(t, entries, Lost) {
+		if id != "cache/-/f-0001" && id != "cache/-/f-0002" {
+			t.Errorf("%s is lost", id)
+		}
+	}
+	skipped := outcome(t, entries, Skipped)
+	if len(skipped) != 8 || !strings.HasPrefix(skipped["cache/-/f-0000"].Reason, "a, which it came from, has it: ") {
+		t.Errorf("got %v, want eight skipped, and where they are", skipped)
+	}
+}
+
+// Whoever does not answer, or is gone, is asked once, and the blocks are carried like all others.
+func TestSilentHomesHoldNobodyUp(t *testing.T) {
+	for name, answer := range map[string]error{"does not answer": errors.New("no route"), "is gone": nil} {
+		t.Run(name, func(t *testing.T) {
+			c := newNode(t, "c", with(filesStore, "cache"))
+			_, next := handed(t, c)
+			asked := 0
+			if answer == nil {
+				next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
+			}
+			next.cfg.AtHome = func(context.Context, Holder, []Version) ([]int, error) {
+				asked++
+				return []int{0}, answer
+			}
+			if sum, _ := next.run(within(t, time.Minute)); sum.Moved.Blocks != 10 {
+				t.Errorf("got %+v, want all moved", sum)
+			}
+			if want := map[bool]int{true: 1}[answer != nil]; asked != want {
+				t.Errorf("asked %d times, want %d", asked, want)
+			}
+		})
+	}
+}
+
+// Where a network is cut each home would be waited for by itself.
+func TestHomesAreNotAskedOnAndOn(t *testing.T) {
+	d := &Drain{cfg: newTrip(t, newNode(t, "b")).cfg, homes: &homes{asks: true, at: map[string]string{}}}
+	asked := 0
+	d.cfg.AtHome = func(context.Context, Holder, []Version) ([]int, error) { asked++; return nil, errors.New("no route") }
+	for i := range 100 {
+		d.askHome(t.Context(), fmt.Sprint("n", i), nil)
+	}
+	if asked != mostSilent {
+		t.Errorf("%d were asked, want %d", asked, mostSilent)
+	}
+}
+
+func TestServeHome(t *testing.T) {
+	a, _ := cached(t, 2, 100)
+	tag := func(id BlockID) string {
+		b, err := a.stores[0].Find(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSuffix(b.tag(), `"`)
+	}
+	one := func(id, tag string) string { return fmt.Sprintf(`{"id":%q,"tag":%q}`, id, tag+`"`) }
+	x, y := one("cache/-/f-0000", tag("cache/-/f-0000")), one("cache/-/f-0001", tag("cache/-/f-0001"))
+	for _, c := range []struct {
+		name, blocks string
+		leaves, sick bool
+		status       int
+		body         string
+	}{
+		{"both", x + "," + y, false, false, 200, `{"has":[0,1]}`},
+		{"one in another version", one("cache/-/f-0000", "7-8") + "," + y, false, false, 200, `{"has":[1]}`},
+		{"one that it never had", x + "," + one("cache/-/z", "7-8") + "," + one("else/-/z", "7-8"), false, false, 200, `{"has":[0]}`},
+		{"none", "", false, false, 200, `{"has":[]}`},
+		{"it leaves", x, true, false, 200, `{"has":[]}`},
+		{"its disk fails", x, false, true, 200, `{"has":[]}`},
+		{"a name that climbs", one("cache/-/../../etc/passwd", "1-2"), false, false, 400, "etc/passwd"},
+		{"too many", strings.Repeat(x+",", askedAbout) + x, false, false, 400, "at most 1024"},
+		{"no JSON", "{", false, false, 400, "invalid character"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := a.reader()
+			disks := newFakeDisks(1<<40, a.stores[0].Paths...)
+			r.Disks = disks
+			if c.sick {
+				disks.bad[a.stores[0].Paths[0]] = true
+			}
+			w := httptest.NewRecorder()
+			r.ServeHome(w, httptest.NewRequest(http.MethodPost, "/home", strings.NewReader(`{"blocks":[`+c.blocks+`]}`)), c.leaves)
+			if w.Code != c.status || !strings.Contains(w.Body.String(), c.body) {
+				t.Errorf("got %d %s, want %d %s", w.Code, w.Body, c.status, c.body)
+			}
+		})
+	}
+}
+
+// Spares leave after all else, in the order of their worth, and stay so in the plan's spool.
+func TestSparesLeaveLast(t *testing.T) {
+	p := newPlan(t.TempDir())
+	defer p.close()
+	block := func(id BlockID, value time.Duration, spare bool) Block {
+		return Block{ID: id, Members: []Member{{Name: id.Name(), Bytes: 100}}, value: value, spare: spare}
+	}
+	for _, b := range []Block{block("s/-/a", time.Minute, true), block("s/-/b", 10*time.Minute, true), block("s/-/c", time.Minute, false), block("s/-/d", time.Second, false)} {
+		if err := p.add(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for {
+		e, ok, _, _ := p.take("c", 1<<30)
+		if !ok {
+			break
+		}
+		got = append(got, fmt.Sprint(e.ID.Name(), e.spare))
+	}
+	if want := []string{"cfalse", "dfalse", "btrue", "atrue"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

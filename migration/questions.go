@@ -1,0 +1,102 @@
+package migration
+
+import (
+	"context"
+	"iter"
+	"path/filepath"
+	"sync"
+)
+
+// askedAbout is how many blocks one question is about: as many as one message names (batchItems in heartbeat/runs.go).
+const askedAbout = 1024
+
+// questions are blocks to ask somebody about, in a spool: memory does not grow with them. Scans add them, one goroutine asks.
+type questions struct {
+	mu     sync.Mutex // guards what follows
+	spool  spool
+	closed bool          // nobody asks any more
+	sealed bool          // none are added any more
+	ready  chan struct{} // has one when there is something to ask about, or the last was added
+}
+
+func newQuestions(dir, of string) questions {
+	return questions{spool: spool{path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1)}
+}
+
+// add has a block asked about. It reports false if it will not be. Where the disk takes no more, this is the last that is.
+func (q *questions) add(b Block) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.sealed {
+		return false
+	}
+	q.sealed = q.spool.push(b) != nil
+	if q.sealed || q.spool.left.Blocks >= askedAbout {
+		q.rouse()
+	}
+	return true
+}
+
+// flush has all asked about that was added so far.
+func (q *questions) flush() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rouse()
+}
+
+func (q *questions) seal() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sealed = true
+	q.rouse()
+}
+
+func (q *questions) rouse() {
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the next to ask about, none if there are none now, and whether some may follow.
+func (q *questions) take() (batch []Block, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.spool.left.Blocks > 0 && len(batch) < askedAbout {
+		b, err := q.spool.pop()
+		if err != nil {
+			return batch, false
+		}
+		batch = append(batch, b)
+	}
+	return batch, len(batch) > 0 || !q.sealed
+}
+
+// batches yields what is to be asked in one question each, as it is added, until it is sealed or ctx ends.
+func (q *questions) batches(ctx context.Context) iter.Seq[[]Block] {
+	return func(yield func([]Block) bool) {
+		for ctx.Err() == nil {
+			batch, more := q.take()
+			switch {
+			case len(batch) > 0:
+				if !yield(batch) {
+					return
+				}
+			case !more:
+				return
+			default:
+				select {
+				case <-q.ready:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}
+}
+
+func (q *questions) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	_ = q.spool.close() // of what is of no use any more
+}
