@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // lookBack has peers forget what drains moved that were withdrawn, as far as it changed here since, until ctx ends.
@@ -23,6 +25,37 @@ func (a *Agent) recent() []string {
 		since = time.Now().Add(-keep - time.Hour)
 	}
 	return a.earlier(open.Incident.ID, since)
+}
+
+// adopt has an incident begin with what the last one moved that this node has outlived: what was ordered away, taken back, and is ordered
+// away again has its blocks with peers. Nobody believes that where the coordinator cannot say whether it is so, and a rehearsal shows
+// what a drain does.
+func (a *Agent) adopt(incident, dir string) {
+	if a.alone() || a.rehearses() {
+		return
+	}
+	last, at := "", time.Time{}
+	for _, earlier := range a.recent() {
+		if info, err := os.Stat(earlier); err == nil && info.ModTime().After(at) {
+			last, at = earlier, info.ModTime()
+		}
+	}
+	if last == "" {
+		return
+	}
+	switch adopted, err := migration.Adopt(dir, last); {
+	case err != nil:
+		a.log.Warn("what an earlier drain moved is sent again", "incident", incident, "err", err)
+	case adopted.Blocks > 0:
+		a.log.Info("what an earlier drain moved is not sent again where it is still held", "incident", incident, "blocks", adopted.Blocks, "bytes", adopted.Bytes)
+	}
+}
+
+// rehearses says whether nothing but a rehearsal makes this node leave.
+func (a *Agent) rehearses() bool {
+	i := a.incident()
+	all := i.InForce()
+	return len(all) > 0 && !slices.ContainsFunc(all, func(n preemption.Notice) bool { return n.Source != preemption.SourceRehearsal })
 }
 
 // earlier are the accounts of incidents that this node has outlived, but for those that ended before.

@@ -83,6 +83,10 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	q := &question{began: time.Now()}
 	takers := v.agent.takers(dir)
 	if len(takers) == 0 {
+		v.agent.adopt(incident, dir)
+		takers = v.agent.takers(dir)
+	}
+	if len(takers) == 0 {
 		q.none = true
 		v.agent.aside.Go(func() { v.begin(ctx, q.began, dir) }) // the first pass has no second to wait
 		return q

@@ -76,3 +76,19 @@ func TestHolderIsBackAfterTheDrain(t *testing.T) {
 		c.VerifyEverywhere(away, live[0], live[1])
 	})
 }
+
+// Who took blocks was to leave, handed them on, and stays after all: two have them when they change.
+func TestHolderHandedOnAndStays(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := copiedAhead(c)
+		holder, _ := most(c, 0)
+		c.Notice(holder, 2*time.Minute)
+		c.WaitDrained(holder)
+		c.Withdraw(holder)
+		c.WaitState(holder, "ACTIVE")
+		c.Sleep(time.Minute)
+		rewrite(t, c, blocks)
+		c.Sleep(2 * time.Minute)
+		goes(c, 1, 2, 3)
+	})
+}

@@ -64,11 +64,11 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 		defer w.mu.Unlock()
 		w.over[c.Peer] = true
 		return
-	case !answered, err != nil && !errors.Is(err, errNotOwned):
+	case !errors.Is(err, errNotOwned): // it may have handed it on, and have it still: it left, and stayed after all
 		heirs = w.tellHeirs(ctx, c)
 	}
 	switch {
-	case over, heirs != nil && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotForgotten)):
+	case over, answered && heirs != nil && !(c.deleted && err == nil):
 		w.missed(1, heirs)
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
@@ -95,7 +95,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 	}
 }
 
-// tellHeirs has all others forget a copy that its peer does not have any more, or does not answer for: it may have handed it on.
+// tellHeirs has all others than its peer forget a copy.
 func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 	switch is, several := w.last[c.ID]; {
 	case w.d.cfg.ForgetElsewhere == nil, several && is.entry.tag() == c.tag(): // what they have is up to date

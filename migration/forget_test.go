@@ -271,7 +271,8 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 		calls        string // for two copies of one peer: the peer itself, and all others
 		told, left   int
 	}{
-		{"it has it", nil, nil, here, today, "pp", 2, 0},
+		{"it has it", nil, nil, here, today, "phph", 2, 0},
+		{"it has it, and who else has it is away", nil, away, here, today, "phph", 0, 2},
 		{"it has it no more", fs.ErrNotExist, nil, here, today, "phph", 2, 0},
 		{"another version is there", errAnother, nil, here, today, "phph", 0, 0},
 		{"it was not born here", errNotOwned, nil, here, today, "pp", 0, 0},

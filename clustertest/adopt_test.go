@@ -1,0 +1,75 @@
+package clustertest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// orderedTwice has node 0 ordered away and taken back, and ordered away again once more was done. It returns how many bytes it sent
+// for the second order.
+func orderedTwice(c *clustertest.Cluster, between func()) (again int64) {
+	sent := func() int64 { return c.Sent(0, 1) + c.Sent(0, 2) + c.Sent(0, 3) }
+	c.Decommission(0, 0, "test")
+	c.WaitDrained(0)
+	c.Recommission(0)
+	c.WaitState(0, "ACTIVE")
+	c.Sleep(time.Minute)
+	between()
+	before := sent()
+	c.Decommission(0, 0, "test")
+	c.WaitDrained(0)
+	return sent() - before
+}
+
+// What is with peers from an order that was taken back is not sent once more, and counts as moved.
+func TestOrderedAwayTwice(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		if again := orderedTwice(c, func() {}); again > fillBytes/10 {
+			t.Errorf("%d bytes of %d are sent again", again, fillBytes)
+		}
+		accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// Who has the most of them died in between, and others changed: those are sent.
+func TestOrderedAwayTwiceWithAHolderGone(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		var live [2]int
+		again := orderedTwice(c, func() {
+			_, live = killHolder(c)
+			rewrite(t, c, blocks[:1])
+		})
+		if again < fillBytes/4 {
+			t.Errorf("%d bytes of %d are sent again, want what one of three peers had at least", again, fillBytes)
+		}
+		c.Kill(0)
+		c.VerifyEverywhere(live[0], live[1])
+	})
+}
+
+// Nobody says who has what while the coordinator is away: it is sent again.
+func TestWithdrawnAndNobodyKnowsWhoHasIt(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Withdraw(0)
+		c.WaitState(0, "ACTIVE")
+		dead, live := most(c, 0)
+		c.Kill(dead)
+		c.KillCoordinator()
+		c.Sleep(10 * time.Second)
+		c.Notice(0, 2*time.Minute)
+		c.Sleep(30 * time.Second)
+		c.RestartCoordinator()
+		c.Sleep(time.Minute)
+		c.Kill(0)
+		c.VerifyEverywhere(live[0], live[1])
+	})
+}

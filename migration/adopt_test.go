@@ -1,0 +1,48 @@
+package migration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Of an earlier account that is adopted which counts and names a version; what a bucket took nobody could vouch for.
+func TestAdopt(t *testing.T) {
+	line := func(id, outcome, peer, version string) string {
+		return `{"id":"cache/-/` + id + `","bytes":10,"outcome":"` + outcome + `","peer":"` + peer + `","version":"` + version + `"}` + "\n"
+	}
+	good := line("a", "moved", "b", "@7") + line("e", "moved", "c", "@8")
+	earlier, dir := t.TempDir(), filepath.Join(t.TempDir(), "inc-2")
+	text := line("a", "moved", "b", "@7") + line("x", "past ", "b", "@7") + line("y", "moved", "b", "-7") + line("z", "moved", fallbackPeer+"spill", "@7") + line("e", "moved", "c", "@8")
+	write(t, ledgerPath(earlier, Moved), []byte(text))
+	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := os.Chtimes(ledgerPath(earlier, Moved), ended, ended); err != nil {
+		t.Fatal(err)
+	}
+	want := func(what string, dir, earlier string, blocks int64, text string) {
+		t.Helper()
+		adopted, err := Adopt(dir, earlier)
+		got, _ := os.ReadFile(ledgerPath(dir, Moved))
+		if err != nil || adopted.Blocks != blocks || string(got) != text {
+			t.Errorf("%s: got %+v, %v, and\n%swant %d and\n%s", what, adopted, err, got, blocks, text)
+		}
+	}
+	want("no earlier one", dir, filepath.Join(earlier, "none"), 0, "")
+	write(t, ledgerPath(dir, Moved)+".part", []byte("half of it, by a process that was killed"))
+	want("one", dir, earlier, 2, good)
+	if info, err := os.Stat(ledgerPath(dir, Moved)); err != nil || !info.ModTime().Equal(ended) {
+		t.Errorf("it is of %v, %v, want %v", info.ModTime(), err, ended)
+	}
+	write(t, ledgerPath(earlier, Moved), []byte(line("q", "moved", "b", "@9")))
+	want("there is an account", dir, earlier, 0, good)
+	write(t, ledgerPath(earlier, Moved), []byte("no line\n"))
+	other := filepath.Join(t.TempDir(), "inc-3")
+	if _, err := Adopt(other, earlier); err == nil || !strings.Contains(err.Error(), ledgerPath(earlier, Moved)) {
+		t.Errorf("got %v, want that it cannot be read", err)
+	}
+	if left, _ := os.ReadDir(other); len(left) > 0 {
+		t.Errorf("it left %v", left)
+	}
+}
