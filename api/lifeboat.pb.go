@@ -110,7 +110,7 @@ type CheckHeldReply struct {
 	// spoken.
 	Unsure  uint32   `protobuf:"varint,2,opt,name=unsure,proto3" json:"unsure,omitempty"`
 	Why     string   `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`         // the first of the missing is, as far as it is known
-	Gone    []string `protobuf:"bytes,4,rep,name=gone,proto3" json:"gone,omitempty"`       // the peers that are not there any more; what they had may be with others
+	Gone    []string `protobuf:"bytes,4,rep,name=gone,proto3" json:"gone,omitempty"`       // the peers that are not there any more, or are done and go; what they had may be with others
 	Holders []string `protobuf:"bytes,5,rep,name=holders,proto3" json:"holders,omitempty"` // who has the other blocks, one name for each is enough; at most 1,024
 	// The peers that are there, as machines that came under their names since then, by the ids that they were registered with. What
 	// was there before is gone.

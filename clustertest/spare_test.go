@@ -72,3 +72,19 @@ func TestWhatItsHomeHasNoMoreIsLikeAllElse(t *testing.T) {
 		}
 	})
 }
+
+// Then their home is told to go, while the node that is done is still there: it carries them itself.
+func TestHomeGoesAfterWhoeverSkippedItsBlocks(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		spared(c)
+		c.Notice(1, shortNotice)
+		c.WaitDrained(1)
+		c.Sleep(6 * time.Second)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Kill(1)
+		c.Sleep(30 * time.Second)
+		c.Kill(0)
+		c.VerifyEverywhere(2, 3)
+	})
+}

@@ -41,13 +41,12 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}
 	s.ledger.view(func(m *machine) { reply.Index = m.LastEvent })
 	for _, peer := range r.GetPeers() { // what can be no node is none
-		is := s.reachable([]string{peer})
-		if len(is) == 0 {
-			reply.Gone = append(reply.Gone, peer)
-			continue
+		if is := s.reachable([]string{peer}); len(is) > 0 {
+			reply.Addresses[peer] = is[0].Address
 		}
-		reply.Addresses[peer] = is[0].Address
-		if n, _ := s.node(peer); r.GetSince() > 0 && n.registeredAt() > r.GetSince() {
+		if !s.vouches(peer) {
+			reply.Gone = append(reply.Gone, peer)
+		} else if n, _ := s.node(peer); r.GetSince() > 0 && n.registeredAt() > r.GetSince() {
 			reply.Renewed[peer] = n.ID
 		}
 	}
@@ -60,7 +59,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	reachable := func(node string) bool {
 		is, asked := known[node]
 		if !asked {
-			is = len(f.reachable([]string{node})) > 0
+			is = f.vouches(node)
 			known[node] = is
 			if is && len(reply.Holders) < mostPeersAsked {
 				reply.Holders = append(reply.Holders, node)
@@ -89,6 +88,8 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 			}
 			_, why := f.blocks.endOf(k)
 			switch {
+			case was != "" && len(f.reachable([]string{was})) > 0:
+				why = was + ", which has it, goes"
 			case was != "":
 				why = was + ", which had it, is gone"
 			case why == "" && !told:
@@ -102,6 +103,16 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 		}
 	}
 	return reply
+}
+
+// vouches says whether what a node was said to hold is held by it, or will be by another. Whoever is done has handed on what it could,
+// which those who took it have told of: what it has besides nobody will have in a moment.
+func (f *fleet) vouches(name string) bool {
+	if len(f.reachable([]string{name})) == 0 {
+		return false
+	}
+	n, _ := f.node(name)
+	return n.State != Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack
 }
 
 // toldAll says whether everybody has told this leader of what was carried that long ago, who ever will: after a take-over all

@@ -24,7 +24,7 @@ const mostTakers = 1024
 
 // Peers is what the coordinator says of nodes that took blocks.
 type Peers struct {
-	Gone      []string          // those that are not there any more
+	Gone      []string          // those that are not there any more, or are done and go
 	Renewed   map[string]string // the ids of those that are, as other machines than before
 	Addresses map[string]string // where those are read that are there
 	Index     uint64            // of the last event

@@ -77,8 +77,9 @@ type ledger struct {
 }
 
 type ledgerFile struct {
-	f *os.File
-	w *bufio.Writer
+	f     *os.File
+	w     *bufio.Writer
+	wrote time.Time // that something was moved, the last time
 }
 
 // openLedger opens the account in dir. once: of a pass that another one follows.
@@ -98,7 +99,7 @@ func openLedger(dir string, goesOn, once bool, ballast *durable.Ballast) (*ledge
 			l.fail(err)
 			continue
 		}
-		l.files[o] = &ledgerFile{f, bufio.NewWriterSize(f, 32<<10)}
+		l.files[o] = &ledgerFile{f: f, w: bufio.NewWriterSize(f, 32<<10)}
 	}
 	return l, l.err
 }
@@ -168,6 +169,9 @@ func (l *ledger) moved(peer string, blocks []entry) (n Count) {
 		l.write(Moved)
 	}
 	if !l.closed {
+		if f := l.files[Moved]; f != nil {
+			f.wrote = time.Now()
+		}
 		l.flush()
 	}
 	return n
@@ -235,6 +239,9 @@ func (l *ledger) close() (Summary, error) {
 		if err := l.settle(); err != nil {
 			l.fail(err)
 		}
+	}
+	if f := l.files[Moved]; f != nil && !f.wrote.IsZero() { // by the clock that tells how long ago it moved (newClaims)
+		_ = os.Chtimes(f.f.Name(), f.wrote, f.wrote)
 	}
 	return l.summary, l.err
 }
