@@ -48,10 +48,18 @@ func newHomes(cfg DrainConfig) *homes {
 
 // enter plans a block, at once or after its home was asked.
 func (d *Drain) enter(ctx context.Context, b Block) error {
-	if d.homes.asks && d.homes.silent.Load() < mostSilent && d.origin(b) != "" && d.homes.add(b) {
+	if d.homes.asks && d.homes.silent.Load() < mostSilent && d.homeOf(b) != "" && d.homes.add(b) {
 		return nil
 	}
 	return d.plan.add(ctx, b)
+}
+
+// homeOf is the other node that a block came from, "" for one of this node's own, and one that came back.
+func (d *Drain) homeOf(b Block) string {
+	if node := d.origin(b); node != d.cfg.Node {
+		return node
+	}
+	return ""
 }
 
 // askHomes plans what waits for that, until there is no more of it.
@@ -81,7 +89,7 @@ func (d *Drain) planAll(ctx context.Context, batch []Block) {
 func (d *Drain) askEach(ctx context.Context, batch []Block) {
 	of := map[string][]int{}
 	for i, b := range batch {
-		if node := d.origin(b); node != "" {
+		if node := d.homeOf(b); node != "" {
 			of[node] = append(of[node], i)
 		}
 	}
