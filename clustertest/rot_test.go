@@ -207,7 +207,9 @@ func TestRotOfOneCopyOfTwo(t *testing.T) {
 		b, first, second := twoHave(c)
 		c.Withdraw(first)
 		c.WaitState(first, "ACTIVE")
+		c.Sleep(2 * time.Second) // and its next beat says so, too
 		rots(t, c, b, second)
+		c.Read(second, b.ID) // the look at what has just landed may be over by now
 		c.Until("it is found", 30*time.Second, func() bool { return c.Status(second).Status.BrokenBlocks == 1 })
 		c.Sleep(10 * time.Second)
 		all := told(c)
