@@ -56,7 +56,7 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 	reply, place, scope := &api.CheckHeldReply{}, uint32(0), unique.Make("")
 	known := map[string]bool{} // thousands of blocks are at a few nodes
-	reachable := func(node string) bool {
+	vouched := func(node string) bool {
 		is, asked := known[node]
 		if !asked {
 			is = f.vouches(node)
@@ -78,7 +78,7 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 			for _, node := range holders {
 				// Whoever asks goes. What it took in once it carries like its own, and has it still.
 				if node != r.GetNode() {
-					if kept, was = reachable(node), node; kept {
+					if kept, was = vouched(node), node; kept {
 						break
 					}
 				}

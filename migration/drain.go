@@ -65,7 +65,8 @@ type DrainConfig struct {
 	Earlier []string
 	// Forget has a holder remove a version of a block. Nil: peers keep what is out of date.
 	Forget func(ctx context.Context, h Holder, id BlockID, tag string) error
-	// Where is the address at which a peer is read that was one of an earlier run; empty: it is gone.
+	// Where is the address at which a node is read that is no peer now: it was one of an earlier run, or blocks came from it. Empty: it
+	// is gone.
 	Where func(ctx context.Context, node string) (address string, err error)
 	// AtHome asks a node that blocks came from which of them it has as they were, by their places. Nil: nobody is asked.
 	AtHome func(ctx context.Context, home Holder, about []Version) (has []int, err error)

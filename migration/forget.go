@@ -104,7 +104,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 		w.tellOf(ctx, w.copies(ctx, cleared))
 	}
 	if d.history.struck {
-		w.tellOf(ctx, w.past(ctx, cleared, d.history.latest))
+		w.tellOf(ctx, w.past(ctx, cleared, d.history.current))
 	}
 	for _, dir := range d.cfg.Earlier {
 		if !d.cfg.Once {
@@ -170,8 +170,8 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 }
 
 // past yields what lines say that were struck out when an earlier run ended: their peers were not there to be told, or had the same
-// version as whoever took their place. latest says of a line whether that is what the block is now, as far as that is known.
-func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, latest func(Entry) bool) iter.Seq[stale] {
+// version as whoever took their place. current says of a line whether that is what the block is now, as far as that is known.
+func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, current func(Entry) bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		for line, err := range allLines(ledgerPath(w.d.cfg.Dir, Moved)) {
 			if err != nil {
@@ -179,7 +179,7 @@ func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, latest f
 				return
 			}
 			e := line.Entry
-			if e.Outcome != struck || e.Peer == "" || e.tag() == "" || latest(e) || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, w.d.stirred.has) {
+			if e.Outcome != struck || e.Peer == "" || e.tag() == "" || current(e) || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, w.d.stirred.has) {
 				continue
 			}
 			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.end, past: true}) {

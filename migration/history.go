@@ -122,8 +122,8 @@ func (s *history) is(id BlockID, v version) bool {
 	return s.handled.is(id, v)
 }
 
-// latest reports whether the newest version of a block that is known of is the one that a line names.
-func (s *history) latest(e Entry) bool {
+// current reports whether the newest version of a block that is known of is the one that a line names.
+func (s *history) current(e Entry) bool {
 	v, known := e.version()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,6 +69,7 @@ func (d *Drain) askHomes(ctx context.Context) {
 		d.askEach(ctx, batch)
 		d.planAll(ctx, batch)
 	}
+	d.homes.seal() // what a scan brings from now on it plans, or loses, itself
 	for batch, _ := d.homes.take(); len(batch) > 0; batch, _ = d.homes.take() {
 		d.planAll(ctx, batch)
 	}
