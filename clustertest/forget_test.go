@@ -130,12 +130,7 @@ func TestPeerOfAnEarlierDrainHasOnlySomeOfIt(t *testing.T) {
 		c.Deactivate(true, 2)
 		c.Deactivate(false, 1)
 		c.Sleep(5 * time.Second)
-		for i, b := range blocks {
-			b.Members[b.ID] = bytes.Repeat([]byte("newer"), 5000)
-			if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", fmt.Sprint("part-", i)), b.Members[b.ID], 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		rewrite(t, c, blocks)
 		c.Notice(0, 2*time.Minute)
 		c.WaitDrained(0)
 		c.Kill(0)

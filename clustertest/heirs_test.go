@@ -1,7 +1,6 @@
 package clustertest_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -17,12 +16,7 @@ func handedOn(c *clustertest.Cluster) (live []int) {
 	c.Notice(1, 2*time.Minute)
 	c.WaitDrained(1)
 	c.Kill(1)
-	heir := 2
-	for i := 3; i <= 4; i++ {
-		if c.Sent(1, i) > c.Sent(1, heir) {
-			heir = i
-		}
-	}
+	heir := heirOf(c)
 	c.Sleep(2 * time.Minute) // node 0 has seen to what node 1 took
 	c.Kill(heir)
 	c.WaitState(heir, "LOST")
@@ -32,6 +26,17 @@ func handedOn(c *clustertest.Cluster) (live []int) {
 		}
 	}
 	return live
+}
+
+// heirOf is to which of nodes 2 to 4 node 1 sent most.
+func heirOf(c *clustertest.Cluster) (heir int) {
+	heir = 2
+	for i := 3; i <= 4; i++ {
+		if c.Sent(1, i) > c.Sent(1, heir) {
+			heir = i
+		}
+	}
+	return heir
 }
 
 // Who took a node's blocks leaves, and whoever it hands them on to dies.
@@ -50,11 +55,7 @@ func TestHeirIsGoneAfterTheDrain(t *testing.T) {
 func TestHeirIsGoneBeforeTheNotice(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 		copiedAhead(c)
-		live := handedOn(c)
-		c.Notice(0, 2*time.Minute)
-		c.WaitDrained(0)
-		c.Kill(0)
-		c.VerifyEverywhere(live...)
+		goes(c, handedOn(c)...)
 	})
 }
 
@@ -112,18 +113,10 @@ func TestHeirIsGoneAfterARestart(t *testing.T) {
 		c.Kill(0)
 		c.Restart(0)
 		c.Sleep(2 * time.Minute)
-		heir := 2
-		for i := 3; i <= 4; i++ {
-			if c.Sent(1, i) > c.Sent(1, heir) {
-				heir = i
-			}
-		}
+		heir := heirOf(c)
 		c.Kill(heir)
 		c.WaitState(heir, "LOST")
-		c.Notice(0, 2*time.Minute)
-		c.WaitDrained(0)
-		c.Kill(0)
-		c.VerifyEverywhere(1, 2+(heir-1)%3, 2+heir%3)
+		goes(c, 1, 2+(heir-1)%3, 2+heir%3)
 	})
 }
 
@@ -218,12 +211,7 @@ func TestHeirForgetsWhatIsOutOfDate(t *testing.T) {
 			c.Kill(leaves)
 		}
 		c.Sleep(2 * time.Minute)
-		for i, b := range blocks {
-			b.Members[b.ID] = bytes.Repeat([]byte{byte(i)}, 30_000)
-			if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", fmt.Sprintf("part-%d", i)), b.Members[b.ID], 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		rewrite(t, c, blocks)
 		c.Notice(0, 2*time.Minute)
 		c.WaitDrained(0)
 		c.Kill(0)

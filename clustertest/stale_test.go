@@ -11,15 +11,15 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// rewrite gives each file of node 0's cache among the blocks other bytes.
+// rewrite gives each file of node 0's cache among the blocks other bytes, and more.
 func rewrite(t *testing.T, c *clustertest.Cluster, blocks []*clustertest.Block) {
 	t.Helper()
-	for _, b := range blocks {
+	for i, b := range blocks {
 		name, is := strings.CutPrefix(b.ID, "cache/-/")
 		if !is {
 			continue
 		}
-		b.Members[b.ID] = bytes.Repeat([]byte("newer"), len(b.Members[b.ID])/4)
+		b.Members[b.ID] = bytes.Repeat([]byte{byte(i)}, len(b.Members[b.ID])*5/4)
 		if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", name), b.Members[b.ID], 0o600); err != nil {
 			t.Fatal(err)
 		}
