@@ -32,6 +32,7 @@ type vigil struct {
 
 	mu       sync.Mutex // guards what follows
 	incident string     // that it is of
+	kept     bool       // a pass has begun since: who took something took it while this watched
 	asked    time.Time  // when each block was asked about last
 	since    uint64     // the event after which all of it happened
 	was      fates      // those of takers and heirs when their blocks were
@@ -86,6 +87,7 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 		v.agent.adopt(incident, dir)
 		takers = v.agent.takers(dir)
 	}
+	v.keep(takers)
 	if len(takers) == 0 {
 		q.none = true
 		v.agent.aside.Go(func() { v.begin(ctx, q.began, dir) }) // the first pass has no second to wait
@@ -99,6 +101,15 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 		q.absent, q.none = news, len(news) == 0
 	}
 	return q
+}
+
+// keep notes that a pass begins. Who took something before the first was not watched: another machine may be there, under its name, by now.
+func (v *vigil) keep(takers []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.kept {
+		v.kept, v.parted = true, union(v.parted, takers)
+	}
 }
 
 // put has a drain ask it.
@@ -292,7 +303,7 @@ func (v *vigil) turn(incident string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.incident != incident {
-		v.incident, v.asked, v.since, v.was, v.parted, v.heirs, v.stale = incident, time.Time{}, 0, fates{}, nil, nil, nil
+		v.incident, v.kept, v.asked, v.since, v.was, v.parted, v.heirs, v.stale = incident, false, time.Time{}, 0, fates{}, nil, nil, nil
 	}
 }
 

@@ -73,3 +73,33 @@ func TestWithdrawnAndNobodyKnowsWhoHasIt(t *testing.T) {
 		c.VerifyEverywhere(live[0], live[1])
 	})
 }
+
+// Whoever took its blocks then has handed them on, and is another machine by now: the node does not take it for having stayed. An heir
+// dies when the node has gone by that account.
+func TestHeirOfAnAdoptedAccountIsGone(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Deactivate(false, 2)
+		c.Deactivate(false, 3)
+		c.Sleep(5 * time.Second)
+		c.Decommission(0, 0, "test")
+		c.WaitDrained(0)
+		c.Recommission(0)
+		c.Deactivate(true, 2)
+		c.Deactivate(true, 3)
+		c.Sleep(5 * time.Second)
+		c.Notice(1, 2*time.Minute)
+		c.WaitDrained(1)
+		c.Kill(1)
+		c.Withdraw(1)
+		backWithNothing(t, c, 1)
+		c.Sleep(time.Minute) // the coordinator has heard from all
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Kill(2)
+		c.Sleep(75 * time.Second)
+		c.Kill(0)
+		c.Sleep(5 * time.Second)
+		c.VerifyEverywhere(1, 3)
+	})
+}

@@ -120,8 +120,9 @@ func mendLedger(p string) {
 	if _, err := f.ReadAt(tail, end-int64(len(tail))); err != nil {
 		return
 	}
-	whole := bytes.LastIndexByte(tail, '\n') + 1
-	_ = f.Truncate(end - int64(len(tail)-whole))
+	if whole := bytes.LastIndexByte(tail, '\n') + 1; whole < len(tail) { // else the file keeps its time, which tells when something moved last
+		_ = f.Truncate(end - int64(len(tail)-whole))
+	}
 }
 
 func ledgerPath(dir string, o Outcome) string { return filepath.Join(dir, string(o)+".jsonl") }
