@@ -248,11 +248,12 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 // account names everything that is left as lost.
 func (d *Drain) account(ctx context.Context) {
 	why := "the deadline came first"
-	if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+	stopped := ctx.Err() == nil || errors.Is(context.Cause(ctx), context.Canceled)
+	if stopped {
 		why = "the drain was stopped"
 	}
 	unread := d.plan.rest(func(e entry, barred string) {
-		if d.history.outdated(e.Block) {
+		if d.history.outdated(e.Block) || e.spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
 			return
 		}
 		reason := why
@@ -261,6 +262,7 @@ func (d *Drain) account(ctx context.Context) {
 		}
 		d.lose(e, cmp.Or(barred, reason))
 	})
+	d.leaveBehind(ctx, why)
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
 		d.looks.end(d.dirs(), why)
 	}

@@ -23,6 +23,8 @@ const (
 	mostSilent = 4
 	// homesAtOnce is how many are asked at once.
 	homesAtOnce = 4
+	// askedLast bounds the last question, which takes of the five seconds and more that a drain ends before its deadline.
+	askedLast = time.Second
 )
 
 // Version names a block as it was when it moved.
@@ -34,7 +36,8 @@ type Version struct {
 // homes are the blocks whose homes are asked, and what is known of those.
 type homes struct {
 	questions
-	asks   bool // there is something to ask about, and somebody who would
+	left   questions // spares that there was no time for: their homes may have been told to go since
+	asks   bool      // there is something to ask about, and somebody who would
 	silent atomic.Int32
 
 	mu sync.Mutex
@@ -43,7 +46,7 @@ type homes struct {
 
 func newHomes(cfg DrainConfig) *homes {
 	asks := cfg.AtHome != nil && cfg.Where != nil && cfg.Vault.Count().Blocks > 0
-	return &homes{questions: newQuestions(cfg.Dir, "homes"), asks: asks, at: map[string]string{}}
+	return &homes{questions: newQuestions(cfg.Dir, "homes"), left: newQuestions(cfg.Dir, "left"), asks: asks, at: map[string]string{}}
 }
 
 // enter plans a block, at once or after its home was asked.
@@ -86,10 +89,33 @@ func (d *Drain) planAll(ctx context.Context, batch []Block) {
 	}
 }
 
+// leaveBehind accounts for the spares that there was no time for: those that their homes have still, and stay with, are no loss.
+func (d *Drain) leaveBehind(ctx context.Context, why string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askedLast)
+	defer cancel()
+	left := &d.homes.left
+	defer left.close()
+	left.seal()
+	for batch, _ := left.take(); len(batch) > 0; batch, _ = left.take() {
+		d.askEach(ctx, batch)
+		for _, b := range batch {
+			reason := why
+			if !b.spare {
+				reason += ": " + d.homeOf(b) + ", which it came from, had it, and leaves too or does not answer"
+			}
+			d.lose(entry{Block: b}, reason)
+		}
+	}
+	if unread := left.spool.left; unread.Blocks > 0 {
+		d.ledger.addUnnamed(unread, "what was left could not be read back from "+d.cfg.Dir)
+	}
+}
+
 // askEach marks what the nodes that it came from have.
 func (d *Drain) askEach(ctx context.Context, batch []Block) {
 	of := map[string][]int{}
 	for i, b := range batch {
+		batch[i].spare = false
 		if node := d.homeOf(b); node != "" {
 			of[node] = append(of[node], i)
 		}

@@ -155,3 +155,26 @@ func TestSparesLeaveLast(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// A home was told to go while its blocks waited for their turn: what there is no time for is lost, and named so.
+func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
+	for name, goes := range map[string]error{"leaves": nil, "does not answer any more": errors.New("no route")} {
+		t.Run(name, func(t *testing.T) {
+			home, next := handed(t)
+			asked := 0
+			next.cfg.AtHome = func(_ context.Context, _ Holder, about []Version) ([]int, error) {
+				if asked++; asked == 1 {
+					return home.reader().AtHome(about), nil
+				}
+				return nil, goes
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			sum, entries := next.run(ctx)
+			lost := outcome(t, entries, Lost)
+			if sum.Lost.Blocks != 10 || !strings.HasPrefix(lost["cache/-/f-0000"].Reason, "the deadline came first: a, which it came from, had it, and leaves too") {
+				t.Errorf("got %+v, %v, want ten lost, and why", sum, lost)
+			}
+		})
+	}
+}
