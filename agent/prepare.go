@@ -46,7 +46,8 @@ func (a *Agent) copyAhead(ctx context.Context) {
 func (a *Agent) aheadConfig(incident string) migration.DrainConfig {
 	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.PreCopyBytesPerSecond)
 	cfg.Once = true
-	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
+	cfg.Leaves, cfg.Settle = nil, nil // what lands here from nodes that leave is for the next pass
+	cfg.Fallback = nil                // most of these notices come to nothing, and a bucket costs
 	return cfg
 }
 
@@ -54,7 +55,7 @@ func (a *Agent) aheadConfig(incident string) migration.DrainConfig {
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	return migration.DrainConfig{
 		Node: a.cfg.Node.Name, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
-		Settle: a.receiver.Settle, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
+		Settle: a.receiver.Settle, Leaves: a.leaving, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}
 }

@@ -53,27 +53,23 @@ func (a *Agent) leaving() bool {
 	return stance.AtLeast(preemption.StanceDrain)
 }
 
-// noticed says what the node is under, "" if nothing: a node under any notice takes no blocks.
-func (a *Agent) noticed() string {
-	if !a.incidents.IsOpen() { // asked for every block that comes
-		return ""
-	}
-	p, _ := a.incidents.Open()
-	if stance, _ := a.incidents.Stance(); !stance.AtLeast(preemption.StanceWatch) {
-		return ""
-	}
-	return string(p.Incident.Kind())
-}
-
 // retryNoticed is when a peer may ask a node under notice again: the notice may be withdrawn.
 const retryNoticed = 2 * time.Second
 
-// admit says why nothing is taken now: blocks must not land on a machine that goes too.
-func (a *Agent) admit(string) (string, time.Duration) {
-	if kind := a.noticed(); kind != "" {
-		return "this node is under notice itself: " + kind, retryNoticed
+// admit says whether blocks are taken now. They must not land on a machine that goes too; on one that is advised to, and may stay, only
+// what would else be lost: of nodes that leave, which turn to others first.
+func (a *Agent) admit(_ string, leaves bool) migration.Admission {
+	if !a.incidents.IsOpen() { // asked for every block that comes
+		return migration.Admission{}
 	}
-	return "", 0
+	switch stance, _ := a.incidents.Stance(); {
+	case !stance.AtLeast(preemption.StanceWatch):
+		return migration.Admission{}
+	case leaves && !stance.AtLeast(preemption.StanceDrain):
+		return migration.Admission{Advised: true}
+	}
+	i := a.incident()
+	return migration.Admission{Refused: "this node is under notice itself: " + string(i.Kind()), Retry: retryNoticed}
 }
 
 // join makes a notice part of the incident. It is on disk before anything acts on it.

@@ -34,7 +34,7 @@ func (a *Agent) status() *api.Status {
 	}
 	s.Disks = a.diskStates()
 	s.Workloads = a.apiWorkloads()
-	if s.Notice == nil { // nothing is taken under notice
+	if !a.leaving() { // nothing is taken then
 		s.RoomBytes = a.receiver.Room()
 	}
 	if a.fallback != nil {
@@ -135,7 +135,7 @@ func apiHeld(h migration.Held) *api.HeldBlock {
 func (a *Agent) peers() []migration.Peer {
 	var all []migration.Peer
 	for _, p := range a.beat.Peers() {
-		all = append(all, migration.Peer{Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes})
+		all = append(all, migration.Peer{Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes, Advised: p.Advised})
 	}
 	return all
 }

@@ -1856,6 +1856,7 @@ type Peer struct {
 	Zone          string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	Pool          string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	RoomBytes     int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`
+	Advised       bool                   `protobuf:"varint,6,opt,name=advised,proto3" json:"advised,omitempty"` // it is under a notice for which it does not leave: it takes what nobody else takes of one that leaves
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1923,6 +1924,13 @@ func (x *Peer) GetRoomBytes() int64 {
 		return x.RoomBytes
 	}
 	return 0
+}
+
+func (x *Peer) GetAdvised() bool {
+	if x != nil {
+		return x.Advised
+	}
+	return false
 }
 
 type WorkerDecommissionRequest struct {
@@ -8793,14 +8801,15 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\fdecommission\x18\x01 \x01(\tR\fdecommission\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04apps\x18\x04 \x03(\tR\x04apps\"{\n" +
+	"\x04apps\x18\x04 \x03(\tR\x04apps\"\x95\x01\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04zone\x18\x03 \x01(\tR\x04zone\x12\x12\n" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1d\n" +
 	"\n" +
-	"room_bytes\x18\x05 \x01(\x03R\troomBytes\"\x9a\x01\n" +
+	"room_bytes\x18\x05 \x01(\x03R\troomBytes\x12\x18\n" +
+	"\aadvised\x18\x06 \x01(\bR\aadvised\"\x9a\x01\n" +
 	"\x19WorkerDecommissionRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +

@@ -262,8 +262,13 @@ func TestPeers(t *testing.T) {
 
 		c.status.Notice = &api.Notice{Incident: "i", Kind: "rebalance", Stance: "watch"}
 		c.beat()
+		if r := a.live(1); names(r) != "b c" || !r.Peers[1].Advised || r.Peers[0].Advised {
+			v.Errorf("got peers %v, want b, and c as one that is advised to go", r.Peers)
+		}
+		c.status.Notice.Stance = "drain"
+		c.beat()
 		if r := a.live(1); names(r) != "b" {
-			v.Errorf("got peers %q, want b: c is under notice", names(r))
+			v.Errorf("got peers %q, want b: c leaves", names(r))
 		}
 		v.order(time.Hour, "b")
 		if r := a.live(1); names(r) != "" || r.PeersVersion == 0 {

@@ -251,7 +251,7 @@ func (l *leases) pulse(name string) *pulse {
 }
 
 func (p *pulse) note(status *api.Status, now time.Time) (changed bool) {
-	changed = !p.heard || watched(p.status) != watched(status)
+	changed = !p.heard || watched(p.status) != watched(status) || leaves(p.status) != leaves(status)
 	p.seen, p.heard = now, true
 	if status == nil {
 		return changed

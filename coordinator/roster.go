@@ -25,6 +25,7 @@ const (
 type roster struct {
 	mu      sync.Mutex // guards all below
 	entries []rosterEntry
+	advised []rosterEntry // those that may leave themselves: agents are told of them as far as there are not enough others
 	made    time.Time
 	stale   bool
 }
@@ -41,7 +42,7 @@ func newRoster() *roster { return &roster{stale: true} }
 func (r *roster) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.entries, r.made, r.stale = nil, time.Time{}, true
+	r.entries, r.advised, r.made, r.stale = nil, nil, time.Time{}, true
 }
 
 func (r *roster) change() {
@@ -55,21 +56,31 @@ func (r *roster) change() {
 func (r *roster) pick(asker string, now time.Time, list func() []*api.Peer) (version uint64, peers []*api.Peer) {
 	r.mu.Lock()
 	if r.stale && (r.made.IsZero() || now.Sub(r.made) >= rosterPace) {
-		r.entries, r.made, r.stale = rosterOf(list()), now, false
+		r.entries, r.advised, r.made, r.stale = nil, nil, now, false
+		for _, e := range rosterOf(list()) {
+			if e.peer.Advised {
+				r.advised = append(r.advised, e)
+			} else {
+				r.entries = append(r.entries, e)
+			}
+		}
 	}
-	entries := r.entries // replaced, never changed
+	both := [][]rosterEntry{r.entries, r.advised} // replaced, never changed
 	r.mu.Unlock()
 
-	start, _ := slices.BinarySearchFunc(entries, hashOf(asker), func(e rosterEntry, at uint64) int { return cmp.Compare(e.place, at) })
 	version = 14695981039346656037 // FNV-1a
-	for i := range entries {
-		e := entries[(start+i)%len(entries)]
-		if e.peer.Node == asker {
-			continue
-		}
-		version = (version ^ e.mark) * 1099511628211
-		if peers = append(peers, e.peer); len(peers) == peersTold {
-			break
+	for _, entries := range both {
+		start, _ := slices.BinarySearchFunc(entries, hashOf(asker), func(e rosterEntry, at uint64) int { return cmp.Compare(e.place, at) })
+		for i := range entries {
+			e := entries[(start+i)%len(entries)]
+			if len(peers) == peersTold {
+				break
+			}
+			if e.peer.Node == asker {
+				continue
+			}
+			version = (version ^ e.mark) * 1099511628211
+			peers = append(peers, e.peer)
 		}
 	}
 	return max(version, 1), peers
@@ -79,7 +90,11 @@ func rosterOf(peers []*api.Peer) []rosterEntry {
 	entries := make([]rosterEntry, len(peers))
 	for i, p := range peers {
 		room := string(binary.BigEndian.AppendUint64(nil, uint64(p.RoomBytes)))
-		entries[i] = rosterEntry{place: hashOf(p.Node), mark: hashOf(p.Node, p.Address, p.Zone, p.Pool, room), peer: p}
+		mark := hashOf(p.Node, p.Address, p.Zone, p.Pool, room)
+		if p.Advised {
+			mark++
+		}
+		entries[i] = rosterEntry{place: hashOf(p.Node), mark: mark, peer: p}
 	}
 	slices.SortFunc(entries, func(a, b rosterEntry) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.peer.Node, b.peer.Node))

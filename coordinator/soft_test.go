@@ -154,6 +154,24 @@ func TestRosterSpreads(t *testing.T) {
 	}
 }
 
+// Of a fleet that is advised to go nearly whole, agents are told of those first that are not.
+func TestRosterNamesAdvisedNodesLast(t *testing.T) {
+	all := fleetOf(300)
+	for i, p := range all {
+		p.Advised = i%30 != 0
+	}
+	for _, asker := range all {
+		_, peers := newRoster().pick(asker.Node, t0, func() []*api.Peer { return slices.Clone(all) })
+		well := 10
+		if !asker.Advised {
+			well--
+		}
+		if len(peers) != peersTold || slices.IndexFunc(peers, func(p *api.Peer) bool { return p.Advised }) != well {
+			t.Fatalf("%s: got %v, want all others that are not advised, and then up to %d", asker.Node, peers, peersTold)
+		}
+	}
+}
+
 func TestRosterChanges(t *testing.T) {
 	r, all := newRoster(), fleetOf(3)
 	list := func() []*api.Peer { return all }
@@ -165,6 +183,12 @@ func TestRosterChanges(t *testing.T) {
 	}
 	if now, _ := r.pick("host-0000", t0.Add(rosterPace), list); now == was {
 		t.Error("another room is the same list")
+	}
+	was, _ = r.pick("host-0000", t0.Add(time.Minute), list)
+	all[1].Advised = true
+	r.change()
+	if now, _ := r.pick("host-0000", t0.Add(2*time.Minute), list); now == was {
+		t.Error("one that is advised to go is the same list")
 	}
 	all = all[:1]
 	r.change()

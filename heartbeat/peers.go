@@ -51,6 +51,7 @@ type peerRecord struct {
 	Zone      string `json:"zone,omitempty"`
 	Pool      string `json:"pool,omitempty"`
 	RoomBytes int64  `json:"room_bytes"`
+	Advised   bool   `json:"advised,omitempty"`
 }
 
 // loadPeers reads the file. A broken one is logged and counts as empty: the coordinator will say the peers again, and a
@@ -180,7 +181,7 @@ func parsePeers(text []byte) ([]*api.Peer, error) {
 	}
 	peers := make([]*api.Peer, len(records))
 	for i, r := range records {
-		peers[i] = &api.Peer{Node: r.Node, Address: r.Address, Zone: r.Zone, Pool: r.Pool, RoomBytes: r.RoomBytes}
+		peers[i] = &api.Peer{Node: r.Node, Address: r.Address, Zone: r.Zone, Pool: r.Pool, RoomBytes: r.RoomBytes, Advised: r.Advised}
 	}
 	return peers, nil
 }
@@ -189,7 +190,7 @@ func parsePeers(text []byte) ([]*api.Peer, error) {
 func writePeers(file string, peers []*api.Peer) error {
 	records := make([]peerRecord, len(peers))
 	for i, p := range peers {
-		records[i] = peerRecord{Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes()}
+		records[i] = peerRecord{Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes(), Advised: p.GetAdvised()}
 	}
 	text, err := json.MarshalIndent(records, "", "  ")
 	if err != nil {

@@ -23,6 +23,7 @@ type Peer struct {
 	Zone      string
 	Pool      string
 	RoomBytes int64
+	Advised   bool // it is under a notice for which it does not leave: it takes what nobody else does
 }
 
 // DrainConfig is what a drain needs.
@@ -53,6 +54,8 @@ type DrainConfig struct {
 
 	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
+	// Leaves says that the node goes: peers that are advised to go as well take what no others do. Nil: it copies ahead.
+	Leaves func() bool
 	// Alone says that the coordinator does not answer, so that peers take this drain from what they keep for such. Nil: it does.
 	Alone func() bool
 	// Peers are those last heard of; asked again while the drain runs.
@@ -116,6 +119,7 @@ type Drain struct {
 	mu       sync.Mutex
 	phase    Phase
 	found    Count
+	earlier  int64 // bytes of these that earlier runs moved
 	peers    map[string]*peerState
 	fan      *fan
 	lanes    map[carrier]bool
@@ -183,7 +187,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
 	l.summary.Moved, l.several = earlier, earlier.Blocks > 0 || len(history.broke) > 0
-	d.found = earlier
+	d.found, d.earlier = earlier, earlier.Bytes
 	d.goOn()
 	return d, nil
 }

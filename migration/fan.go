@@ -24,9 +24,11 @@ type fan struct {
 	sent     int64
 	before   float64 // the rate before it was made wider; 0: it was not
 	holdOff  time.Time
+	need     float64 // the rate at which what is left is sent in time; 0: there is time
+	hurry    bool    // it was not reached once, and who is not advised had others to serve
 }
 
-// poolState counts the peers of one capacity pool that were ever known here, and those that are peers no more.
+// poolState counts the peers of one capacity pool that were ever known here, and those that are peers no more or are advised to go.
 type poolState struct{ known, gone int }
 
 const (
@@ -46,6 +48,7 @@ const (
 	weightDoomedPool = 1. / 64
 	weightOwnZone    = 1. / 2
 	weightSpot       = 1. / 16 // of two that can be had, the one that nobody can take away
+	weightAdvised    = 1. / 64
 	weightLeast      = 1. / 1024
 	weightMost       = 4
 	// spotPool is how the names of pools end whose machines may be taken away (preemption's identities).
@@ -53,6 +56,12 @@ const (
 	// A pool counts as being taken away when a tenth of it is gone, two peers at least: one may have its own reasons.
 	doomedShare = 0.1
 	doomedLeast = 2
+	// Of 30 machines of a fleet that EC2 advised to go 9 were taken within hours (aws/aws-node-termination-handler#141), with a notice
+	// of their own. So one that is advised may have what else would be lost, once each of the others has failed so often in a row,
+	// for 0.7 s with its pauses, or has said that it takes nothing, or has not answered for as long as this; and beside the others where
+	// those have more nodes to serve than there is time for.
+	failedForAdvised = 3
+	silentForAdvised = 2 * time.Second
 )
 
 func newFan(zone, pool string, peers map[string]*peerState) *fan {
@@ -75,35 +84,41 @@ func (f *fan) hear(self string, peers []Peer) {
 			f.poolOf(p.capacity()).known++
 		default:
 			// It may have come back at another address. The rest stays, and is read without the lock.
-			state.Address, state.RoomBytes = p.Address, p.RoomBytes
+			state.Address, state.RoomBytes, state.Advised = p.Address, p.RoomBytes, p.Advised
 		}
 	}
+	for _, p := range f.pools {
+		p.gone = 0
+	}
 	for _, state := range f.order {
-		if gone := !here[state.Node]; gone != state.gone {
-			state.gone = gone
-			if gone {
-				f.poolOf(state.capacity()).gone++
-			} else {
-				f.poolOf(state.capacity()).gone--
-			}
+		state.gone = !here[state.Node]
+		if state.gone || state.Advised {
+			f.poolOf(state.capacity()).gone++
 		}
 	}
 }
 
 // flee lets go of a peer in use whose pool turned out to be going away, if another can be had whose pool is not; one at a
-// time, so that each has its successor.
+// time, so that each has its successor. One that is advised to go itself is let go of for any that takes blocks and is not.
 func (f *fan) flee(now time.Time) {
-	var doomed *peerState
-	haven := false
+	var doomed, advised *peerState
+	haven, others := false, false
 	for _, p := range f.order {
-		switch bad := f.doomed(p.capacity()); {
-		case bad && p.lanes > 0 && !p.surplus:
+		used, bad := p.lanes > 0 && !p.surplus, f.doomed(p.capacity())
+		switch {
+		case used && p.advised():
+			advised = p
+		case used && bad:
 			doomed = p
-		case !bad && p.lanes == 0 && !p.gone && !p.rest.After(now):
+		case !bad && !p.advised() && p.lanes == 0 && !p.gone && !p.rest.After(now):
 			haven = true
 		}
+		others = others || used && !p.advised() && p.open > 0 && p.failures == 0 && !f.hurry
 	}
-	if doomed != nil && haven {
+	switch {
+	case advised != nil && others:
+		advised.surplus = true
+	case doomed != nil && haven:
 		doomed.surplus = true
 	}
 }
@@ -153,6 +168,8 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 		return nil
 	}
 	using, mean := map[string]int{}, f.typical()
+	others := !f.hurry && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && p.takes(now) })
+	kept := f.active() >= f.width-1 && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && !p.gone && p.lanes == 0 }) // a place for it
 	for _, p := range f.order {
 		if p.lanes > 0 {
 			using[p.capacity()]++
@@ -162,7 +179,7 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 	var drawn *peerState
 	var total float64
 	for _, p := range f.order {
-		if p.lanes > 0 || p.gone || p.rest.After(now) || wide && f.risky(p) {
+		if p.lanes > 0 || p.gone || p.rest.After(now) || wide && f.risky(p) || p.advised() && (others || kept) {
 			continue
 		}
 		w := f.weight(p, share, mean) / float64(1+using[p.capacity()])
@@ -172,6 +189,22 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 		}
 	}
 	return drawn
+}
+
+// advised says whether a peer may leave itself, by the coordinator's word or by its own.
+func (p *peerState) advised() bool { return p.Advised || p.said }
+
+// takes says whether a peer takes blocks, or may in a moment, as far as it has shown.
+func (p *peerState) takes(now time.Time) bool {
+	switch {
+	case p.gone:
+		return false
+	case p.failures == 0 && p.open > 0:
+		return true
+	case !p.tried.IsZero() && now.Sub(p.tried) >= silentForAdvised, p.failures > 0 && !p.declines.IsZero() && !p.declines.After(now):
+		return false
+	}
+	return p.failures < failedForAdvised
 }
 
 // risky reports whether a peer is good enough to begin with, when there is no other, and not for more: what is sent to
@@ -186,6 +219,9 @@ func (f *fan) weight(p *peerState, share int64, mean float64) float64 {
 	w := 1.
 	if f.doomed(p.capacity()) {
 		w *= weightDoomedPool
+	}
+	if p.advised() {
+		w *= weightAdvised
 	}
 	if strings.HasSuffix(p.Pool, spotPool) {
 		w *= weightSpot
@@ -217,6 +253,9 @@ func (f *fan) failed(p *peerState, now time.Time, retry time.Duration) (rest tim
 // ended notes the end of a lane.
 func (f *fan) ended(p *peerState, now time.Time) {
 	p.lanes--
+	if p.lanes == 0 && p.failures == 0 {
+		p.tried = time.Time{} // there was nothing for it
+	}
 	if p.lanes == 0 && p.surplus {
 		p.surplus, p.rest = false, now.Add(widthHold)
 	}
@@ -255,6 +294,7 @@ func (f *fan) review(now time.Time, sent int64) {
 	}
 	rate := float64(sent-f.sent) / took.Seconds()
 	f.reviewed, f.sent = now, sent
+	f.hurry = f.hurry || rate < f.need && slices.ContainsFunc(f.order, func(p *peerState) bool { return p.lanes > 0 && p.shared && !p.advised() })
 	f.rotate(now)
 	full, judged := !f.vacant(), f.before
 	f.before = 0

@@ -87,6 +87,109 @@ func TestOnDemandPeersComeFirst(t *testing.T) {
 	}
 }
 
+// advise says of peers that they may leave themselves.
+func advise(peers []Peer) []Peer {
+	for i := range peers {
+		peers[i].Advised = true
+	}
+	return peers
+}
+
+// Who is advised to go has nothing while another takes blocks, and all once nobody does; it is let go of again for one who does.
+func TestAdvisedPeersTakeWhatNobodyElseDoes(t *testing.T) {
+	now := time.Now()
+	well, last := somePeers(2, "z2", "a"), advise(somePeers(8, "z3", ""))
+	f := testFan("z1", "c", append(last, well...)...) // of pools that are not known, or they would count as being taken away
+	if got := draw(f, now); got["a"] != 2 || got[""] != 0 {
+		t.Fatalf("got %v, want those alone that are not advised", got)
+	}
+	for range failedForAdvised {
+		for _, p := range f.order {
+			if p.Pool == "a" {
+				f.failed(p, now, 0)
+				p.lanes = 0
+			}
+		}
+	}
+	if got := draw(f, now); got[""] != leastWidth-1 {
+		t.Fatalf("got %v, want all places but one taken by those that are advised", got)
+	}
+	now = now.Add(backOffMost)
+	if got := draw(f, now); got["a"] != 1 {
+		t.Fatalf("got %v, want the last place for one that may take something again", got)
+	}
+	for _, p := range f.order {
+		if p.Pool == "a" {
+			p.failures, p.open = 0, 1
+		}
+	}
+	for range leastWidth {
+		f.review(now, 0)
+		for _, p := range f.order {
+			if p.surplus {
+				p.lanes = 1
+				f.ended(p, now)
+			}
+		}
+		draw(f, now)
+	}
+	for _, p := range f.order {
+		if p.Advised && p.lanes > 0 {
+			t.Errorf("%s is still sent to", p.Node)
+		}
+	}
+}
+
+// Many leave at once, and those who are not advised serve them all, too slowly for what is left. Where they serve this node alone, others
+// would not make it faster.
+func TestAdvisedPeersHelpWhereOthersAreCrowded(t *testing.T) {
+	for _, crowded := range []bool{true, false} {
+		now := time.Now()
+		f := testFan("z1", "c", append(advise(somePeers(8, "z3", "")), somePeers(1, "z2", "a")...)...)
+		f.need = 1e6
+		draw(f, now)
+		for _, p := range f.order {
+			p.shared, p.open = crowded && p.lanes > 0, p.lanes
+		}
+		f.review(now, 0)
+		f.review(now.Add(time.Second), 1e6-1)
+		now = now.Add(2 * time.Second)
+		if got := draw(f, now); (got[""] > 0) != crowded {
+			t.Errorf("crowded %t: got %v", crowded, got)
+		}
+		f.need = 0
+		f.review(now, 1e6)
+		if slices.ContainsFunc(f.order, func(p *peerState) bool { return p.Advised && p.surplus }) {
+			t.Errorf("crowded %t: one who helps is let go of", crowded)
+		}
+	}
+}
+
+// Who was sent nothing, since others had all, is not silent.
+func TestPeerForWhichThereWasNothingTakes(t *testing.T) {
+	now := time.Now()
+	f := testFan("z1", "c", somePeers(1, "z2", "a")...)
+	p := f.choose(now, 1)
+	p.lanes = 1
+	p.try(now)
+	now = now.Add(time.Minute)
+	if p.takes(now) {
+		t.Error("one that has taken nothing for a minute counts as one that does")
+	}
+	f.ended(p, now)
+	if !p.takes(now) {
+		t.Error("one that is not tried counts as one that takes nothing")
+	}
+}
+
+// They are all there are.
+func TestAdvisedPeersAloneAreUsedLikeAny(t *testing.T) {
+	f := testFan("z1", "c", advise(somePeers(8, "z3", ""))...)
+	if got := draw(f, time.Now()); got[""] != leastWidth {
+		t.Errorf("got %v, want %d", got, leastWidth)
+	}
+}
+
 // More peers are taken in while that makes the drain faster, and let go again when it does not.
 func TestFanGrowsWhileItGains(t *testing.T) {
 	now := time.Now()

@@ -1,15 +1,12 @@
 package migration
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +47,7 @@ type simSetup struct {
 	poor       int     // of ten nodes, how many have a quarter of the link; as many a slow disk, as many no room
 	sigma      float64 // of the logarithm of the blocks' values
 	oneIn      int     // one in so many of pool 1 goes in the second wave
+	advised    int     // how many of the pools are advised to go before some of them do
 	waves      func(*simFleet)
 	order      string // value: as the product; oldest, random: first come, whatever it is worth
 	sparkPeers bool   // peers by chance from a list that is a minute old, and everybody takes all
@@ -186,17 +184,29 @@ func simNumber(e entry) (i int) {
 
 // peersOf is what the coordinator would tell a node now: it hears of notices a moment after they came.
 func (f *simFleet) peersOf(asker *simNode) (all []Peer) {
-	start := slices.Index(f.ring, asker)
+	start, last := slices.Index(f.ring, asker), []Peer(nil) // those that are advised to go
 	for i := range f.ring {
 		n := f.ring[(start+1+i)%len(f.ring)]
 		if n == asker || n.room <= 0 || !n.noticed.IsZero() && !n.noticed.Add(simTold).After(f.now) {
 			continue
 		}
-		if all = append(all, Peer{Node: n.name, Zone: n.zone, Pool: n.pool, RoomBytes: n.room}); len(all) == simPeers {
+		p := Peer{Node: n.name, Zone: n.zone, Pool: n.pool, RoomBytes: n.room, Advised: f.isAdvised(n)}
+		if p.Advised {
+			last = append(last, p)
+		} else if all = append(all, p); len(all) == simPeers {
 			break
 		}
 	}
-	return all
+	return append(all, last[:min(len(last), simPeers-len(all))]...)
+}
+
+func (f *simFleet) isAdvised(n *simNode) bool {
+	for pool := range f.advised {
+		if n.pool == f.poolName(pool) {
+			return true
+		}
+	}
+	return false
 }
 
 // sail lets time pass until everybody who leaves has left.
@@ -308,6 +318,7 @@ func (f *simFleet) tend(n *simNode) {
 		for _, p := range n.fan.peers {
 			sent += p.moved.Bytes
 		}
+		n.fan.need = float64(f.bytes-sent) / n.until.Sub(f.now).Seconds()
 		n.fan.review(f.now, sent)
 	}
 	lanes := simLanes
@@ -546,53 +557,4 @@ func (f *simFleet) achievable() (value float64) {
 		value += f.worth[i].Seconds() * part / float64(f.size[i])
 	}
 	return value
-}
-
-// twoWaves takes away pool 0 within ten seconds, and a part of pool 1 when half of that notice is over.
-func twoWaves(f *simFleet) {
-	second := 0
-	for _, n := range f.nodes {
-		switch n.pool {
-		case f.poolName(0):
-			f.leave(n, time.Duration(f.rng.Int64N(int64(10*time.Second))))
-		case f.poolName(1):
-			if second++; second%f.oneIn == 0 {
-				f.leave(n, f.notice/2+time.Duration(f.rng.Int64N(int64(10*time.Second))))
-			}
-		}
-	}
-}
-
-// recorded is a trace of testdata/spot: lines of "seconds pool instances", how many of 16 there are from then on. Each
-// stands for four nodes, and the notices of one tick come within its first half minute. Pools that the trace does not name
-// stay.
-func recorded(t *testing.T, name string) func(*simFleet) {
-	file, err := os.ReadFile(filepath.Join("testdata", "spot", name+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func(f *simFleet) {
-		pools, there := map[string]int{}, map[string]int{}
-		lines := bufio.NewScanner(strings.NewReader(string(file)))
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), "#") {
-				continue
-			}
-			var seconds, count int
-			var pool string
-			if _, err := fmt.Sscan(lines.Text(), &seconds, &pool, &count); err != nil {
-				t.Fatalf("%s: %q: %v", name, lines.Text(), err)
-			}
-			if _, ok := pools[pool]; !ok {
-				pools[pool], there[pool] = len(pools), 16
-			}
-			of := slices.DeleteFunc(slices.Clone(f.nodes), func(n *simNode) bool {
-				return n.pool != f.poolName(pools[pool]) || !n.noticed.IsZero()
-			})
-			for _, n := range of[:min(len(of), 4*max(0, there[pool]-count))] {
-				f.leave(n, time.Duration(seconds)*time.Second+time.Duration(f.rng.Int64N(int64(30*time.Second))))
-			}
-			there[pool] = count
-		}
-	}
 }

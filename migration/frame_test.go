@@ -87,7 +87,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func FuzzFrameReader(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1", false}.append(nil)), frameData, 1, []byte("x")))
+	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1", false, true}.append(nil)), frameData, 1, []byte("x")))
 	f.Add(blockFrames(1, "cache/-/x", []byte("content")))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -112,10 +112,12 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	if got, err := parseOpening(o.append(nil)); err != nil || got.ID != o.ID || got.ModTime != o.ModTime || !slices.Equal(got.Members, o.Members) {
 		t.Errorf("got %+v, %v, want %+v", got, err, o)
 	}
-	if got, err := parseHello(hello{"a", "i", true}.append(nil)); err != nil || got != (hello{"a", "i", true}) {
-		t.Errorf("hello: got %+v, %v", got, err)
+	for _, h := range []hello{{"a", "i", false, false}, {"a", "i", true, false}, {"a", "i", false, true}, {"a", "i", true, true}} {
+		if got, err := parseHello(h.append(nil)); err != nil || got != h {
+			t.Errorf("hello: got %+v, %v, want %+v", got, err, h)
+		}
 	}
-	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}} {
+	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}} {
 		if got, err := parseGrant(g.append(nil)); err != nil || got != g {
 			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)
 		}

@@ -17,6 +17,7 @@ type inbound struct {
 	r      *Receiver
 	node   string
 	alone  bool // its coordinator does not answer
+	leaves bool // it leaves, and does not copy ahead
 	frames *frameReader
 	more   func() bool // whether bytes have come that are no frame yet
 	out    *outbox
@@ -77,16 +78,17 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	in.alone = h.Alone
-	no, ok := refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}, false
+	in.alone, in.leaves = h.Alone, h.Leaves
+	advised, no := false, &refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}
 	if h.Node == in.node {
-		no, ok = in.r.enter(in.node, h.Alone)
+		advised, no = in.r.enter(h)
 	}
-	if !ok {
+	if no != nil {
 		_, err := w.Write(appendFrame(nil, frameRefuse, 0, no.append(nil)))
 		return false, err
 	}
-	if _, err := w.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: in.r.room(h.Alone), Shared: in.r.budget.shared(in.node)}.append(nil))); err != nil {
+	g := grant{RoomBytes: in.r.room(h.Alone), Shared: in.r.budget.shared(in.node), Advised: advised}
+	if _, err := w.Write(appendFrame(nil, frameGrant, 0, g.append(nil))); err != nil {
 		in.r.leave(in.node)
 		return false, err
 	}
@@ -186,7 +188,7 @@ func (in *inbound) data(f frame) error {
 		return nil
 	}
 	if in.left > 0 { // else its end asks
-		if err := in.r.turnAway(in.node, in.opening.bytes()); err != nil {
+		if err := in.r.turnAway(in.node, in.leaves, in.opening.bytes()); err != nil {
 			in.drop()
 			in.refuse(err)
 			return nil
@@ -226,7 +228,7 @@ func (in *inbound) end(f frame) error {
 	if in.landing == nil {
 		return nil
 	}
-	if err := in.r.accept(in.node, in.opening.bytes()); err != nil {
+	if err := in.r.accept(in.node, in.leaves, in.opening.bytes()); err != nil {
 		in.drop()
 		in.refuse(err)
 		return nil

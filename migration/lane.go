@@ -121,6 +121,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	if err := l.handshake(frames); err != nil {
 		return err
 	}
+	defer d.parted(p)
 	l.onProbation = d.greeted(p) > 0
 
 	sending, stop := context.WithCancelCause(ctx)
@@ -222,7 +223,7 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *frameReader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
-	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone()}
+	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Leaves: l.d.leaves()}
 	if _, err := l.conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
 		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
 	}
@@ -233,9 +234,12 @@ func (l *lane) handshake(frames *frameReader) error {
 	switch f.typ {
 	case frameGrant:
 		g, err := parseGrant(f.payload)
+		if err != nil {
+			return err
+		}
 		l.room = g.RoomBytes
 		l.d.granted(l.peer, g)
-		return err
+		return nil
 	case frameRefuse:
 		r, err := parseRefuse(f.payload)
 		if err != nil {

@@ -95,7 +95,7 @@ func (n *node) receive(t testing.TB) {
 	cfg := ReceiverConfig{
 		Node: n.name, Stores: n.stores, Vault: n.vault, MaxStreams: 32, Disks: n.disks, Log: slog.New(slog.DiscardHandler),
 		Room:  func(p string) (int64, error) { return n.room(p), nil },
-		Admit: func(string) (string, time.Duration) { return n.refuse, 0 },
+		Admit: func(string, bool) Admission { return Admission{Refused: n.refuse} },
 		Landed: func(h []Held) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

@@ -14,44 +14,60 @@ type hello struct {
 	Node     string
 	Incident string
 	Alone    bool // its coordinator does not answer: nobody spreads what it sends
+	Leaves   bool // what it sends it will not have much longer; else it copies ahead
 }
 
 func (m hello) append(b []byte) []byte {
-	b = appendString(appendString(b, m.Node), m.Incident)
-	if m.Alone {
-		b = append(b, 1)
+	return appendFlags(appendString(appendString(b, m.Node), m.Incident), m.Alone, m.Leaves)
+}
+
+// appendFlags appends a byte with a bit for each, the first the lowest, and none where none is set: versions that know of fewer took
+// that for all false.
+func appendFlags(b []byte, flags ...bool) []byte {
+	var set byte
+	for i, is := range flags {
+		if is {
+			set |= 1 << i
+		}
 	}
-	return b
+	if set == 0 {
+		return b
+	}
+	return append(b, set)
+}
+
+// flags are the bits that appendFlags wrote.
+func (d *decoder) flags(into ...*bool) {
+	if !d.more() {
+		return
+	}
+	set := d.byte()
+	for i, is := range into {
+		*is = set&(1<<i) != 0
+	}
 }
 
 func parseHello(p []byte) (m hello, err error) {
 	d := decoder{p: p}
 	m.Node, m.Incident = d.string(), d.string()
-	if d.more() {
-		m.Alone = d.byte() == 1
-	}
+	d.flags(&m.Alone, &m.Leaves)
 	return m, d.end("hello")
 }
 
 type grant struct {
 	RoomBytes int64
 	Shared    bool // others are served too, and some may find no place
+	Advised   bool // its node may leave itself: whoever has another peer turns to that
 }
 
 func (m grant) append(b []byte) []byte {
-	b = binary.AppendVarint(b, m.RoomBytes)
-	if m.Shared {
-		b = append(b, 1)
-	}
-	return b
+	return appendFlags(binary.AppendVarint(b, m.RoomBytes), m.Shared, m.Advised)
 }
 
 func parseGrant(p []byte) (m grant, err error) {
 	d := decoder{p: p}
 	m.RoomBytes = d.varint()
-	if d.more() {
-		m.Shared = d.byte() == 1
-	}
+	d.flags(&m.Shared, &m.Advised)
 	return m, d.end("grant")
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,9 +19,12 @@ type peerState struct {
 	declines time.Time // from when it is believed that it takes nothing, as it answered last; zero: it did not say so
 
 	lanes   int       // to it now
+	open    int       // of those: it has greeted
+	tried   time.Time // since when there were lanes to it, and it took nothing; zero: it took something
 	surplus bool      // its lanes are to end: others are faster, or are to be tried
 	shared  bool      // with others, when the last lane to it began
 	gone    bool      // no peer any more, by the newest list
+	said    bool      // that it may leave itself: it greeted so last
 	rest    time.Time // it is not chosen before
 	speed   float64   // of a lane to it, bytes per second as last measured; 0: never
 }
@@ -35,7 +39,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	d.hearPeers() // before the fallback asks whether there are any
+	d.hearPeers(ctx) // before the fallback asks whether there are any
 	var lanes sync.WaitGroup
 	defer lanes.Wait()
 	if d.fallback != nil {
@@ -67,18 +71,29 @@ func (d *Drain) runLanes(ctx context.Context) {
 				stop() // a lane whose peer is away has nobody to hear it from
 				return
 			}
-			d.hearPeers()
+			d.hearPeers(ctx)
 		}
 	}
 }
 
-func (d *Drain) hearPeers() {
+func (d *Drain) hearPeers(ctx context.Context) {
 	peers := d.cfg.Peers()
+	if !d.leaves() {
+		peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Advised })
+	}
+	until := d.until(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fan.hear(d.cfg.Node, peers)
+	d.fan.need = 0
+	if !until.IsZero() {
+		d.fan.need = float64(d.found.Bytes-d.earlier-d.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
+	}
 	d.fan.review(time.Now(), d.sent.Load())
 }
+
+// leaves says whether this node goes, and does not only copy ahead: what might go on from peer to peer for as long as each is advised.
+func (d *Drain) leaves() bool { return d.cfg.Leaves != nil && d.cfg.Leaves() }
 
 // wanted returns a peer for every lane that is to be opened now, and counts it.
 func (d *Drain) wanted() (all []*peerState) {
@@ -88,6 +103,7 @@ func (d *Drain) wanted() (all []*peerState) {
 	share := max(0, d.found.Bytes-d.sent.Load()) / int64(d.fan.width)
 	for p := d.fan.choose(now, share); p != nil; p = d.fan.choose(now, share) {
 		p.lanes++
+		p.try(now)
 		all = append(all, p)
 	}
 	for _, p := range d.fan.thin(now, d.cfg.Connections) {
@@ -97,6 +113,13 @@ func (d *Drain) wanted() (all []*peerState) {
 		}
 	}
 	return all
+}
+
+// try notes that a peer is to take something.
+func (p *peerState) try(now time.Time) {
+	if p.tried.IsZero() {
+		p.tried = now
+	}
 }
 
 // ended notes the end of a lane.
@@ -172,6 +195,7 @@ func (d *Drain) note(p *peerState, err error) time.Duration {
 		d.cfg.Log.Warn("peer in trouble", "peer", p.Node, "err", err)
 	}
 	now, believed := time.Now(), p.declines
+	p.try(now)
 	p.trouble, p.declines = err.Error(), time.Time{}
 	if errors.Is(err, errPeerFull) {
 		p.declines = cmp.Or(believed, now.Add(fullSettles))
@@ -198,7 +222,15 @@ func (d *Drain) greeted(p *peerState) (failures int) {
 func (d *Drain) granted(p *peerState, g grant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p.shared = g.Shared
+	p.open++
+	p.shared, p.said = g.Shared, g.Advised
+}
+
+// parted notes the end of a stream that a peer had let begin.
+func (d *Drain) parted(p *peerState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.open--
 }
 
 func (d *Drain) failures(p *peerState) int {
@@ -219,7 +251,7 @@ func (d *Drain) moved(p *peerState, blocks ...entry) {
 	if p.failures > 0 {
 		d.cfg.Log.Info("peer is well again", "peer", p.Node)
 	}
-	p.trouble, p.failures = "", 0
+	p.trouble, p.failures, p.tried = "", 0, time.Time{}
 	d.mu.Unlock()
 	d.plan.settle(len(blocks))
 }

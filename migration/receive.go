@@ -25,8 +25,8 @@ type ReceiverConfig struct {
 	Room func(path string) (int64, error)
 	// Disks under the stores that blocks land in, and under the vault. Nil: all are well, and Room alone decides.
 	Disks Disks
-	// Admit says why nothing is taken from that node now, and when to ask again; "" admits.
-	Admit func(node string) (reason string, retry time.Duration)
+	// Admit says whether blocks of a node are taken now: of one that leaves, or of one that copies ahead.
+	Admit func(node string, leaves bool) Admission
 	// Landed is told of blocks once they are durable here, Gone of those that are removed. Nil: nobody is. The slice is used
 	// again once Landed has returned.
 	Landed func([]Held)
@@ -49,6 +49,13 @@ type ReceiverConfig struct {
 	Keep  time.Duration
 	InUse func(app string) bool // nil: none is
 	Log   *slog.Logger
+}
+
+// Admission is whether a node takes blocks now, and for how long it may have them.
+type Admission struct {
+	Refused string        // why nothing is taken; "": it is
+	Retry   time.Duration // when to ask again
+	Advised bool          // the node may leave itself: it takes what nobody else does
 }
 
 // Receiver takes blocks from leaving peers, makes them durable, and only then sends their receipts. Its Run runs once;
@@ -240,11 +247,11 @@ func (e *FullError) Error() string {
 
 // accept counts a whole block in until answered, unless nothing is taken any more. It counts first: whoever makes Admit
 // refuse and then calls Settle has seen every block that was accepted.
-func (r *Receiver) accept(node string, bytes int64) error {
+func (r *Receiver) accept(node string, leaves bool, bytes int64) error {
 	r.mu.Lock()
 	r.owing++
 	r.mu.Unlock()
-	err := r.turnAway(node, bytes)
+	err := r.turnAway(node, leaves, bytes)
 	if err != nil {
 		r.answered(1)
 	}
@@ -252,9 +259,9 @@ func (r *Receiver) accept(node string, bytes int64) error {
 }
 
 // turnAway is what a sender is told while Admit refuses: that there is no room, so that it asks another at once.
-func (r *Receiver) turnAway(node string, bytes int64) error {
-	if reason, _ := r.cfg.Admit(node); reason != "" {
-		return fmt.Errorf("%s: %w", reason, &FullError{NeedBytes: bytes})
+func (r *Receiver) turnAway(node string, leaves bool, bytes int64) error {
+	if is := r.cfg.Admit(node, leaves); is.Refused != "" {
+		return fmt.Errorf("%s: %w", is.Refused, &FullError{NeedBytes: bytes})
 	}
 	return nil
 }
@@ -286,20 +293,21 @@ func (r *Receiver) Settle(ctx context.Context) {
 }
 
 // enter counts a stream in, or says why not.
-func (r *Receiver) enter(node string, alone bool) (refuse, bool) {
-	if reason, retry := r.cfg.Admit(node); reason != "" {
-		return refuse{reason, retry.Milliseconds(), true}, false
+func (r *Receiver) enter(h hello) (advised bool, no *refuse) {
+	is := r.cfg.Admit(h.Node, h.Leaves)
+	if is.Refused != "" {
+		return false, &refuse{is.Refused, is.Retry.Milliseconds(), true}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
-		return refuse{Reason: "the agent is stopping", RetryMillis: 5000}, false
+		return false, &refuse{Reason: "the agent is stopping", RetryMillis: 5000}
 	}
-	if err := r.budget.enter(node, alone); err != nil {
-		return refuse{Reason: err.Error(), RetryMillis: retryBusy.Milliseconds()}, false
+	if err := r.budget.enter(h.Node, h.Alone); err != nil {
+		return false, &refuse{Reason: err.Error(), RetryMillis: retryBusy.Milliseconds()}
 	}
 	r.serving.Add(1)
-	return refuse{}, true
+	return is.Advised, nil
 }
 
 // retryBusy is when a sender that found all streams taken may ask again: about as long as some blocks take.

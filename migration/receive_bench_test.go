@@ -10,7 +10,6 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
 )
@@ -26,7 +25,7 @@ func BenchmarkReceive(b *testing.B) {
 		r, err := NewReceiver(ReceiverConfig{
 			Stores: n.stores, Vault: n.vault, MaxStreams: 32, Log: slog.New(slog.DiscardHandler),
 			Room:   func(string) (int64, error) { return 1 << 40, nil },
-			Admit:  func(string) (string, time.Duration) { return "", 0 },
+			Admit:  func(string, bool) Admission { return Admission{} },
 			Landed: func([]Held) {},
 		})
 		if err != nil {

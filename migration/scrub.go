@@ -240,7 +240,7 @@ func (r *Receiver) paces(ctx context.Context, bytes int64, urgent bool) {
 
 // takesIn says whether the disks are wanted for something else: blocks come in, or this node leaves itself.
 func (r *Receiver) takesIn() bool {
-	if reason, _ := r.cfg.Admit(""); reason != "" {
+	if r.leaving() {
 		return true
 	}
 	r.mu.Lock()

@@ -127,11 +127,11 @@ func TestScrubGivesWay(t *testing.T) {
 			landApps(t, n, 4, ChunkBytes)
 			var refuses atomic.Bool
 			n.tune = func(cfg *ReceiverConfig) {
-				cfg.Admit = func(string) (string, time.Duration) {
+				cfg.Admit = func(string, bool) Admission {
 					if refuses.Load() {
-						return "this node leaves itself", time.Second
+						return Admission{Refused: "this node leaves itself", Retry: time.Second}
 					}
-					return "", 0
+					return Admission{}
 				}
 			}
 			refuses.Store(busy)

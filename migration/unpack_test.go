@@ -56,11 +56,11 @@ func (n *node) pack(t testing.TB, count, size int) map[string][]byte {
 func (n *node) underNotice() *atomic.Bool {
 	var is atomic.Bool
 	n.tune = func(cfg *ReceiverConfig) {
-		cfg.Admit = func(string) (string, time.Duration) {
+		cfg.Admit = func(string, bool) Admission {
 			if is.Load() {
-				return "this node is under notice itself", 0
+				return Admission{Refused: "this node is under notice itself"}
 			}
-			return "", 0
+			return Admission{}
 		}
 	}
 	return &is

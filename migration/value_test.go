@@ -35,7 +35,13 @@ func fleets(t *testing.T) []simSetup {
 	half.name, half.oneIn = "30 s, 3 pools, half of the second", 2
 	capped := of(short, "30 s, 4 pools, capped", pools(4, 400), 4)
 	capped.link, capped.bytes, capped.poor = 10*gbit, 50e9, 2
+	advised := of(short, "30 s, all advised to go", pools(1, 200), 1)
+	advised.advised, advised.waves, advised.quick = 1, someOfAll, false
+	beside := of(short, "30 s, all but 20 advised to go", []int{180, 20}, 2)
+	beside.advised, beside.waves = 1, someOfAll
 	return []simSetup{
+		advised,
+		beside,
 		of(long, "120 s, 8 pools", pools(8, 400), 8),
 		of(short, "30 s, 8 pools", pools(8, 400), 8),
 		three,

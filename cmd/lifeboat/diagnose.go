@@ -187,19 +187,27 @@ func (x *examination) diagnoseRoom(add adder) {
 	default:
 		add("fallback", stateOK, "", "%s would take blocks, tried %s ago", f.GetName(), age(f.GetTried()))
 	}
-	var room int64
+	var room, last int64
+	advised := 0
 	for _, p := range s.GetPeers() {
-		room += p.GetRoomBytes()
+		if p.GetAdvised() {
+			advised, last = advised+1, last+p.GetRoomBytes()
+		} else {
+			room += p.GetRoomBytes()
+		}
 	}
 	here := s.GetIndex().GetBytes() + s.GetStatus().GetHeldBytes()
-	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())), "peer"), size(room))
+	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())-advised), "peer"), size(room))
 	switch {
 	case len(s.GetPeers()) == 0 && rescued:
 		add("peers", stateWarn, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would go to the fallback alone")
 	case len(s.GetPeers()) == 0:
 		add("peers", stateBad, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would have nowhere to go")
-	case room >= here:
+	case room >= here && len(s.GetPeers()) > advised:
 		add("peers", stateOK, "", "%s", found)
+	case advised > 0 && room+last >= here:
+		add("peers", stateWarn, "see what they are advised of: lifeboat nodes", "%s, and %s that may leave too with %s: %s at least are here",
+			found, count(int64(advised), "peer"), size(last), size(here))
 	case rescued:
 		add("peers", stateWarn, "more nodes, or more room: receive.max_bytes, receive.paths", "%s, and %s at least are here: the rest would go to the fallback", found, size(here))
 	default:

@@ -65,6 +65,15 @@ func TestDiagnosis(t *testing.T) {
 		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
 		{"peers without room", func(x *examination) { x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30} }, "peers", stateBad, "2.0 GiB at least are here: the rest would be lost"},
 		{"peers without room for others' blocks", func(x *examination) { x.agent.Status = &api.Status{HeldBytes: 2 << 30} }, "peers", stateBad, "would be lost"},
+		{"peers that are advised to go alone", func(x *examination) { x.agent.Peers[0].Advised = true }, "peers", stateWarn, "0 peers with room for 0 B, and 1 peer that may leave too with 1.0 GiB"},
+		{"room with those who are advised to go alone", func(x *examination) {
+			x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30}
+			x.agent.Peers = append(x.agent.Peers, &api.Peer{Node: "host-c", RoomBytes: 2 << 30, Advised: true})
+		}, "peers", stateWarn, "1 peer with room for 1.0 GiB, and 1 peer that may leave too with 2.0 GiB: 2.0 GiB at least are here"},
+		{"no room with those who are advised to go either", func(x *examination) {
+			x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30}
+			x.agent.Peers[0].Advised = true
+		}, "peers", stateBad, "would be lost"},
 		{"room in the fallback alone", func(x *examination) {
 			x.agent.Index, x.agent.Fallback = &api.Index{Blocks: 7, Bytes: 2 << 30}, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute)}
 		}, "peers", stateWarn, "would go to the fallback"},

@@ -153,7 +153,11 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	peers := table{narrow: true}
 	peers.row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
 	for _, p := range s.GetPeers() {
-		peers.row(p.GetNode(), dash(p.GetAddress()), dash(p.GetZone()), dash(p.GetPool()), size(p.GetRoomBytes()))
+		room := size(p.GetRoomBytes())
+		if p.GetAdvised() {
+			room += " (advised to go)"
+		}
+		peers.row(p.GetNode(), dash(p.GetAddress()), dash(p.GetZone()), dash(p.GetPool()), room)
 	}
 	return printSection(w, &peers)
 }
@@ -405,13 +409,14 @@ type peerJSON struct {
 	Zone      string `json:"zone"`
 	Pool      string `json:"pool"`
 	RoomBytes int64  `json:"room_bytes"`
+	Advised   bool   `json:"advised,omitempty"`
 }
 
 func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	st := s.GetStatus()
 	peers := make([]peerJSON, 0, len(s.GetPeers()))
 	for _, p := range s.GetPeers() {
-		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes()})
+		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes(), p.GetAdvised()})
 	}
 	role := "agent"
 	if s.GetSidecar() {

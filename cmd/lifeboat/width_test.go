@@ -28,7 +28,7 @@ func TestPeersThatADrainSendsToFit(t *testing.T) {
 			{Node: long, Blocks: 123456, Bytes: 1 << 40, Trouble: "receipts from " + long + ": read tcp 10.20.30.1:41234->10.20.30.40:7412: connection reset by peer"},
 			{Node: "host-c", Blocks: 1, Bytes: 1},
 		}}},
-		Peers: []*api.Peer{{Node: long, Address: "10.20.30.40:7412", Zone: "eu-central-1a", Pool: "r5.24xlarge-spot-production", RoomBytes: 1 << 40}},
+		Peers: []*api.Peer{{Node: long, Address: "10.20.30.40:7412", Zone: "eu-central-1a", Pool: "r5.24xlarge-spot-production", RoomBytes: 1 << 40, Advised: true}},
 	}
 	var w strings.Builder
 	if err := printAgent(&w, s); err != nil {

@@ -1,0 +1,94 @@
+package clustertest_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+)
+
+// All of a fleet are advised to go, as EC2 does with a whole pool, and one is taken. It has its blocks with others that may stay.
+func TestAllAreAdvisedAndOneGoes(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		for i := range 4 {
+			c.Rebalance(i)
+		}
+		c.Sleep(time.Minute)
+		if blocks, _ := c.Moved(0); blocks > 0 {
+			t.Errorf("%d blocks were copied ahead to nodes that may go too: want none", blocks)
+		}
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		if sum, _ := c.Manifest(0); sum.GetLost().GetBlocks() > 0 {
+			t.Errorf("%d blocks are lost: want none", sum.GetLost().GetBlocks())
+		}
+		c.Sleep(time.Minute)
+		c.Kill(0)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// Who is not advised has them all.
+func TestWhoIsAdvisedTakesNothingThatOthersTake(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Rebalance(1)
+		c.Rebalance(2)
+		c.Sleep(30 * time.Second)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		_, entries := c.Manifest(0)
+		for _, b := range blocks {
+			if e := entries[b.ID]; e.GetPeer() != c.Name(3) {
+				t.Errorf("%s is with %q: want it with %s", b.ID, e.GetPeer(), c.Name(3))
+			}
+		}
+	})
+}
+
+// With the coordinator gone nobody says who is advised, but those who are. And what an advised node took in it copies ahead to the first that is
+// not.
+func TestAdvisedNodePassesOnWhatItTook(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Kill(3)
+		for i := range 3 {
+			c.Rebalance(i)
+		}
+		c.WaitState(3, "LOST")
+		c.Sleep(30 * time.Second)
+		c.KillCoordinator()
+		c.Notice(0, 2*time.Minute)
+		c.Sleep(30 * time.Second)
+		c.RestartCoordinator()
+		c.WaitDrained(0)
+		c.Sleep(time.Minute)
+		c.Kill(0)
+		c.Restart(3)
+		c.Until("all that landed is with the one that is not advised", 5*time.Minute, func() bool {
+			return slices.Contains(c.Peers(1), c.Name(3)) && c.Status(3).GetStatus().GetHeldBlocks() >= c.Status(1).GetStatus().GetHeldBlocks()+c.Status(2).GetStatus().GetHeldBlocks()
+		})
+		c.VerifyEverywhere(1, 2, 3)
+		c.Kill(1)
+		c.Kill(2)
+		c.Sleep(time.Minute)
+		c.Verify(3)
+	})
+}
+
+// Those that are not advised are behind a cut: they are not waited for, of Google's half minute.
+func TestAdvisedTakeWhatCannotReachOthers(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Rebalance(1)
+		c.Sleep(30 * time.Second)
+		c.Partition(0, c.Name(2), c.Name(3))
+		c.Notice(0, 20*time.Second)
+		c.WaitDrained(0)
+		if sum, _ := c.Manifest(0); sum.GetLost().GetBlocks() > 0 {
+			t.Errorf("%d blocks are lost: want none", sum.GetLost().GetBlocks())
+		}
+	})
+}
