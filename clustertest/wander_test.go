@@ -8,20 +8,29 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// wander is a fleet to which things happen by chance, one at a time, while its node 0 is to leave.
+// wander is a fleet to which things happen by chance, one at a time, while those of its nodes that have blocks are to leave.
 type wander struct {
 	*testing.T
 	*clustertest.Cluster
 	*rand.Rand
-	blocks   []*clustertest.Block // of node 0's cache, in order of their names
-	up, down []int
+	homes    []*home
+	up, down []int // of the other nodes
+	handedOn bool  // copies went on while their node was there: who is away then is not told when one changes, and nobody knows of it
 	story    []string
+}
+
+// home is a node with blocks of its own.
+type home struct {
+	node    int
+	blocks  []*clustertest.Block // of its cache, in order of their names
+	ordered bool                 // away: nothing is written there any more
 }
 
 func (w *wander) say(what string, node ...int) { w.story = append(w.story, fmt.Sprint(what, node)) }
@@ -35,26 +44,26 @@ func (w *wander) pick(from *[]int) int {
 
 func (w *wander) pause(most int) { w.Sleep(time.Duration(1+w.IntN(most)) * time.Second) }
 
-func (w *wander) write() {
+func (w *wander) write(h *home) {
 	for range 6 {
-		w.blocks = append(w.blocks, w.Write(0, "cache", fmt.Sprint("part-", len(w.blocks)), 20_000))
-		w.Write(0, "spark", fmt.Sprintf("shuffle_0_%d_0", len(w.blocks)), 20_000)
+		h.blocks = append(h.blocks, w.Write(h.node, "cache", fmt.Sprintf("part-%d-%d", h.node, len(h.blocks)), 20_000))
+		w.Write(h.node, "spark", fmt.Sprintf("shuffle_%d_%d_0", h.node, len(h.blocks)), 20_000)
 	}
 }
 
-// change gives each file of the cache other bytes, and as many as no version had before.
-func (w *wander) change() {
-	for i, b := range w.blocks {
+// change gives each file of a cache other bytes, and as many as no version had before.
+func (w *wander) change(h *home) {
+	for i, b := range h.blocks {
 		b.Members[b.ID] = bytes.Repeat([]byte{byte(i)}, 30_000+100*len(w.story))
-		if err := os.WriteFile(filepath.Join(w.Dir(0), "cache", fmt.Sprint("part-", i)), b.Members[b.ID], 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(w.Dir(h.node), "cache", strings.TrimPrefix(b.ID, "cache/-/")), b.Members[b.ID], 0o600); err != nil {
 			w.Fatal(err)
 		}
 	}
 }
 
-// happen has something happen. Where node 0 is drained, nothing is written there any more.
-func (w *wander) happen(drained bool) {
-	switch step := w.IntN(11); {
+func (w *wander) happen() {
+	h := w.homes[w.IntN(len(w.homes))]
+	switch step := w.IntN(13); {
 	case step == 0 && len(w.up) > 3:
 		i := w.pick(&w.up)
 		w.say("dies", i)
@@ -68,13 +77,25 @@ func (w *wander) happen(drained bool) {
 		w.WaitDrained(i)
 		w.Kill(i)
 		w.down = append(w.down, i)
+	case step == 12 && len(w.up) > 4:
+		i, j := w.pick(&w.up), w.pick(&w.up)
+		w.say("leave together", i, j)
+		w.Notice(i, 2*time.Minute)
+		w.pause(8)
+		w.Notice(j, 2*time.Minute)
+		w.WaitDrained(i)
+		w.Kill(i)
+		w.WaitDrained(j)
+		w.Kill(j)
+		w.down = append(w.down, i, j)
 	case (step == 2 || step == 3) && len(w.down) > 0:
 		i := w.pick(&w.down)
-		if step == 2 {
+		if step == 2 && !w.handedOn {
 			w.say("is back", i)
 			w.Restart(i)
 		} else {
 			w.say("is another machine", i)
+			w.Withdraw(i)
 			backWithNothing(w.T, w.Cluster, i)
 		}
 		w.up = append(w.up, i)
@@ -83,12 +104,12 @@ func (w *wander) happen(drained bool) {
 		w.say("is replaced", i)
 		w.Kill(i)
 		backWithNothing(w.T, w.Cluster, i)
-	case step == 5 && !drained:
-		w.say("writes")
-		w.write()
-	case step == 6 && !drained:
-		w.say("changes")
-		w.change()
+	case step == 5 && !h.ordered:
+		w.say("writes", h.node)
+		w.write(h)
+	case step == 6 && !h.ordered:
+		w.say("changes", h.node)
+		w.change(h)
 	case step == 7:
 		w.say("coordinator restarts")
 		w.KillCoordinator()
@@ -101,24 +122,29 @@ func (w *wander) happen(drained bool) {
 		w.Kill(i)
 		w.Restart(i)
 	case step == 9:
-		w.say("restarts", 0)
-		w.Kill(0)
+		w.say("restarts", h.node)
+		w.Kill(h.node)
 		w.pause(50)
-		w.Restart(0)
-	case step == 10 && !drained:
-		w.say("is ordered away and back", 0)
-		w.Decommission(0, 0, "test")
+		w.Restart(h.node)
+	case step == 10 && !h.ordered:
+		w.say("is ordered away and back", h.node)
+		w.Decommission(h.node, 0, "test")
 		w.pause(20)
-		w.Recommission(0)
+		w.Recommission(h.node)
 		w.Sleep(5 * time.Second)
+	case step == 11:
+		i := w.up[w.IntN(len(w.up))]
+		w.say("is advised", i)
+		w.handedOn = true
+		w.Rebalance(i)
 	}
 	w.pause(40)
 }
 
-// A node is advised to go, or ordered, or nothing is said of it yet, and at any time others die, leave, come back, or are replaced by
-// others of their names; its blocks change, agents and the coordinator start anew. When it has gone, all that it had last is read
-// everywhere. It is a search, for who looks for what the other stories do not tell: LIFEBOAT_WANDERS=N has N stories, and not a few, of
-// which each runs by itself as -run 'Wander/N', and not always alike.
+// One node has blocks, or two have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die, leave,
+// come back, or are replaced by others of their names; blocks change, agents and the coordinator start anew. When both have gone, with
+// moments between, all that they had last is read everywhere. It is a search, for who looks for what the other stories do not tell:
+// LIFEBOAT_WANDERS=N has N stories, and not a few, of which each runs by itself as -run 'Wander/N', and not always alike.
 func TestWander(t *testing.T) {
 	stories, err := strconv.Atoi(os.Getenv("LIFEBOAT_WANDERS"))
 	if err != nil {
@@ -127,7 +153,10 @@ func TestWander(t *testing.T) {
 	for seed := range stories {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			bubble(t, clustertest.Config{Agents: 7}, func(t *testing.T, c *clustertest.Cluster) {
-				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), up: []int{1, 2, 3, 4, 5, 6}}
+				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}}
+				if seed%2 == 1 {
+					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
+				}
 				t.Cleanup(func() {
 					if t.Failed() {
 						t.Log(w.story)
@@ -140,26 +169,34 @@ func TestWander(t *testing.T) {
 }
 
 func (w *wander) run() {
-	w.write()
-	w.write()
-	ordered := false
-	switch w.IntN(3) {
-	case 0:
-		w.say("is advised", 0)
-		w.Rebalance(0)
-	case 1:
-		w.say("is ordered away", 0)
-		ordered = true
-		w.Decommission(0, 0, "test")
+	for _, h := range w.homes {
+		w.write(h)
+		w.write(h)
+		switch w.IntN(3) {
+		case 0:
+			w.say("is advised", h.node)
+			w.Rebalance(h.node)
+		case 1:
+			w.say("is ordered away", h.node)
+			h.ordered = true
+			w.Decommission(h.node, 0, "test")
+		}
 	}
 	w.Sleep(90 * time.Second)
 	for range 6 + w.IntN(8) {
-		w.happen(ordered)
+		w.happen()
 	}
-	if !ordered {
-		w.Notice(0, 2*time.Minute)
+	w.Shuffle(len(w.homes), func(i, j int) { w.homes[i], w.homes[j] = w.homes[j], w.homes[i] })
+	for _, h := range w.homes {
+		w.say("goes", h.node)
+		if !h.ordered {
+			w.Notice(h.node, 2*time.Minute)
+		}
+		w.pause(20)
 	}
-	w.WaitDrained(0)
+	for _, h := range w.homes {
+		w.WaitDrained(h.node)
+	}
 	if w.IntN(2) == 0 { // in what is left of the two minutes
 		i := w.pick(&w.up)
 		w.say("dies", i)
@@ -170,8 +207,10 @@ func (w *wander) run() {
 			w.up = append(w.up, i)
 		}
 	}
-	w.Sleep(75 * time.Second)
-	w.Kill(0)
+	w.Sleep(70 * time.Second)
+	for _, h := range w.homes {
+		w.Kill(h.node)
+	}
 	w.Sleep(time.Minute)
 	w.VerifyEverywhere(w.up...)
 }
