@@ -168,7 +168,7 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 		return nil
 	}
 	using, mean := map[string]int{}, f.typical()
-	others := !f.hurry && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && p.takes(now) })
+	others := f.others(now)
 	kept := f.active() >= f.width-1 && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && !p.gone && p.lanes == 0 }) // a place for it
 	for _, p := range f.order {
 		if p.lanes > 0 {
@@ -193,6 +193,11 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 
 // advised says whether a peer may leave itself, by the coordinator's word or by its own.
 func (p *peerState) advised() bool { return p.Advised || p.said }
+
+// others says whether nothing is wanted of those that are advised.
+func (f *fan) others(now time.Time) bool {
+	return !f.hurry && slices.ContainsFunc(f.order, func(p *peerState) bool { return !p.advised() && p.takes(now) })
+}
 
 // takes says whether a peer takes blocks, or may in a moment, as far as it has shown.
 func (p *peerState) takes(now time.Time) bool {

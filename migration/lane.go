@@ -238,7 +238,9 @@ func (l *lane) handshake(frames *frameReader) error {
 			return err
 		}
 		l.room = g.RoomBytes
-		l.d.granted(l.peer, g)
+		if !l.d.granted(l.peer, g) {
+			return errSurplus
+		}
 		return nil
 	case frameRefuse:
 		r, err := parseRefuse(f.payload)

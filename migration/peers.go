@@ -219,11 +219,16 @@ func (d *Drain) greeted(p *peerState) (failures int) {
 	return p.failures
 }
 
-func (d *Drain) granted(p *peerState, g grant) {
+// granted says whether a stream goes on that a peer has let begin: not to one that turns out to be advised to go, while others take blocks.
+func (d *Drain) granted(p *peerState, g grant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p.open++
 	p.shared, p.said = g.Shared, g.Advised
+	if g.Advised && d.fan.others(time.Now()) {
+		return false
+	}
+	p.open++
+	return true
 }
 
 // parted notes the end of a stream that a peer had let begin.
