@@ -71,6 +71,9 @@ func (c *Cluster) putOutput(b *Block, scope, below, name string, data []byte) {
 	}
 }
 
+// Written are all blocks that were ever written.
+func (c *Cluster) Written() []*Block { return slices.Clone(c.written) }
+
 func (c *Cluster) wrote(b *Block) *Block {
 	for _, m := range b.Members {
 		b.Bytes += int64(len(m))
