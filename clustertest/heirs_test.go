@@ -1,6 +1,7 @@
 package clustertest_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -217,5 +218,41 @@ func TestHeirForgetsWhatIsOutOfDate(t *testing.T) {
 		c.Kill(0)
 		c.Sleep(time.Minute)
 		c.VerifyEverywhere(3, 4)
+	})
+}
+
+// A holder that is advised to go has handed its copies on. They change, and there is no time to carry them once more before the node's order
+// is taken back: nobody serves what they were.
+func TestHeirForgetsWhatThereWasNoTimeFor(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 3, BytesPerSecond: 1000}, func(t *testing.T, c *clustertest.Cluster) {
+		c.Deactivate(false, 2)
+		c.Sleep(5 * time.Second)
+		var blocks []*clustertest.Block
+		for i := range 4 {
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprint("part-", i), 20_000))
+		}
+		c.Rebalance(0)
+		c.Until("all is copied ahead", time.Minute, func() bool { return c.Status(1).GetStatus().GetHeldBlocks() == 4 })
+		c.Deactivate(true, 2)
+		c.Sleep(5 * time.Second)
+		c.Rebalance(1)
+		c.Until("it is handed on", 2*time.Minute, func() bool { return c.Status(2).GetStatus().GetHeldBlocks() >= 4 })
+		c.Deactivate(false, 2) // what they have become does not go there
+		c.Sleep(5 * time.Second)
+		for i, b := range blocks {
+			b.Members[b.ID] = bytes.Repeat([]byte{byte(i)}, 30_000)
+			if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", fmt.Sprint("part-", i)), b.Members[b.ID], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Decommission(0, 0, "test")
+		c.Sleep(3 * time.Second)
+		c.Recommission(0)
+		c.Sleep(2 * time.Second)
+		for _, b := range blocks {
+			if _, got := c.Read(2, b.ID); len(got) == 20_000 {
+				t.Errorf("%s is read as it was", b.ID)
+			}
+		}
 	})
 }

@@ -224,10 +224,11 @@ func (d *Drain) becameAnother(e Entry) bool {
 	return err == nil && known && now.version() != v && now.tag() != e.tag()
 }
 
-// superseded reports whether what a line says was moved has become something else that is not at the same peer.
+// superseded reports whether what a line says was moved has become something else: where that went to the same peer, those have it still
+// to whom that one handed it on.
 func (d *Drain) superseded(e Entry, is lastLine) bool {
 	if !is.void {
-		return is.entry.Peer != e.Peer && is.entry.Version != e.Version
+		return is.entry.Version != e.Version
 	}
 	return d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 }

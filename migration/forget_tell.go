@@ -98,7 +98,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 // tellHeirs has all others than its peer forget a copy.
 func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
 	switch is, several := w.last[c.ID]; {
-	case w.d.cfg.ForgetElsewhere == nil, several && is.entry.tag() == c.tag(): // what they have is up to date
+	case w.d.cfg.ForgetElsewhere == nil, several && !is.void && is.entry.tag() == c.tag(): // what they have is up to date
 		return nil
 	case w.unlocated.Load():
 		return errUnlocated
