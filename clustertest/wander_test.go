@@ -227,6 +227,9 @@ func (w *wander) run() {
 	}
 	w.Sleep(70 * time.Second)
 	for _, h := range w.homes {
+		w.Until("what was lost is carried again", 5*time.Minute, func() bool { return w.Status(h.node).GetStatus().GetDrain().GetPhase() == "drained" })
+	}
+	for _, h := range w.homes {
 		w.drained(h.node)
 		w.Kill(h.node)
 	}
