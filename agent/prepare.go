@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/config"
@@ -28,15 +29,37 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		}
 		a.drains.set(d, true, false)
 		a.limitDrains()
-		sum, err := d.Run(ctx)
+		pass, cut := context.WithCancel(ctx)
+		var turn sync.WaitGroup
+		turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut() })
+		sum, err := d.Run(pass)
+		pause := copyAgain
+		if pass.Err() != nil {
+			pause = lookAround
+		}
+		cut()
+		turn.Wait()
 		a.vigil.after(q)
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
 		}
 		a.log.Debug("copied ahead", "incident", i.ID, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "took", time.Since(began))
 		select {
-		case <-time.After(copyAgain):
+		case <-time.After(pause):
 		case <-ctx.Done():
+		}
+	}
+}
+
+// untilPeersTurn waits until all peers are advised to go and were not, or the other way round: a pass goes by that.
+func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
+	look := time.NewTicker(lookAround)
+	defer look.Stop()
+	for a.allAdvised() == advised {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -46,8 +69,10 @@ func (a *Agent) copyAhead(ctx context.Context) {
 func (a *Agent) aheadConfig(incident string) migration.DrainConfig {
 	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.PreCopyBytesPerSecond)
 	cfg.Once = true
-	cfg.Leaves, cfg.Settle = nil, nil // what lands here from nodes that leave is for the next pass
-	cfg.Fallback = nil                // most of these notices come to nothing, and a bucket costs
+	cfg.Settle = nil // what lands here from nodes that leave is for the next pass
+	cfg.Own = a.allAdvised()
+	cfg.Advised = func() bool { return cfg.Own }
+	cfg.Fallback = nil // most of these notices come to nothing, and a bucket costs
 	return cfg
 }
 
@@ -55,7 +80,7 @@ func (a *Agent) aheadConfig(incident string) migration.DrainConfig {
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
 	return migration.DrainConfig{
 		Node: a.cfg.Node.Name, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
-		Settle: a.receiver.Settle, Leaves: a.leaving, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
+		Settle: a.receiver.Settle, Advised: a.leaving, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}
 }

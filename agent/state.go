@@ -57,15 +57,15 @@ func (a *Agent) leaving() bool {
 const retryNoticed = 2 * time.Second
 
 // admit says whether blocks are taken now. They must not land on a machine that goes too; on one that is advised to, and may stay, only
-// what would else be lost: of nodes that leave, which turn to others first.
-func (a *Agent) admit(_ string, leaves bool) migration.Admission {
+// what nobody else takes.
+func (a *Agent) admit(_ string, advised bool) migration.Admission {
 	if !a.incidents.IsOpen() { // asked for every block that comes
 		return migration.Admission{}
 	}
 	switch stance, _ := a.incidents.Stance(); {
 	case !stance.AtLeast(preemption.StanceWatch):
 		return migration.Admission{}
-	case leaves && !stance.AtLeast(preemption.StanceDrain):
+	case advised && !stance.AtLeast(preemption.StanceDrain):
 		return migration.Admission{Advised: true}
 	}
 	i := a.incident()

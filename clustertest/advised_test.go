@@ -8,23 +8,52 @@ import (
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
-// All of a fleet are advised to go, as EC2 does with a whole pool, and one is taken. It has its blocks with others that may stay.
+// All of a fleet are advised to go, as EC2 does with a whole pool: each copies ahead what was born there, and nothing that landed there, or
+// blocks would go round for as long as the advice stands. The one that is taken has its blocks with others that may stay.
 func TestAllAreAdvisedAndOneGoes(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
-		fill(c, 0)
 		for i := range 4 {
+			fill(c, i)
 			c.Rebalance(i)
 		}
-		c.Sleep(time.Minute)
-		if blocks, _ := c.Moved(0); blocks > 0 {
-			t.Errorf("%d blocks were copied ahead to nodes that may go too: want none", blocks)
+		c.Sleep(5 * time.Minute)
+		held := int64(0)
+		for i := range 4 {
+			held += c.Status(i).GetStatus().GetHeldBlocks()
 		}
+		if held != 4*fillBlocks {
+			t.Errorf("%d copies of %d blocks are with others: want one of each", held, 4*fillBlocks)
+		}
+		sent := func() int64 { return c.Sent(0, 1) + c.Sent(0, 2) + c.Sent(0, 3) }
+		before, landed := sent(), c.Status(0).GetStatus().GetHeldBytes()
 		c.Notice(0, 2*time.Minute)
 		c.WaitDrained(0)
 		if sum, _ := c.Manifest(0); sum.GetLost().GetBlocks() > 0 {
 			t.Errorf("%d blocks are lost: want none", sum.GetLost().GetBlocks())
 		}
+		if more := sent() - before; more > landed+fillBlocks*fillSize/10 {
+			t.Errorf("%d bytes were sent then: want at most the %d that landed here, and nothing that was copied ahead", more, landed)
+		}
 		c.Sleep(time.Minute)
+		c.Kill(0)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// Nothing was copied ahead: the notice came at once with the advice.
+func TestAllAreAdvisedAsOneGoes(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		for i := range 4 {
+			c.Rebalance(i)
+		}
+		c.Sleep(30 * time.Second)
+		fill(c, 0)
+		c.Notice(0, 20*time.Second)
+		c.WaitDrained(0)
+		if sum, _ := c.Manifest(0); sum.GetLost().GetBlocks() > 0 {
+			t.Errorf("%d blocks are lost: want none", sum.GetLost().GetBlocks())
+		}
+		c.Sleep(5 * time.Second)
 		c.Kill(0)
 		c.VerifyEverywhere(1, 2, 3)
 	})

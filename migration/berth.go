@@ -4,7 +4,7 @@ import "errors"
 
 // land finds a block the disk that it lands on. One that has no room and may be here already only has to prove that it is.
 func (in *inbound) land(f frame, o opening) error {
-	if err := in.r.turnAway(in.node, in.leaves, o.bytes()); err != nil {
+	if err := in.r.turnAway(in.node, in.last, o.bytes()); err != nil {
 		return err
 	}
 	err := in.moor(f, o)

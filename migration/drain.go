@@ -54,8 +54,11 @@ type DrainConfig struct {
 
 	// Settle waits until what this node has accepted from others rests in its vault; it accepts no more. Nil: it never did.
 	Settle func(ctx context.Context)
-	// Leaves says that the node goes: peers that are advised to go as well take what no others do. Nil: it copies ahead.
-	Leaves func() bool
+	// Advised says that what no other peer takes is for those that are advised to go. Nil: it is not. A drain that copies ahead must then
+	// carry nothing but Own, or blocks would go round among the advised.
+	Advised func() bool
+	// Own carries what was born here, and nothing that landed here.
+	Own bool
 	// Alone says that the coordinator does not answer, so that peers take this drain from what they keep for such. Nil: it does.
 	Alone func() bool
 	// Peers are those last heard of; asked again while the drain runs.

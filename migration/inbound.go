@@ -17,7 +17,7 @@ type inbound struct {
 	r      *Receiver
 	node   string
 	alone  bool // its coordinator does not answer
-	leaves bool // it leaves, and does not copy ahead
+	last   bool // what it sends is for a node, too, that is advised to go
 	frames *frameReader
 	more   func() bool // whether bytes have come that are no frame yet
 	out    *outbox
@@ -78,7 +78,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	in.alone, in.leaves = h.Alone, h.Leaves
+	in.alone, in.last = h.Alone, h.Advised
 	advised, no := false, &refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}
 	if h.Node == in.node {
 		advised, no = in.r.enter(h)
@@ -188,7 +188,7 @@ func (in *inbound) data(f frame) error {
 		return nil
 	}
 	if in.left > 0 { // else its end asks
-		if err := in.r.turnAway(in.node, in.leaves, in.opening.bytes()); err != nil {
+		if err := in.r.turnAway(in.node, in.last, in.opening.bytes()); err != nil {
 			in.drop()
 			in.refuse(err)
 			return nil
@@ -228,7 +228,7 @@ func (in *inbound) end(f frame) error {
 	if in.landing == nil {
 		return nil
 	}
-	if err := in.r.accept(in.node, in.leaves, in.opening.bytes()); err != nil {
+	if err := in.r.accept(in.node, in.last, in.opening.bytes()); err != nil {
 		in.drop()
 		in.refuse(err)
 		return nil

@@ -223,7 +223,7 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *frameReader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
-	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Leaves: l.d.leaves()}
+	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised()}
 	if _, err := l.conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
 		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
 	}

@@ -14,11 +14,11 @@ type hello struct {
 	Node     string
 	Incident string
 	Alone    bool // its coordinator does not answer: nobody spreads what it sends
-	Leaves   bool // what it sends it will not have much longer; else it copies ahead
+	Advised  bool // what it sends is for a node, too, that is advised to go: nobody else takes it, and it goes no further
 }
 
 func (m hello) append(b []byte) []byte {
-	return appendFlags(appendString(appendString(b, m.Node), m.Incident), m.Alone, m.Leaves)
+	return appendFlags(appendString(appendString(b, m.Node), m.Incident), m.Alone, m.Advised)
 }
 
 // appendFlags appends a byte with a bit for each, the first the lowest, and none where none is set: versions that know of fewer took
@@ -50,7 +50,7 @@ func (d *decoder) flags(into ...*bool) {
 func parseHello(p []byte) (m hello, err error) {
 	d := decoder{p: p}
 	m.Node, m.Incident = d.string(), d.string()
-	d.flags(&m.Alone, &m.Leaves)
+	d.flags(&m.Alone, &m.Advised)
 	return m, d.end("hello")
 }
 

@@ -78,7 +78,7 @@ func (d *Drain) runLanes(ctx context.Context) {
 
 func (d *Drain) hearPeers(ctx context.Context) {
 	peers := d.cfg.Peers()
-	if !d.leaves() {
+	if !d.toAdvised() {
 		peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Advised })
 	}
 	until := d.until(ctx)
@@ -92,8 +92,8 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	d.fan.review(time.Now(), d.sent.Load())
 }
 
-// leaves says whether this node goes, and does not only copy ahead: what might go on from peer to peer for as long as each is advised.
-func (d *Drain) leaves() bool { return d.cfg.Leaves != nil && d.cfg.Leaves() }
+// toAdvised says whether peers are sent to that are advised to go.
+func (d *Drain) toAdvised() bool { return d.cfg.Advised != nil && d.cfg.Advised() }
 
 // wanted returns a peer for every lane that is to be opened now, and counts it.
 func (d *Drain) wanted() (all []*peerState) {

@@ -143,7 +143,7 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 		return true
 	}
 	switch {
-	case it.ID != "" && !d.concerns(it.Block):
+	case it.ID != "" && (!d.concerns(it.Block) || d.cfg.Own && d.homeOf(it.Block) != ""):
 	case silent(err) && it.ID == "": // told by who reads the store
 	case err == nil && it.ID == "": // it goes on
 		d.stirred.stir(it.Stirred)
