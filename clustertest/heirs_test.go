@@ -162,6 +162,7 @@ func TestHolderIsBackWithNothingAfterTheDrain(t *testing.T) {
 func TestHolderIsBackWithNothingAmidTheDrain(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
+		c.Sleep(70 * time.Second) // the coordinator has heard from all: else what nobody has told of is taken to be held
 		c.Notice(0, 2*time.Minute)
 		half(t, c, 0)
 		wiped, _ := most(c, 0)
