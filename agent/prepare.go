@@ -33,13 +33,15 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		var turn sync.WaitGroup
 		turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut() })
 		sum, err := d.Run(pass)
-		pause := copyAgain
-		if pass.Err() != nil {
-			pause = lookAround
-		}
+		turned := pass.Err() != nil && ctx.Err() == nil
 		cut()
 		turn.Wait()
-		a.vigil.after(q)
+		pause := copyAgain
+		if turned { // it may not have asked about all
+			pause = lookAround
+		} else {
+			a.vigil.after(q)
+		}
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
 		}
