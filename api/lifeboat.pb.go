@@ -1856,7 +1856,7 @@ type Peer struct {
 	Zone          string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
 	Pool          string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
 	RoomBytes     int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`
-	Advised       bool                   `protobuf:"varint,6,opt,name=advised,proto3" json:"advised,omitempty"` // it is under a notice for which it does not leave: it takes what nobody else takes of one that leaves
+	Advised       bool                   `protobuf:"varint,6,opt,name=advised,proto3" json:"advised,omitempty"` // it is under a notice for which it does not leave: it takes what nobody else does
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

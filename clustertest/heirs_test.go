@@ -1,7 +1,6 @@
 package clustertest_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -240,12 +239,7 @@ func TestHeirForgetsWhatThereWasNoTimeFor(t *testing.T) {
 		c.Until("it is handed on", 2*time.Minute, func() bool { return c.Status(2).GetStatus().GetHeldBlocks() >= 4 })
 		c.Deactivate(false, 2) // what they have become does not go there
 		c.Sleep(5 * time.Second)
-		for i, b := range blocks {
-			b.Members[b.ID] = bytes.Repeat([]byte{byte(i)}, 30_000)
-			if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", fmt.Sprint("part-", i)), b.Members[b.ID], 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
+		rewrite(t, c, blocks)
 		c.Decommission(0, 0, "test")
 		c.Sleep(3 * time.Second)
 		c.Recommission(0)

@@ -32,6 +32,20 @@ func draw(f *fan, now time.Time) map[string]int {
 	return chosen
 }
 
+// look has a fan let go of one peer a look, and choose others.
+func look(f *fan, now time.Time, times int) {
+	for range times {
+		f.review(now, 0)
+		for _, p := range f.order {
+			if p.surplus {
+				p.lanes = 1
+				f.ended(p, now)
+			}
+		}
+		draw(f, now)
+	}
+}
+
 // The machines beside a node that is taken away are likely to be taken away too.
 func TestPeersOfTheOwnPoolComeLast(t *testing.T) {
 	now := time.Now()
@@ -59,16 +73,7 @@ func TestPoolThatIsBeingTakenAwayIsLeft(t *testing.T) {
 	f := testFan("z1", "c", append(a, b...)...)
 	draw(f, now)
 	f.hear("self", append(a[3:], b...))
-	for range 5 { // one a look
-		f.review(now, 0)
-		for _, p := range f.order {
-			if p.surplus {
-				p.lanes = 1
-				f.ended(p, now)
-			}
-		}
-		draw(f, now)
-	}
+	look(f, now, 5)
 	for _, p := range f.order {
 		if p.Pool == "a" && p.lanes > 0 {
 			t.Errorf("%s is still sent to", p.Node)
@@ -123,16 +128,7 @@ func TestAdvisedPeersTakeWhatNobodyElseDoes(t *testing.T) {
 			p.failures, p.open = 0, 1
 		}
 	}
-	for range leastWidth {
-		f.review(now, 0)
-		for _, p := range f.order {
-			if p.surplus {
-				p.lanes = 1
-				f.ended(p, now)
-			}
-		}
-		draw(f, now)
-	}
+	look(f, now, leastWidth)
 	for _, p := range f.order {
 		if p.Advised && p.lanes > 0 {
 			t.Errorf("%s is still sent to", p.Node)

@@ -158,7 +158,7 @@ func (d *Drain) askHome(ctx context.Context, node string, about []Version) (has 
 		has, err = d.cfg.AtHome(ctx, Holder{node, address}, about)
 	}
 	if err != nil {
-		d.cfg.Log.Info("it is not known whether a node has still what came from it: it is carried like all else", "node", node, "err", err)
+		d.cfg.Log.Info("it is not known whether a node has still what came from it: it counts as nowhere else", "node", node, "err", err)
 		h.silent.Add(1)
 		address, has = "", nil
 	}

@@ -51,7 +51,7 @@ type ReceiverConfig struct {
 	Log   *slog.Logger
 }
 
-// Admission is whether a node takes blocks now, and for how long it may have them.
+// Admission is whether a node takes blocks now, and what whoever sends them is to know of it.
 type Admission struct {
 	Refused string        // why nothing is taken; "": it is
 	Retry   time.Duration // when to ask again
