@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/systemd"
 )
 
 // wander is a fleet to which things happen by chance, one at a time, while those of its nodes that have blocks are to leave.
@@ -21,6 +25,7 @@ type wander struct {
 	*clustertest.Cluster
 	*rand.Rand
 	homes    []*home
+	kinds    int             // of what happens
 	narrow   bool            // links: there is not time for all
 	lost     map[string]bool // blocks that some account names so
 	up, down []int           // of the other nodes
@@ -76,7 +81,7 @@ func (w *wander) change(h *home) {
 
 func (w *wander) happen() {
 	h := w.homes[w.IntN(len(w.homes))]
-	switch step := w.IntN(13); {
+	switch step := w.IntN(w.kinds); {
 	case step == 0 && len(w.up) > 3:
 		i := w.pick(&w.up)
 		w.say("dies", i)
@@ -125,9 +130,13 @@ func (w *wander) happen() {
 		w.change(h)
 	case step == 7:
 		w.say("coordinator restarts")
-		w.KillCoordinator()
+		at := 0
+		if w.Coordinators() > 1 {
+			at = w.Leader()
+		}
+		w.KillCoordinator(at)
 		w.Sleep(time.Second)
-		w.RestartCoordinator()
+		w.RestartCoordinator(at)
 		w.Sleep(90 * time.Second) // it has to hear from all
 	case step == 8:
 		i := w.up[w.IntN(len(w.up))]
@@ -150,8 +159,61 @@ func (w *wander) happen() {
 		w.say("is advised", i)
 		w.handedOn = true
 		w.Rebalance(i)
+	case step == 13:
+		i := w.anybody(h)
+		w.say("is cut off", i)
+		w.Partition(i)
+		w.pause(100)
+		w.Heal()
+	case step == 14:
+		i := w.up[w.IntN(len(w.up))]
+		w.say("are cut off from each other", h.node, i)
+		w.Partition(h.node, w.Name(i))
+		w.pause(100)
+		w.Heal()
+	case step == 15:
+		i := w.anybody(h)
+		w.say("is cut off from the coordinator", i)
+		w.Partition(i, clustertest.Coordinator)
+		w.pause(100)
+		w.Heal()
+	case step == 16:
+		i, b := w.up[w.IntN(len(w.up))], h.blocks[w.IntN(len(h.blocks))]
+		if w.Flip(i, "data", b.Members[b.ID]) > 0 {
+			w.say("has a bit flipped", i)
+			if status, got := w.Read(i, b.ID); status == http.StatusOK && !bytes.Equal(got, b.Members[b.ID]) {
+				w.Errorf("%s was read as something else", b.ID)
+			}
+		}
+	case step == 17:
+		i := w.up[w.IntN(len(w.up))]
+		w.say("has a disk that dies", i)
+		w.SetDisk(i, "data", disks.Critical)
+		w.pause(100)
+		w.SetDisk(i, "data", disks.Healthy)
+	case step == 18 && len(w.up) > 3:
+		i := w.pick(&w.up)
+		w.say("goes down", i)
+		w.ShutDown(i, systemd.HowPowerOff)
+		w.down = append(w.down, i)
+	case step == 19:
+		if i := w.up[w.IntN(len(w.up))]; w.State(i) == "ACTIVE" {
+			w.say("is ordered away and back", i)
+			w.Decommission(i, 0, "test")
+			w.pause(50)
+			w.Recommission(i)
+			w.Sleep(5 * time.Second)
+		}
 	}
 	w.pause(40)
+}
+
+// anybody is one of those that are there.
+func (w *wander) anybody(h *home) int {
+	if w.IntN(2) == 0 {
+		return h.node
+	}
+	return w.up[w.IntN(len(w.up))]
 }
 
 // One node has blocks, or two have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die, leave,
@@ -170,8 +232,18 @@ func TestWander(t *testing.T) {
 			if seed%4 > 1 {
 				cfg.BytesPerSecond = 3000
 			}
+			if seed%5 == 4 {
+				cfg.Coordinators = 3
+			}
+			if seed%3 == 2 { // what no peer has room for goes to a share
+				share := t.TempDir()
+				cfg.Agent = func(i int, cfg *agent.Config) {
+					cfg.Receive.MaxBytes = 100_000
+					cfg.Fallback.Dir = share
+				}
+			}
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
-				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}}
+				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, kinds: 20}
 				w.narrow = cfg.BytesPerSecond > 0
 				if seed%2 == 1 {
 					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
@@ -202,7 +274,7 @@ func (w *wander) run() {
 		}
 	}
 	w.Sleep(90 * time.Second)
-	for range 6 + w.IntN(8) {
+	for range 6 + w.IntN(14) {
 		w.happen()
 	}
 	w.Shuffle(len(w.homes), func(i, j int) { w.homes[i], w.homes[j] = w.homes[j], w.homes[i] })

@@ -141,6 +141,17 @@ func (s *Store) contradicts(r record, node string, step func()) error {
 	return fmt.Errorf("%w, of other content, in the node's own store", errConflict)
 }
 
+// outdoes reports whether what the node's own store has under a block's id is another version of it than the one that came home to the
+// vault: its engine has written it since. A store that cannot be asked has nothing.
+func (s *Store) outdoes(r record, node string) bool {
+	silent := func(dir string) bool { return s.readable(dir) != nil }
+	if s == nil || r.Segment == 0 || r.Origin != node || slices.ContainsFunc(s.Paths, silent) {
+		return false
+	}
+	own, err := s.Find(BlockID(r.ID))
+	return err == nil && own.tag() != r.tag()
+}
+
 // sum reads a block of the store.
 func (s *Store) sum(b Block, step func()) (Sum, error) {
 	sum := newSummer()

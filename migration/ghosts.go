@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// What landed in place is an engine's to remove, with its app's other files, or to replace. Nobody else says so: the record
-// that stays is a ghost, which counts against the quota, and sends readers here, for as long as blocks are kept.
+// What landed in place is an engine's to remove, with its app's other files, or to replace, and so is what came home to the vault.
+// Nobody else says so: the record that stays is a ghost, which counts against the quota, and sends readers here, for as long as
+// blocks are kept.
 
 // takenOver is why a ghost is not held any more.
 const takenOver = "an engine removed or replaced its files there"
@@ -49,15 +50,15 @@ func (r *Receiver) lay(ghost record) error {
 
 func (r *Receiver) storesAway() bool {
 	away := func(dir string) bool { return r.hangs(dir) != nil }
-	return slices.ContainsFunc(r.cfg.Stores, func(s *Store) bool { return s.Land == LandPlace && slices.ContainsFunc(s.Paths, away) })
+	return slices.ContainsFunc(r.cfg.Stores, func(s *Store) bool { return slices.ContainsFunc(s.Paths, away) })
 }
 
-// ghost reports whether a file of a block in place is no longer the one that landed. Where there is no staging directory
+// ghost reports whether a file of a block in place is no longer the one that landed, or that of one that came home. Where there is no staging directory
 // nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing from anybody.
 func (r *Receiver) ghost(rec record) bool {
 	s := r.stores[BlockID(rec.ID).Store()]
 	if rec.Segment != 0 || s == nil {
-		return false
+		return s.outdoes(rec, r.cfg.Node)
 	}
 	for _, p := range rec.Placed {
 		if p.Root >= len(s.roots) {

@@ -124,7 +124,7 @@ func (n *node) landedBlocks() []Held {
 }
 
 func (n *node) reader() *Reader {
-	return &Reader{Stores: n.stores, Vault: n.vault, Disks: n.disks, Log: slog.New(slog.DiscardHandler)}
+	return &Reader{Node: n.name, Stores: n.stores, Vault: n.vault, Disks: n.disks, Log: slog.New(slog.DiscardHandler)}
 }
 
 // trip is a drain of one node into others over real mutual TLS on in-memory connections. Its parts may be changed until

@@ -26,6 +26,7 @@ import (
 //
 // Who may read is decided before a request comes here.
 type Reader struct {
+	Node   string
 	Stores []*Store
 	Vault  *Vault
 	Disks  Disks    // under them; nil: nobody asks
@@ -232,7 +233,7 @@ func (rd *Reader) open(id BlockID) (*content, error) {
 	return c, err
 }
 
-// find takes what landed first, because its checksums are known.
+// find takes what landed first, because its checksums are known, unless it came home and is out of date.
 func (rd *Reader) find(id BlockID) (*content, error) {
 	store := storeOf(rd.Stores, id)
 	for _, base := range id.onRecord() {
@@ -242,6 +243,9 @@ func (rd *Reader) find(id BlockID) (*content, error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		if store.outdoes(r, rd.Node) {
+			break
 		}
 		c, err := rd.openLanded(store, id, r)
 		if errors.Is(err, fs.ErrNotExist) {
