@@ -73,7 +73,7 @@ func (a *Agent) againUntil(i preemption.Incident) time.Time {
 func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
 	for _, b := range asked[:min(len(asked), mostBroken)] {
 		if id, err := migration.ParseBlockID(b.GetId()); err == nil {
-			all = append(all, migration.Broken{ID: id, Peer: b.GetPeer()})
+			all = append(all, migration.Broken{ID: id, Peer: b.GetPeer(), Heir: b.GetHeir()})
 		}
 	}
 	return all

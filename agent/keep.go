@@ -32,9 +32,15 @@ func (a *Agent) broken(id migration.BlockID) {
 	}
 }
 
-// broke tells the coordinator of a block that was removed because it was not whole: the node that it came from may still
-// be there to carry it again.
-func (a *Agent) broke(h migration.Held) { a.beat.Broken(apiHeld(h)) }
+// broke tells the coordinator of a block that was removed because it was not whole: a node that it came from may still be
+// there to carry it again.
+func (a *Agent) broke(h migration.Held) {
+	word := apiHeld(h)
+	if h.Origin != h.From {
+		word.Origin = h.Origin
+	}
+	a.beat.Broken(word)
+}
 
 // inUse says whether an app runs on this machine, as far as its workloads tell: what landed of it stays for as long.
 func (a *Agent) inUse(app string) bool {

@@ -27,6 +27,10 @@ func (a *Agent) copyAhead(ctx context.Context) {
 			a.log.Error("copying ahead cannot begin", "err", err)
 			return
 		}
+		asked, changed := a.beat.Again()
+		if _, err := d.CarryAgain(brokenFrom(asked)); err != nil {
+			a.log.Warn("cannot read what was copied ahead: what is broken is carried again", "err", err)
+		}
 		a.drains.set(d, true, false)
 		a.limitDrains()
 		pass, cut := context.WithCancel(ctx)
@@ -48,6 +52,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		a.log.Debug("copied ahead", "incident", i.ID, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "took", time.Since(began))
 		select {
 		case <-time.After(pause):
+		case <-changed: // something is broken that a pass is too short for to be told of amid it
 		case <-ctx.Done():
 		}
 	}

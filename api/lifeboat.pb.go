@@ -1728,6 +1728,7 @@ type BrokenBlock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Peer          string                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	Heir          bool                   `protobuf:"varint,3,opt,name=heir,proto3" json:"heir,omitempty"` // it came there over others, whoever this node carried it to
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1774,6 +1775,13 @@ func (x *BrokenBlock) GetPeer() string {
 		return x.Peer
 	}
 	return ""
+}
+
+func (x *BrokenBlock) GetHeir() bool {
+	if x != nil {
+		return x.Heir
+	}
+	return false
 }
 
 // Directive is the coordinator's standing wish for a node. It is repeated in every reply until it no longer holds, so
@@ -2369,7 +2377,8 @@ type HeldBlock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"` // the node that it was carried from
+	From          string                 `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`     // the node that it was carried from
+	Origin        string                 `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"` // the node that it was born on, if that is another; said of broken blocks alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2421,6 +2430,13 @@ func (x *HeldBlock) GetBytes() int64 {
 func (x *HeldBlock) GetFrom() string {
 	if x != nil {
 		return x.From
+	}
+	return ""
+}
+
+func (x *HeldBlock) GetOrigin() string {
+	if x != nil {
+		return x.Origin
 	}
 	return ""
 }
@@ -8793,10 +8809,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04runs\x18\t \x01(\bR\x04runs\x12 \n" +
 	"\vunaccounted\x18\n" +
 	" \x01(\bR\vunaccounted\x12!\n" +
-	"\fapps_changed\x18\v \x01(\x04R\vappsChanged\"1\n" +
+	"\fapps_changed\x18\v \x01(\x04R\vappsChanged\"E\n" +
 	"\vBrokenBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04peer\x18\x02 \x01(\tR\x04peer\"\x94\x01\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +
+	"\x04heir\x18\x03 \x01(\bR\x04heir\"\x94\x01\n" +
 	"\tDirective\x12\"\n" +
 	"\fdecommission\x18\x01 \x01(\tR\fdecommission\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x16\n" +
@@ -8835,11 +8852,12 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06broken\x18\x06 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06broken\x12(\n" +
 	"\x04runs\x18\a \x03(\v2\x14.lifeboat.v1.HeldRunR\x04runs\x12\x10\n" +
 	"\x03why\x18\b \x01(\tR\x03why\"\x13\n" +
-	"\x11ReportBlocksReply\"E\n" +
+	"\x11ReportBlocksReply\"]\n" +
 	"\tHeldBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\tR\x04from\"f\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\x12\x16\n" +
+	"\x06origin\x18\x04 \x01(\tR\x06origin\"f\n" +
 	"\bBlockRun\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05names\x18\x02 \x01(\fR\x05names\x12\x18\n" +

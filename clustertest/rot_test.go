@@ -2,6 +2,7 @@ package clustertest_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,55 @@ func TestRottenRecordIsCarriedAgain(t *testing.T) {
 		c.Kill(0)
 		c.Verify(1)
 	})
+}
+
+// Who took a node's blocks has handed them on and is gone, and a bit turns where they are now. The node that they were born on is
+// there yet, under advice or drained, and nobody else has them.
+func TestRotAtAnHeirIsCarriedAgainFromHome(t *testing.T) {
+	for name, leave := range map[string]func(c *clustertest.Cluster) []*clustertest.Block{
+		"copied ahead": copiedAhead,
+		"drained": func(c *clustertest.Cluster) []*clustertest.Block {
+			blocks := fill(c, 0)
+			c.Decommission(0, 0, "test")
+			c.WaitDrained(0)
+			return blocks
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := leave(c)
+				taker, _ := most(c, 0)
+				c.Notice(taker, 2*time.Minute)
+				c.WaitDrained(taker)
+				_, handed := c.Manifest(taker)
+				c.Kill(taker)
+				c.Sleep(2 * time.Minute)
+				i := slices.IndexFunc(blocks, func(b *clustertest.Block) bool { return handed[b.ID].GetOutcome() == "moved" })
+				if i < 0 {
+					t.Fatal("nothing was handed on")
+				}
+				live := slices.DeleteFunc([]int{1, 2, 3, 4}, func(i int) bool { return i == taker })
+				at := rots(t, c, blocks[i], live...)
+				for id := range blocks[i].Members {
+					c.Read(at, id)
+				}
+				c.Until("it is found", time.Minute, func() bool { return len(told(c)) > 0 })
+				c.Until("it is held again", time.Minute, func() bool { return c.Locate(blocks[i].ID).State == "held" })
+				if e := told(c)[0]; e.Data["then"] != "again" || e.Data["from"] != c.Name(0) {
+					t.Errorf("got the event %v, want it carried again by whom it was born at", e)
+				}
+				if name == "copied ahead" {
+					c.Notice(0, 2*time.Minute)
+					c.WaitDrained(0)
+				}
+				c.Sleep(5 * time.Second)
+				accounted(t, c, 0, blocks, 0)
+				c.Kill(0)
+				c.Sleep(time.Minute)
+				c.VerifyEverywhere(live...)
+			})
+		})
+	}
 }
 
 // No time is left to send: who reads is sent to the node that the block came from while that is there, and the manifest that

@@ -16,9 +16,9 @@ const evBroken = "BlocksBroken"
 // What becomes of a broken block, in the words of the event.
 const (
 	thenHeld  = "held"  // another node has it too
-	thenAgain = "again" // the node that it came from leaves, and is asked to carry it again
-	thenThere = "there" // the node that it came from stays, and has it itself
-	thenLost  = "lost"  // that node does not answer any more, or nobody knows which it was
+	thenAgain = "again" // a node that it came from leaves, and is asked to carry it again
+	thenThere = "there" // one stays, and has it itself
+	thenLost  = "lost"  // none answers any more, or nobody knows which they were
 )
 
 const (
@@ -34,12 +34,13 @@ const (
 type broken struct {
 	mu    sync.Mutex // guards all below
 	known map[blockKey]brokenAt
-	from  map[string][]blockKey // by the node that they came from, in the order in which they were told
+	of    map[string][]blockKey // by the nodes that they came from, in the order in which they were told
 }
 
 type brokenAt struct {
-	from, peer string
-	bytes      int64
+	sources []string // the node that it was carried from, and the one that it was born on, where that is another
+	peer    string
+	bytes   int64
 }
 
 func newBroken() *broken {
@@ -52,7 +53,7 @@ func newBroken() *broken {
 func (b *broken) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known, b.from = map[blockKey]brokenAt{}, map[string][]blockKey{}
+	b.known, b.of = map[blockKey]brokenAt{}, map[string][]blockKey{}
 }
 
 // add remembers a block, unless there are too many.
@@ -64,49 +65,58 @@ func (b *broken) add(k blockKey, at brokenAt) bool {
 		return false
 	}
 	b.known[k] = at
-	if !known || was.from != at.from {
-		b.from[at.from] = append(b.from[at.from], k)
+	for _, source := range at.sources {
+		if !slices.Contains(was.sources, source) {
+			b.of[source] = append(b.of[source], k)
+		}
 	}
 	return true
 }
 
-// settle forgets a block that a node has named as lost.
-func (b *broken) settle(from, id string) {
+// settle has a node that named a block as lost be asked for it no more. It is forgotten with the last that it came from.
+func (b *broken) settle(source, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.from[from]) == 0 {
+	if len(b.of[source]) == 0 {
 		return
 	}
-	if k := keyOf(id); b.known[k].from == from {
+	k := keyOf(id)
+	at := b.known[k]
+	if !slices.Contains(at.sources, source) {
+		return
+	}
+	b.of[source] = slices.DeleteFunc(b.of[source], func(other blockKey) bool { return other == k })
+	if at.sources = slices.DeleteFunc(slices.Clone(at.sources), func(other string) bool { return other == source }); len(at.sources) > 0 {
+		b.known[k] = at
+	} else {
 		delete(b.known, k)
-		b.from[from] = slices.DeleteFunc(b.from[from], func(other blockKey) bool { return other == k })
 	}
 }
 
-// of returns the first blocks that came from a node and that nobody holds now. It forgets those that somebody does.
-func (b *broken) of(from string, held func(blockKey) bool) (blocks []*api.BrokenBlock) {
+// askFor returns the first blocks that came from a node and that nobody holds now. It forgets those that somebody does.
+func (b *broken) askFor(source string, held func(blockKey, []string) bool) (blocks []*api.BrokenBlock) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	keys := b.from[from]
+	keys := b.of[source]
 	if len(keys) == 0 {
 		return nil
 	}
 	keys = slices.DeleteFunc(keys, func(k blockKey) bool {
 		at := b.known[k]
 		switch {
-		case at.from != from:
+		case !slices.Contains(at.sources, source):
 			return true
 		case len(blocks) == againTold:
 			return false
-		case held(k):
+		case held(k, at.sources):
 			delete(b.known, k)
 			return true
 		}
-		blocks = append(blocks, &api.BrokenBlock{Id: k.id(), Peer: at.peer})
+		blocks = append(blocks, &api.BrokenBlock{Id: k.id(), Peer: at.peer, Heir: at.sources[0] != source})
 		return false
 	})
-	if b.from[from] = keys; len(keys) == 0 {
-		delete(b.from, from)
+	if b.of[source] = keys; len(keys) == 0 {
+		delete(b.of, source)
 	}
 	return blocks
 }
@@ -125,12 +135,16 @@ func (b *broken) all() map[blockKey]brokenAt {
 	return maps.Clone(b.known)
 }
 
-// others are those that have a block, but for the node that it came from if that leaves: what it took in from others it has still, and
+// others are those that have a block, but for a node that it came from if that leaves: what it took in from others it has still, and
 // goes with it.
-func (f *fleet) others(k blockKey, from string) []*api.Holder {
+func (f *fleet) others(k blockKey, sources []string) []*api.Holder {
 	said, _ := f.blocks.holders(k)
-	if slices.Contains(said, from) && f.fate(from) == thenAgain {
-		said = slices.DeleteFunc(slices.Clone(said), func(node string) bool { return node == from })
+	leaves := func(node string) bool {
+		then, _ := f.fate([]string{node})
+		return slices.Contains(sources, node) && then == thenAgain
+	}
+	if slices.ContainsFunc(said, leaves) {
+		said = slices.DeleteFunc(slices.Clone(said), leaves)
 	}
 	return f.reachable(said)
 }
@@ -147,12 +161,15 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	for _, w := range words {
 		k := keyOf(w.Id)
 		bytes, from := f.blocks.drops(holder, k)
-		at := fate{from: cmp.Or(w.From, from)}
-		if others := f.others(k, at.from); len(others) > 0 {
+		at, sources := fate{from: cmp.Or(w.From, from)}, []string{cmp.Or(w.From, from)}
+		if w.Origin != "" && w.Origin != sources[0] {
+			sources = append(sources, w.Origin)
+		}
+		if others := f.others(k, sources); len(others) > 0 {
 			at.then, at.by = thenHeld, others[0].Node
 		} else {
-			at.then = f.fate(at.from)
-			if !f.broken.add(k, brokenAt{at.from, holder, cmp.Or(w.Bytes, bytes)}) && at.then == thenAgain {
+			at.then, at.from = f.fate(sources)
+			if !f.broken.add(k, brokenAt{sources, holder, cmp.Or(w.Bytes, bytes)}) && at.then == thenAgain {
 				at.then = thenLost
 			}
 		}
@@ -172,16 +189,20 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	}
 }
 
-// fate is what becomes of a block that nobody holds, and that came from that node.
-func (f *fleet) fate(from string) string {
-	n, known := f.node(from)
-	switch {
-	case !known || !f.present(n):
-		return thenLost
-	case f.leavesWith(n):
-		return thenAgain
+// fate is what becomes of a block that nobody holds, and that came from these nodes, and by which of them.
+func (f *fleet) fate(sources []string) (then, by string) {
+	then, by = thenLost, sources[0]
+	for _, source := range sources {
+		n, known := f.node(source)
+		switch {
+		case !known || !f.present(n):
+		case f.leavesWith(n):
+			return thenAgain, source
+		case then == thenLost:
+			then, by = thenThere, source
+		}
 	}
-	return thenThere
+	return then, by
 }
 
 // leavesWith says whether a node leaves, or has left and is still there, or is about to.
@@ -194,13 +215,18 @@ func (f *fleet) again(n node) []*api.BrokenBlock {
 	if !f.leavesWith(n) {
 		return nil
 	}
-	return f.broken.of(n.Name, func(k blockKey) bool { return len(f.others(k, n.Name)) > 0 })
+	return f.broken.askFor(n.Name, func(k blockKey, sources []string) bool { return len(f.others(k, sources)) > 0 })
 }
 
-// brokenForGood says whether a block was broken where it was held, and the node that it came from is not there any more.
+// brokenForGood says whether a block was broken where it was held, and no node that it came from is there any more.
 func (f *fleet) brokenForGood(id string) bool {
 	at, known := f.broken.at(keyOf(id))
-	return known && f.fate(at.from) == thenLost
+	return known && f.isLost(at)
+}
+
+func (f *fleet) isLost(at brokenAt) bool {
+	then, _ := f.fate(at.sources)
+	return then == thenLost
 }
 
 // locateFor is locate for a node. It asks for what it does not have, or cannot give out, so it is no holder, whatever it

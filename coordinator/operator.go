@@ -214,13 +214,13 @@ func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error 
 // eachBroken lists what no manifest names as lost, for it was moved and broke afterwards.
 func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) error {
 	for k, at := range s.broken.all() {
-		if only != "" && at.from != only || s.fate(at.from) != thenLost || s.lost(k.id()) != nil {
+		if only != "" && !slices.Contains(at.sources, only) || !s.isLost(at) || s.lost(k.id()) != nil {
 			continue
 		}
 		if said, _ := s.blocks.holders(k); len(said) > 0 {
 			continue
 		}
-		if err := send(&api.BlockInfo{Id: k.id(), Bytes: at.bytes, From: at.from, State: "lost"}); err != nil {
+		if err := send(&api.BlockInfo{Id: k.id(), Bytes: at.bytes, From: at.sources[0], State: "lost"}); err != nil {
 			return err
 		}
 	}

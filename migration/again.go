@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// Broken is a block that a drain of this node carried to a peer, and that is no longer whole there.
+// Broken is a block that a drain of this node carried to a peer, or to another that handed it on to that peer, an heir, and that is
+// no longer whole there.
 type Broken struct {
 	ID   BlockID
 	Peer string
+	Heir bool
 }
 
 func (b Broken) words() string { return "what " + b.Peer + " had of it is broken" }
@@ -35,7 +37,7 @@ func (d *Drain) CarryAgain(broken []Broken) (rest []Broken, err error) {
 		switch {
 		case err != nil: // better twice than not at all
 			e = Entry{Outcome: voided}
-		case !known || e.Peer != b.Peer:
+		case !known || e.Peer != b.Peer && !b.Heir:
 			continue // not moved by this drain, or moved elsewhere since
 		}
 		if !d.again(b, e) {
@@ -53,6 +55,9 @@ func (d *Drain) again(b Broken, e Entry) bool {
 	}
 	if found != nil && d.cfg.Once {
 		return false // the last pass names it
+	}
+	if found == nil && d.history.waits(blk) {
+		return true // asked before
 	}
 	if d.plan.isSealed() {
 		return false

@@ -102,6 +102,13 @@ func (s *history) lapse(b Block) bool {
 	return true
 }
 
+// waits says whether a block is planned anew already.
+func (s *history) waits(b Block) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.again.is(b.ID, b.version())
+}
+
 // landed notes what was moved.
 func (s *history) landed(blocks []entry) {
 	s.mu.Lock()

@@ -147,13 +147,14 @@ func (v *Vault) held(is func(record) bool) iter.Seq2[Held, error] {
 type Held struct {
 	ID     BlockID
 	Bytes  int64
-	From   string
+	From   string // the node that it was carried from
+	Origin string // the node that it was born on
 	Landed time.Time
 
 	packed bool // it is in a segment
 }
 
-func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From, r.Landed, r.Segment != 0} }
+func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From, r.Origin, r.Landed, r.Segment != 0} }
 
 // Count is what rests here from other nodes, in segments and in place.
 func (v *Vault) Count() Count { return v.catalog.count() }
