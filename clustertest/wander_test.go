@@ -25,11 +25,13 @@ type wander struct {
 	*clustertest.Cluster
 	*rand.Rand
 	homes    []*home
-	kinds    int             // of what happens
-	narrow   bool            // links: there is not time for all
-	lost     map[string]bool // blocks that some account names so
-	up, down []int           // of the other nodes
-	handedOn bool            // copies went on while their node was there: who is away then is not told when one changes, and nobody knows of it
+	kinds    int                 // of what happens
+	young    bool                // the coordinator: it takes to be held what it was not told of yet, for a minute
+	narrow   bool                // links: there is not time for all
+	were     map[string][][]byte // what blocks were before they changed
+	lost     map[string]bool     // blocks that some account names so
+	up, down []int               // of the other nodes
+	handedOn bool                // copies went on while their node was there: who is away then is not told when one changes, and nobody knows of it
 	story    []string
 }
 
@@ -72,7 +74,8 @@ func (w *wander) write(h *home) {
 // change gives each file of a cache other bytes, and as many as no version had before.
 func (w *wander) change(h *home) {
 	for i, b := range h.blocks {
-		b.Members[b.ID] = bytes.Repeat([]byte{byte(i)}, 30_000+100*len(w.story))
+		w.were[b.ID] = append(w.were[b.ID], b.Members[b.ID])
+		b.Members[b.ID] = bytes.Repeat(fmt.Appendf(nil, "%d of %d in the step %d\n", i, h.node, len(w.story)), 3000)[:30_000+100*len(w.story)]
 		if err := os.WriteFile(filepath.Join(w.Dir(h.node), "cache", strings.TrimPrefix(b.ID, "cache/-/")), b.Members[b.ID], 0o600); err != nil {
 			w.Fatal(err)
 		}
@@ -130,13 +133,7 @@ func (w *wander) happen() {
 		w.change(h)
 	case step == 7:
 		w.say("coordinator restarts")
-		at := 0
-		if w.Coordinators() > 1 {
-			at = w.Leader()
-		}
-		w.KillCoordinator(at)
-		w.Sleep(time.Second)
-		w.RestartCoordinator(at)
+		w.restartCoordinator()
 		w.Sleep(90 * time.Second) // it has to hear from all
 	case step == 8:
 		i := w.up[w.IntN(len(w.up))]
@@ -178,13 +175,7 @@ func (w *wander) happen() {
 		w.pause(100)
 		w.Heal()
 	case step == 16:
-		i, b := w.up[w.IntN(len(w.up))], h.blocks[w.IntN(len(h.blocks))]
-		if w.Flip(i, "data", b.Members[b.ID]) > 0 {
-			w.say("has a bit flipped", i)
-			if status, got := w.Read(i, b.ID); status == http.StatusOK && !bytes.Equal(got, b.Members[b.ID]) {
-				w.Errorf("%s was read as something else", b.ID)
-			}
-		}
+		w.flip(h, w.up[w.IntN(len(w.up))])
 	case step == 17:
 		i := w.up[w.IntN(len(w.up))]
 		w.say("has a disk that dies", i)
@@ -208,6 +199,29 @@ func (w *wander) happen() {
 	w.pause(40)
 }
 
+// flip turns a bit of a block where it has landed, and reads it there.
+func (w *wander) flip(h *home, i int) {
+	b := h.blocks[w.IntN(len(h.blocks))]
+	if w.Flip(i, "data", b.Members[b.ID]) == 0 {
+		return
+	}
+	w.say("has a bit flipped", i)
+	status, got := w.Read(i, b.ID)
+	if status == http.StatusOK && !slices.ContainsFunc(append(w.were[b.ID], b.Members[b.ID]), func(was []byte) bool { return bytes.Equal(got, was) }) {
+		w.Errorf("%s was read as what it never was", b.ID)
+	}
+}
+
+func (w *wander) restartCoordinator() {
+	at := 0
+	if w.Coordinators() > 1 {
+		at = w.Leader()
+	}
+	w.KillCoordinator(at)
+	w.Sleep(time.Second)
+	w.RestartCoordinator(at)
+}
+
 // anybody is one of those that are there.
 func (w *wander) anybody(h *home) int {
 	if w.IntN(2) == 0 {
@@ -216,8 +230,46 @@ func (w *wander) anybody(h *home) int {
 	return w.up[w.IntN(len(w.up))]
 }
 
-// One node has blocks, or two have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die, leave,
-// come back, or are replaced by others of their names; blocks change, agents and the coordinator start anew. When both have gone, with
+// amid is what happens in the two minutes, or in what is left of them.
+func (w *wander) amid() {
+	h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]
+	switch w.IntN(8) {
+	case 0, 1:
+		if w.young {
+			return
+		}
+		w.say("dies", i)
+		w.Kill(i)
+		if w.IntN(2) == 0 {
+			w.say("is replaced", i)
+			backWithNothing(w.T, w.Cluster, i)
+		} else {
+			w.up = slices.DeleteFunc(w.up, func(other int) bool { return other == i })
+		}
+	case 2:
+		w.say("are cut off from each other", h.node, i)
+		w.Partition(h.node, w.Name(i))
+		w.pause(10)
+		w.Heal()
+	case 3:
+		w.say("coordinator restarts")
+		w.restartCoordinator()
+		w.young = true
+	case 4:
+		w.say("restarts", h.node)
+		w.Kill(h.node)
+		w.Restart(h.node)
+	case 5:
+		w.say("restarts", i)
+		w.Kill(i)
+		w.Restart(i)
+	case 6:
+		w.flip(h, i)
+	}
+}
+
+// One node has blocks, or two or three have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die, leave,
+// come back, or are replaced by others of their names; blocks change, agents and the coordinator start anew. When they have gone, with
 // moments between, all that they had last is read everywhere, but for what is named as lost where their links are narrow. It is a
 // search, for who looks for what the other stories do not tell: LIFEBOAT_WANDERS=N has N stories, and not a few, of which each runs by
 // itself as -run 'Wander/N', and not always alike.
@@ -243,10 +295,14 @@ func TestWander(t *testing.T) {
 				}
 			}
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
-				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, kinds: 20}
+				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, kinds: 20}
 				w.narrow = cfg.BytesPerSecond > 0
 				if seed%2 == 1 {
 					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
+				}
+				if seed%7 == 6 {
+					last := len(w.up) - 1
+					w.homes, w.up = append(w.homes, &home{node: w.up[last]}), w.up[:last]
 				}
 				t.Cleanup(func() {
 					if t.Failed() {
@@ -283,22 +339,18 @@ func (w *wander) run() {
 		if !h.ordered {
 			w.Notice(h.node, 2*time.Minute)
 		}
-		w.pause(20)
+		w.pause(40 / len(w.homes))
+	}
+	if !w.narrow {
+		w.amid()
 	}
 	for _, h := range w.homes {
 		w.WaitDrained(h.node)
 	}
-	if w.IntN(2) == 0 && !w.narrow { // in what is left of the two minutes
-		i := w.pick(&w.up)
-		w.say("dies", i)
-		w.Kill(i)
-		if w.IntN(2) == 0 {
-			w.say("is replaced", i)
-			backWithNothing(w.T, w.Cluster, i)
-			w.up = append(w.up, i)
-		}
+	if !w.narrow {
+		w.amid()
 	}
-	w.Sleep(70 * time.Second)
+	w.Sleep(50 * time.Second)
 	for _, h := range w.homes {
 		w.Until("what was lost is carried again", 5*time.Minute, func() bool { return w.Status(h.node).GetStatus().GetDrain().GetPhase() == "drained" })
 	}

@@ -65,7 +65,9 @@ func newAgains() *agains { return &agains{changed: make(chan struct{})} }
 func (a *agains) hear(blocks []*api.BrokenBlock) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	same := slices.EqualFunc(a.blocks, blocks, func(x, y *api.BrokenBlock) bool { return x.GetId() == y.GetId() && x.GetPeer() == y.GetPeer() && x.GetHeir() == y.GetHeir() })
+	same := slices.EqualFunc(a.blocks, blocks, func(x, y *api.BrokenBlock) bool {
+		return x.GetId() == y.GetId() && x.GetPeer() == y.GetPeer() && x.GetHeir() == y.GetHeir()
+	})
 	if !same {
 		a.blocks = blocks
 		close(a.changed)

@@ -154,7 +154,9 @@ type Held struct {
 	packed bool // it is in a segment
 }
 
-func (r record) held() Held { return Held{BlockID(r.ID), r.bytes(), r.From, r.Origin, r.Landed, r.Segment != 0} }
+func (r record) held() Held {
+	return Held{BlockID(r.ID), r.bytes(), r.From, r.Origin, r.Landed, r.Segment != 0}
+}
 
 // Count is what rests here from other nodes, in segments and in place.
 func (v *Vault) Count() Count { return v.catalog.count() }
