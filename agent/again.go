@@ -105,8 +105,8 @@ func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err 
 // passAgain is another pass of a drain that was over, about blocks that broke or that nobody has any more. What the coordinator
 // was told of that drain is not true any more, and it is told anew.
 func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (rest []migration.Broken) {
-	if err := a.incidents.Amend(func(w *work) { w.Told = false }); err != nil {
-		a.log.Warn("a restart would not tell the coordinator that blocks were carried again", "err", err)
+	if err := a.incidents.Amend(func(w *work) { w.Told, w.Again = false, true }); err != nil {
+		a.log.Warn("a restart would not know that blocks were carried again", "err", err)
 	}
 	limit := a.againUntil(p.Incident)
 	sending, stop := context.WithDeadline(ctx, limit)
@@ -136,7 +136,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	sum.Started = p.Work.Drained.Started
 	over := func(w *work) {
 		if w.stands(p.Work.Drained.Finished) {
-			w.Drained, w.Told, w.Kept = &sum, false, false
+			w.Drained, w.Told, w.Kept, w.Again = &sum, false, false, false
 		}
 	}
 	if err := a.incidents.Amend(over); err != nil {

@@ -116,6 +116,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.tidyValues(life) })
 	g.Go(func() error { return a.index.Run(life) })
 	g.Go(func() error { return a.lookBack(life) })
+	g.Go(func() error { return a.catchUp(life) })
 	g.Go(func() error { return a.keepBallast(life) })
 	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })

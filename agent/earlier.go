@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"time"
@@ -14,6 +15,35 @@ import (
 func (a *Agent) lookBack(ctx context.Context) error {
 	cfg := a.drainConfig("", a.incidents.Dir(""), 0)
 	return migration.LookBack(ctx, cfg, a.recent, a.carries)
+}
+
+const (
+	// catchUpSpread is over how long nodes spread what they ask once they are back: after a restart of the coordinator that is all of them.
+	catchUpSpread = 10 * time.Second
+	// catchUpAgain is when a node is asked again that did not answer.
+	catchUpAgain = time.Minute
+)
+
+// catchUp removes what changed where it was born while this node was away, whenever it is back, until ctx ends.
+func (a *Agent) catchUp(ctx context.Context) error {
+	var again <-chan time.Time
+	for {
+		select {
+		case <-a.beat.Back():
+		case <-again:
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-time.After(rand.N(catchUpSpread)):
+		case <-ctx.Done():
+			return nil
+		}
+		again = nil
+		if !a.receiver.CatchUp(ctx, a.whereIs, a.reader.Fetch.AtHome) {
+			again = time.After(catchUpAgain)
+		}
+	}
 }
 
 // recent are the accounts of blocks that peers may still have, if they keep what lands there for as long as this node does,

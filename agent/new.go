@@ -213,6 +213,12 @@ func (a *Agent) resume() {
 			a.directives.last = n.ID
 		}
 	}
+	if p.Work.Again { // its account was cut off in the middle: a drain that goes on makes it whole
+		if err := a.incidents.Amend(func(w *work) { w.Drained, w.Again = nil, false }); err != nil {
+			a.log.Warn("the account of the drain may name a block twice", "err", err)
+		}
+		p, _ = a.incidents.Open()
+	}
 	if p.Work.Drained == nil { // else its summary is told
 		moved, err := migration.Carried(a.incidents.Dir(p.Incident.ID))
 		if err != nil {

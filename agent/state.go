@@ -21,6 +21,8 @@ type work struct {
 	Told bool `json:"told,omitempty"`
 	// Kept says that a peer has it.
 	Kept bool `json:"kept,omitempty"`
+	// Again says that blocks are carried again: until that is over, the account is not what Drained says.
+	Again bool `json:"again,omitempty"`
 	// Undone says that a drain was over and counts for nothing, and that the coordinator may hold the node for gone by it.
 	Undone bool `json:"undone,omitempty"`
 }

@@ -1,10 +1,12 @@
 package clustertest_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -250,4 +252,41 @@ func TestHeirForgetsWhatThereWasNoTimeFor(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A block is with an heir, which is away as it changes, and back with what it was. Nobody could tell it, for nobody but the coordinator
+// knew that it has it.
+func TestHeirIsBackWithWhatItWas(t *testing.T) {
+	for name, away := range map[string]func(c *clustertest.Cluster, heir int, meanwhile func()){
+		"its agent was killed": func(c *clustertest.Cluster, heir int, meanwhile func()) {
+			c.Kill(heir)
+			meanwhile()
+			c.Restart(heir)
+		},
+		"it was cut off": func(c *clustertest.Cluster, heir int, meanwhile func()) {
+			c.Partition(heir)
+			meanwhile()
+			c.Heal()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := copiedAhead(c)
+				taker, _ := most(c, 0)
+				c.Notice(taker, 2*time.Minute)
+				c.WaitDrained(taker)
+				c.Kill(taker)
+				live := slices.DeleteFunc([]int{1, 2, 3, 4}, func(i int) bool { return i == taker })
+				heir := slices.MaxFunc(live, func(i, j int) int { return cmp.Compare(c.Sent(taker, i), c.Sent(taker, j)) })
+				c.Sleep(2 * time.Minute)
+				away(c, heir, func() {
+					c.WaitState(heir, "LOST")
+					rewrite(t, c, blocks)
+					c.Sleep(2 * time.Minute)
+				})
+				c.Sleep(30 * time.Second)
+				goes(c, live...)
+			})
+		})
+	}
 }

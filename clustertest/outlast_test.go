@@ -1,7 +1,12 @@
 package clustertest_test
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -203,4 +208,50 @@ func TestHoldersLeaveAndHandOn(t *testing.T) {
 		c.Kill(0)
 		c.VerifyEverywhere(3, 4)
 	})
+}
+
+// The agent of a node that is drained and still there is killed while it carries again what took who is gone. Its account names each
+// block once all the same.
+func TestKilledWhileItCarriesAgain(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4, BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 0, "test")
+		c.WaitDrained(0)
+		dead, _ := killHolder(c)
+		again := fillBlocks + wasTaken(c, 0, dead) + 1
+		_, entries := c.Manifest(0)
+		i := slices.IndexFunc(blocks, func(b *clustertest.Block) bool {
+			return strings.HasPrefix(b.ID, "cache/") && entries[b.ID].GetPeer() != c.Name(dead)
+		})
+		rewrite(t, c, blocks[i:i+1])
+		blocks[i].Bytes = int64(len(blocks[i].Members[blocks[i].ID]))
+		c.Partition(0, entries[blocks[i].ID].GetPeer()) // who is to forget what that was, and is waited for
+		for limit := time.Now().Add(2 * time.Minute); linesOf(t, c, 0) < again && time.Now().Before(limit); {
+			c.Sleep(time.Millisecond)
+		}
+		c.Kill(0) // between the last receipt and the end of the account
+		c.Heal()
+		c.Restart(dead) // nobody is missed any more
+		c.Sleep(time.Minute)
+		c.Restart(0)
+		c.Sleep(3 * time.Minute)
+		accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// linesOf counts what is written of blocks that moved.
+func linesOf(t *testing.T, c *clustertest.Cluster, i int) (n int) {
+	t.Helper()
+	accounts, err := filepath.Glob(filepath.Join(c.Dir(i), "data/incidents/*/moved.jsonl"))
+	if err != nil || len(accounts) != 1 {
+		t.Fatalf("accounts: %v, %v", accounts, err)
+	}
+	said, err := os.ReadFile(accounts[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(said, []byte("\n"))
 }

@@ -31,7 +31,6 @@ type wander struct {
 	were     map[string][][]byte // what blocks were before they changed
 	lost     map[string]bool     // blocks that some account names so
 	up, down []int               // of the other nodes
-	handedOn bool                // copies went on while their node was there: who is away then is not told when one changes, and nobody knows of it
 	story    []string
 }
 
@@ -111,7 +110,7 @@ func (w *wander) happen() {
 		w.down = append(w.down, i, j)
 	case (step == 2 || step == 3) && len(w.down) > 0:
 		i := w.pick(&w.down)
-		if step == 2 && !w.handedOn {
+		if step == 2 {
 			w.say("is back", i)
 			w.Restart(i)
 		} else {
@@ -154,7 +153,6 @@ func (w *wander) happen() {
 	case step == 11:
 		i := w.up[w.IntN(len(w.up))]
 		w.say("is advised", i)
-		w.handedOn = true
 		w.Rebalance(i)
 	case step == 13:
 		i := w.anybody(h)

@@ -85,6 +85,7 @@ type Client struct {
 	ends   *ends
 	nudge  chan struct{}
 	unsaid chan struct{} // see Unaccounted
+	back   chan struct{} // see Back
 
 	sequence sequence
 
@@ -117,6 +118,7 @@ func New(cfg Config) (*Client, error) {
 		ends:   newEnds(),
 		nudge:  make(chan struct{}, 1),
 		unsaid: make(chan struct{}, 1),
+		back:   make(chan struct{}, 1),
 	}, nil
 }
 
@@ -192,6 +194,9 @@ func (c *Client) Apps() (apps []string, heard bool) { return c.wishes.elsewhere(
 // anew, or from an older snapshot.
 func (c *Client) Unaccounted() <-chan struct{} { return c.unsaid }
 
+// Back has something whenever a beat is answered and those before were not, or there were none: others may have taken this node for gone.
+func (c *Client) Back() <-chan struct{} { return c.back }
+
 func (c *Client) paceReports(within time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,6 +206,12 @@ func (c *Client) paceReports(within time.Duration) {
 func (c *Client) answered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.lastAnswered.IsZero() || c.beatTrouble != "" {
+		select {
+		case c.back <- struct{}{}:
+		default: // it is known
+		}
+	}
 	c.lastAnswered, c.beatTrouble = time.Now(), ""
 }
 

@@ -74,8 +74,8 @@ type DrainConfig struct {
 	// Where is the address at which a node is read that is no peer now: it was one of an earlier run, or blocks came from it. Empty: it
 	// is gone.
 	Where func(ctx context.Context, node string) (address string, err error)
-	// AtHome asks a node that blocks came from which of them it has as they were, by their places. Nil: nobody is asked.
-	AtHome func(ctx context.Context, home Holder, about []Version) (has []int, err error)
+	// AtHome asks a node that blocks came from what it has of them. Nil: nobody is asked.
+	AtHome func(ctx context.Context, home Holder, about []Version) (AtHome, error)
 	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
 	ForgetElsewhere func(ctx context.Context, but string, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.

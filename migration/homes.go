@@ -150,27 +150,33 @@ func (d *Drain) askHome(ctx context.Context, node string, about []Version) (has 
 	h.mu.Lock()
 	address, known := h.at[node]
 	h.mu.Unlock()
+	var is AtHome
 	var err error
 	if !known {
 		address, err = d.cfg.Where(ctx, node)
 	}
 	if err == nil && address != "" {
-		has, err = d.cfg.AtHome(ctx, Holder{node, address}, about)
+		is, err = d.cfg.AtHome(ctx, Holder{node, address}, about)
 	}
 	if err != nil {
 		d.cfg.Log.Info("it is not known whether a node has still what came from it: it counts as nowhere else", "node", node, "err", err)
 		h.silent.Add(1)
-		address, has = "", nil
+		address, is = "", AtHome{}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at[node] = address
-	return has
+	return is.Has
 }
 
-// AtHome says which of some versions of blocks are on this node, where they were born, by their places. What lies on a disk that
-// fails does not count.
-func (r *Reader) AtHome(about []Version) (has []int) {
+// AtHome is what a node says of versions of blocks that were born there, by their places in the question.
+type AtHome struct {
+	Has     []int `json:"has"`               // it has them as they were, and stays with them
+	Changed []int `json:"changed,omitempty"` // it has them as something else
+}
+
+// AtHome looks for some versions of blocks on this node, where they were born. Of what lies on a disk that fails it says nothing.
+func (r *Reader) AtHome(about []Version) (is AtHome) {
 	disks := orWell(r.Disks)
 	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
 	for i, v := range about {
@@ -178,9 +184,13 @@ func (r *Reader) AtHome(about []Version) (has []int) {
 		if s == nil || slices.ContainsFunc(s.Paths, sick) {
 			continue
 		}
-		if b, err := s.Find(v.ID); err == nil && b.tag() == v.Tag {
-			has = append(has, i)
+		switch b, err := s.Find(v.ID); {
+		case err != nil:
+		case b.tag() == v.Tag:
+			is.Has = append(is.Has, i)
+		default:
+			is.Changed = append(is.Changed, i)
 		}
 	}
-	return has
+	return is
 }

@@ -31,11 +31,13 @@ func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	if err := os.Remove(filepath.Join(home.dir, "cache", "f-0002")); err != nil {
 		t.Fatal(err)
 	}
-	next.cfg.AtHome = func(_ context.Context, h Holder, about []Version) ([]int, error) {
+	next.cfg.AtHome = func(_ context.Context, h Holder, about []Version) (AtHome, error) {
 		if h.Node != "a" {
 			t.Errorf("%s is asked", h.Node)
 		}
-		return append(home.reader().AtHome(about), -1, len(about)), nil // and it is out of its mind
+		is := home.reader().AtHome(about)
+		is.Has = append(is.Has, -1, len(about)) // and it is out of its mind
+		return is, nil
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -61,9 +63,9 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 			if answer == nil {
 				next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
 			}
-			next.cfg.AtHome = func(context.Context, Holder, []Version) ([]int, error) {
+			next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) {
 				asked++
-				return []int{0}, answer
+				return AtHome{Has: []int{0}}, answer
 			}
 			if sum, _ := next.run(within(t, time.Minute)); sum.Moved.Blocks != 10 {
 				t.Errorf("got %+v, want all moved", sum)
@@ -79,7 +81,7 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 	d := &Drain{cfg: newTrip(t, newNode(t, "b")).cfg, homes: &homes{asks: true, at: map[string]string{}}}
 	asked := 0
-	d.cfg.AtHome = func(context.Context, Holder, []Version) ([]int, error) { asked++; return nil, errors.New("no route") }
+	d.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) { asked++; return AtHome{}, errors.New("no route") }
 	for i := range 100 {
 		d.askHome(t.Context(), fmt.Sprint("n", i), nil)
 	}
@@ -106,11 +108,11 @@ func TestServeHome(t *testing.T) {
 		body         string
 	}{
 		{"both", x + "," + y, false, false, 200, `{"has":[0,1]}`},
-		{"one in another version", one("cache/-/f-0000", "7-8") + "," + y, false, false, 200, `{"has":[1]}`},
+		{"one in another version", one("cache/-/f-0000", "7-8") + "," + y, false, false, 200, `{"has":[1],"changed":[0]}`},
 		{"one that it never had", x + "," + one("cache/-/z", "7-8") + "," + one("else/-/z", "7-8"), false, false, 200, `{"has":[0]}`},
 		{"none", "", false, false, 200, `{"has":[]}`},
-		{"it leaves", x, true, false, 200, `{"has":[]}`},
-		{"its disk fails", x, false, true, 200, `{"has":[]}`},
+		{"it leaves", x + "," + one("cache/-/f-0001", "7-8"), true, false, 200, `{"has":[],"changed":[1]}`},
+		{"its disk fails", x + "," + one("cache/-/f-0001", "7-8"), false, true, 200, `{"has":[]}`},
 		{"a name that climbs", one("cache/-/../../etc/passwd", "1-2"), false, false, 400, "etc/passwd"},
 		{"too many", strings.Repeat(x+",", askedAbout) + x, false, false, 400, "at most 1024"},
 		{"no JSON", "{", false, false, 400, "invalid character"},
@@ -162,11 +164,11 @@ func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			home, next := handed(t)
 			asked := 0
-			next.cfg.AtHome = func(_ context.Context, _ Holder, about []Version) ([]int, error) {
+			next.cfg.AtHome = func(_ context.Context, _ Holder, about []Version) (AtHome, error) {
 				if asked++; asked == 1 {
 					return home.reader().AtHome(about), nil
 				}
-				return nil, goes
+				return AtHome{}, goes
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()

@@ -10,16 +10,11 @@ import (
 	"strings"
 )
 
-// POST /home is between nodes alone: one that leaves asks the node that blocks were born on which of them it has as they were,
-// and will have. It is answered with their places in the question.
-type (
-	homeQuestion struct {
-		Blocks []Version `json:"blocks"` // at most askedAbout
-	}
-	homeAnswer struct {
-		Has []int `json:"has"`
-	}
-)
+// POST /home is between nodes alone: one that leaves, or was away, asks the node that blocks were born on which of them it has as they
+// were, and will have, and which as something else. It is answered with an AtHome.
+type homeQuestion struct {
+	Blocks []Version `json:"blocks"` // at most askedAbout
+}
 
 // maxHomeQuestion is askedAbout of the longest ids and tags.
 const maxHomeQuestion = askedAbout * (maxIDBytes + 128)
@@ -38,36 +33,35 @@ func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	answer := homeAnswer{Has: []int{}}
-	if !leaves {
-		answer.Has = append(answer.Has, r.AtHome(q.Blocks)...)
+	answer := r.AtHome(q.Blocks)
+	if leaves || answer.Has == nil {
+		answer.Has = []int{}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer) // whoever asked may be gone
 }
 
-// AtHome asks a node which of some blocks that were born there it has as they were, and stays with.
-func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (has []int, err error) {
+// AtHome asks a node about some blocks that were born there.
+func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is AtHome, err error) {
 	body, err := json.Marshal(homeQuestion{about})
 	if err != nil {
-		return nil, err
+		return is, err
 	}
 	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, home), http.MethodPost, "https://"+home.Address+"/home", bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return is, err
 	}
 	resp, err := f.http().Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
+		return is, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
-		return nil, fmt.Errorf("ask %s what it has of %d blocks: %s: %s", home.Node, len(about), resp.Status, strings.TrimSpace(string(why)))
+		return is, fmt.Errorf("ask %s what it has of %d blocks: %s: %s", home.Node, len(about), resp.Status, strings.TrimSpace(string(why)))
 	}
-	var answer homeAnswer
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 16*askedAbout)).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 16*askedAbout)).Decode(&is); err != nil {
+		return AtHome{}, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
 	}
-	return answer.Has, nil
+	return is, nil
 }

@@ -49,12 +49,17 @@ func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record)
 		}
 	}
 	flush()
+	return removed, errors.Join(append(errs, r.giveBack(ctx, made))...)
+}
+
+// giveBack frees what removed blocks took: directories that were made for them, and their space in segments.
+func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 	for d := range made {
 		if r.hangs(d.store.Paths[d.root]) == nil {
 			d.clear()
 		}
 	}
-	return removed, errors.Join(append(errs, r.cfg.Vault.reclaim(ctx))...)
+	return r.cfg.Vault.reclaim(ctx)
 }
 
 // removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered

@@ -1,0 +1,98 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inherited is a node with blocks that were born on a, of whose files some changed there after b had handed them on.
+func inherited(t *testing.T) (a, c *node) {
+	t.Helper()
+	a, b, c := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b"), newNode(t, "c")
+	for _, name := range []string{"x", "y", "z"} {
+		write(t, filepath.Join(a.dir, "cache", name), contentOf(name, 1000))
+	}
+	a.drain(t, within(t, time.Minute), b)
+	b.drain(t, within(t, time.Minute), c)
+	write(t, filepath.Join(a.dir, "cache/x"), []byte("newer"))
+	return a, c
+}
+
+func (n *node) catchUp(t *testing.T, address string, where error, ask func(Holder, []Version) (AtHome, error)) (all bool) {
+	t.Helper()
+	return n.receiver.CatchUp(t.Context(), func(_ context.Context, node string) (string, error) {
+		if node != "a" {
+			t.Errorf("asked where %s is", node)
+		}
+		return address, where
+	}, func(_ context.Context, h Holder, about []Version) (AtHome, error) { return ask(h, about) })
+}
+
+// Who is back removes what changed where it was born, and nothing else, whatever that node says.
+func TestWhoIsBackRemovesWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c := inherited(t)
+		all := c.catchUp(t, "a:1", nil, func(h Holder, about []Version) (AtHome, error) {
+			if h != (Holder{"a", "a:1"}) {
+				t.Errorf("%v is asked", h)
+			}
+			is := a.reader().AtHome(about)
+			is.Changed = append(is.Changed, -1, len(about)) // and it is out of its mind
+			return is, nil
+		})
+		if !all || c.reader().has("cache/-/x") || !bytes.Equal(c.content(t, "cache/-/y"), contentOf("y", 1000)) || c.vault.Count().Blocks != 2 {
+			t.Errorf("all asked: %v, and %+v rest there, want all but x", all, c.vault.Count())
+		}
+		if !slices.Equal(c.gone, []BlockID{"cache/-/x"}) {
+			t.Errorf("told that %v are gone", c.gone)
+		}
+	})
+}
+
+// What came anew while its home was asked stays.
+func TestWhatComesAnewWhileItsHomeIsAskedStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c := inherited(t)
+		if !c.catchUp(t, "a:1", nil, func(_ Holder, about []Version) (AtHome, error) {
+			is := a.reader().AtHome(about)
+			a.drain(t, within(t, time.Minute), c)
+			return is, nil
+		}) {
+			t.Error("not all was asked")
+		}
+		if got := c.content(t, "cache/-/x"); string(got) != "newer" {
+			t.Errorf("c serves %q, want what came last", got)
+		}
+	})
+}
+
+// Nothing goes, and it is asked again, where it is not known what a home has. One that is not there is not asked.
+func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		address    string
+		where, ask error
+		all        bool
+	}{
+		"nobody says where it is": {where: errors.New("no coordinator")},
+		"it does not answer":      {address: "a:1", ask: errors.New("no route")},
+		"it is not there":         {all: true},
+		"it has nothing to say":   {address: "a:1", all: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, at := inherited(t)
+				asked := 0
+				all := at.catchUp(t, c.address, c.where, func(Holder, []Version) (AtHome, error) { asked++; return AtHome{}, c.ask })
+				if want := map[bool]int{true: 1}[c.address != ""]; all != c.all || asked != want || at.vault.Count().Blocks != 3 {
+					t.Errorf("all: %v, asked %d times, %+v rest there", all, asked, at.vault.Count())
+				}
+			})
+		})
+	}
+}
