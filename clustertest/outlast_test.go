@@ -255,3 +255,22 @@ func linesOf(t *testing.T, c *clustertest.Cluster, i int) (n int) {
 	}
 	return bytes.Count(said, []byte("\n"))
 }
+
+// Who took blocks dies, and the coordinator with it, which knows of nothing when it is there again. The node has little more than a
+// minute, and learns in time that they are gone.
+func TestHolderAndCoordinatorDieTogether(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Notice(0, 80*time.Second)
+		c.WaitDrained(0)
+		dead, live := most(c, 0)
+		c.Kill(dead)
+		c.KillCoordinator()
+		c.Sleep(time.Second)
+		c.RestartCoordinator()
+		c.Sleep(75 * time.Second)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(live[0], live[1])
+	})
+}

@@ -26,7 +26,6 @@ type wander struct {
 	*rand.Rand
 	homes    []*home
 	kinds    int                 // of what happens
-	young    bool                // the coordinator: it takes to be held what it was not told of yet, for a minute
 	narrow   bool                // links: there is not time for all
 	were     map[string][][]byte // what blocks were before they changed
 	lost     map[string]bool     // blocks that some account names so
@@ -233,9 +232,6 @@ func (w *wander) amid() {
 	h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]
 	switch w.IntN(8) {
 	case 0, 1:
-		if w.young {
-			return
-		}
 		w.say("dies", i)
 		w.Kill(i)
 		if w.IntN(2) == 0 {
@@ -252,7 +248,6 @@ func (w *wander) amid() {
 	case 3:
 		w.say("coordinator restarts")
 		w.restartCoordinator()
-		w.young = true
 	case 4:
 		w.say("restarts", h.node)
 		w.Kill(h.node)
@@ -348,7 +343,7 @@ func (w *wander) run() {
 	if !w.narrow {
 		w.amid()
 	}
-	w.Sleep(50 * time.Second)
+	w.Sleep(55 * time.Second)
 	for _, h := range w.homes {
 		w.Until("what was lost is carried again", 5*time.Minute, func() bool { return w.Status(h.node).GetStatus().GetDrain().GetPhase() == "drained" })
 	}

@@ -116,7 +116,21 @@ func (f *fleet) vouches(name string) bool {
 }
 
 // toldAll says whether everybody has told this leader of what was carried that long ago, who ever will: after a take-over all
-// tell within a lease, and what lands is told with the beat that follows.
+// tell within a lease, or two where some are busy or slow, and what lands is told with the beat that follows. One lease has to pass
+// also where all have told that the log knows: it may have begun anew.
 func (f *fleet) toldAll(age time.Duration) bool {
-	return age > 2*f.pace().interval+reportSlack && time.Since(*f.tookOver.Load()) > 2*f.cfg.Lease
+	led := time.Since(*f.tookOver.Load())
+	return age > 2*f.pace().interval+reportSlack && (led > 2*f.cfg.Lease || led > f.cfg.Lease && f.allTold())
+}
+
+// allTold says whether all have told what landed there who are not gone, or done and about to go.
+func (f *fleet) allTold() (all bool) {
+	all = true
+	f.ledger.view(func(m *machine) {
+		for _, n := range m.Nodes {
+			gone := n.State == Lost || n.State == Gone || n.State == Decommissioned
+			all = all && (gone || f.blocks.reported(n.Name))
+		}
+	})
+	return all
 }

@@ -150,3 +150,39 @@ func BenchmarkCheckHeld(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1024, "ns/block")
 }
+
+// After a take-over a node that has not told yet may have the block: for a lease anyone, then whoever the log knows.
+func TestAllHaveToldALeaseAfterATakeOver(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		for _, n := range []*agent{a, b} {
+			n.register()
+		}
+		a.report(true)
+		want := func(when string, missing, unsure int) {
+			v.Helper()
+			if got, n, _ := a.asksWho(time.Hour, "cache/-/x"); len(got) != missing || int(n) != unsure {
+				v.Errorf("%s: %d missing and %d unsure, want %d and %d", when, len(got), n, missing, unsure)
+			}
+		}
+		live := func(d time.Duration) {
+			for until := time.Now().Add(d); time.Now().Before(until); time.Sleep(time.Second) {
+				a.beat()
+				b.beat()
+			}
+		}
+		want("b has yet to tell", 0, 1)
+		live(v.cfg.Lease + time.Second)
+		want("b is slow", 0, 1)
+		b.report(true)
+		want("all have told", 1, 0)
+	})
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		a.report(true)
+		if got, unsure, _ := a.asksWho(time.Hour, "cache/-/x"); len(got) != 0 || unsure != 1 {
+			v.Errorf("%d missing and %d unsure at once, want one: the log may have begun anew", len(got), unsure)
+		}
+	})
+}
