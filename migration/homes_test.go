@@ -81,7 +81,10 @@ func TestSilentHomesHoldNobodyUp(t *testing.T) {
 func TestHomesAreNotAskedOnAndOn(t *testing.T) {
 	d := &Drain{cfg: newTrip(t, newNode(t, "b")).cfg, homes: &homes{asks: true, at: map[string]string{}}}
 	asked := 0
-	d.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) { asked++; return AtHome{}, errors.New("no route") }
+	d.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) {
+		asked++
+		return AtHome{}, errors.New("no route")
+	}
 	for i := range 100 {
 		d.askHome(t.Context(), fmt.Sprint("n", i), nil)
 	}
