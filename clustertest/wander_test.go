@@ -219,6 +219,16 @@ func (w *wander) restartCoordinator() {
 	w.RestartCoordinator(at)
 }
 
+// takers are how many would take blocks: one that is back may have its notice still.
+func (w *wander) takers() (n int) {
+	for _, i := range w.up {
+		if w.State(i) == "ACTIVE" {
+			n++
+		}
+	}
+	return n
+}
+
 // anybody is one of those that are there.
 func (w *wander) anybody(h *home) int {
 	if w.IntN(2) == 0 {
@@ -232,6 +242,9 @@ func (w *wander) amid() {
 	h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]
 	switch w.IntN(8) {
 	case 0, 1:
+		if w.takers() < 3 {
+			return
+		}
 		w.say("dies", i)
 		w.Kill(i)
 		if w.IntN(2) == 0 {

@@ -38,7 +38,8 @@ type broken struct {
 }
 
 type brokenAt struct {
-	sources []string // the node that it was carried from, and the one that it was born on, where that is another
+	from    string   // the node that it was carried from
+	sources []string // that, and the one that it was born on, but for those that have named it as lost
 	peer    string
 	bytes   int64
 }
@@ -112,7 +113,7 @@ func (b *broken) askFor(source string, held func(blockKey, []string) bool) (bloc
 			delete(b.known, k)
 			return true
 		}
-		blocks = append(blocks, &api.BrokenBlock{Id: k.id(), Peer: at.peer, Heir: at.sources[0] != source})
+		blocks = append(blocks, &api.BrokenBlock{Id: k.id(), Peer: at.peer, Heir: at.from != source})
 		return false
 	})
 	if b.of[source] = keys; len(keys) == 0 {
@@ -140,8 +141,11 @@ func (b *broken) all() map[blockKey]brokenAt {
 func (f *fleet) others(k blockKey, sources []string) []*api.Holder {
 	said, _ := f.blocks.holders(k)
 	leaves := func(node string) bool {
+		if !slices.Contains(sources, node) {
+			return false
+		}
 		then, _ := f.fate([]string{node})
-		return slices.Contains(sources, node) && then == thenAgain
+		return then == thenAgain
 	}
 	if slices.ContainsFunc(said, leaves) {
 		said = slices.DeleteFunc(slices.Clone(said), leaves)
@@ -161,15 +165,16 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	for _, w := range words {
 		k := keyOf(w.Id)
 		bytes, from := f.blocks.drops(holder, k)
-		at, sources := fate{from: cmp.Or(w.From, from)}, []string{cmp.Or(w.From, from)}
-		if w.Origin != "" && w.Origin != sources[0] {
-			sources = append(sources, w.Origin)
+		at := fate{from: cmp.Or(w.From, from)}
+		was := brokenAt{at.from, []string{at.from}, holder, cmp.Or(w.Bytes, bytes)}
+		if w.Origin != "" && w.Origin != at.from {
+			was.sources = append(was.sources, w.Origin)
 		}
-		if others := f.others(k, sources); len(others) > 0 {
+		if others := f.others(k, was.sources); len(others) > 0 {
 			at.then, at.by = thenHeld, others[0].Node
 		} else {
-			at.then, at.from = f.fate(sources)
-			if !f.broken.add(k, brokenAt{sources, holder, cmp.Or(w.Bytes, bytes)}) && at.then == thenAgain {
+			at.then, at.from = f.fate(was.sources)
+			if !f.broken.add(k, was) && at.then == thenAgain {
 				at.then = thenLost
 			}
 		}

@@ -220,7 +220,7 @@ func (s *operator) eachBroken(only string, send func(*api.BlockInfo) error) erro
 		if said, _ := s.blocks.holders(k); len(said) > 0 {
 			continue
 		}
-		if err := send(&api.BlockInfo{Id: k.id(), Bytes: at.bytes, From: at.sources[0], State: "lost"}); err != nil {
+		if err := send(&api.BlockInfo{Id: k.id(), Bytes: at.bytes, From: at.from, State: "lost"}); err != nil {
 			return err
 		}
 	}

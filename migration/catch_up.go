@@ -59,6 +59,9 @@ func (c *catchUp) askEach(ctx context.Context, of map[string][]record) {
 			c.at[home], c.unsaid = "", true
 			c.cfg.Log.Info("it is not known whether blocks have changed where they were born: that is asked again", "node", home, "err", err)
 		}
+		if len(changed) == 0 {
+			continue
+		}
 		tell := c.removed("it changed on " + home)
 		gone, err := c.removeBatch(changed, func(gone []record) { c.made.note(c.stores, gone); tell(gone) })
 		if err != nil {
@@ -89,11 +92,6 @@ func (c *catchUp) changed(ctx context.Context, home string, about []record) (cha
 	for i, rec := range about {
 		asked[i] = Version{BlockID(rec.ID), rec.tag()}
 	}
-	answer, err := c.ask(ctx, Holder{home, address}, asked)
-	for _, at := range answer.Changed {
-		if at >= 0 && at < len(about) {
-			changed = append(changed, about[at])
-		}
-	}
-	return changed, err
+	is, err := c.ask(ctx, Holder{home, address}, asked)
+	return picked(is.Changed, about), err
 }

@@ -144,8 +144,10 @@ func (s *Store) contradicts(r record, node string, step func()) error {
 // outdoes reports whether what the node's own store has under a block's id is another version of it than the one that came home to the
 // vault: its engine has written it since. A store that cannot be asked has nothing.
 func (s *Store) outdoes(r record, node string) bool {
-	silent := func(dir string) bool { return s.readable(dir) != nil }
-	if s == nil || r.Segment == 0 || r.Origin != node || slices.ContainsFunc(s.Paths, silent) {
+	if s == nil || r.Segment == 0 || r.Origin != node {
+		return false
+	}
+	if slices.ContainsFunc(s.Paths, func(dir string) bool { return s.readable(dir) != nil }) {
 		return false
 	}
 	own, err := s.Find(BlockID(r.ID))

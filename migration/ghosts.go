@@ -53,8 +53,9 @@ func (r *Receiver) storesAway() bool {
 	return slices.ContainsFunc(r.cfg.Stores, func(s *Store) bool { return slices.ContainsFunc(s.Paths, away) })
 }
 
-// ghost reports whether a file of a block in place is no longer the one that landed, or that of one that came home. Where there is no staging directory
-// nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing from anybody.
+// ghost reports whether a file of a block in place is no longer the one that landed, or that of one that came home. Where there is
+// no staging directory nothing ever landed: what is mounted elsewhere than it was, or not at all, looks like that, and takes nothing
+// from anybody.
 func (r *Receiver) ghost(rec record) bool {
 	s := r.stores[BlockID(rec.ID).Store()]
 	if rec.Segment != 0 || s == nil {

@@ -83,10 +83,18 @@ func (d *Drain) askHomes(ctx context.Context) {
 
 func (d *Drain) planAll(ctx context.Context, batch []Block) {
 	for _, b := range batch {
-		if d.plan.add(ctx, b) != nil {
+		if !d.skips(b) && d.plan.add(ctx, b) != nil {
 			d.lose(entry{Block: b}, unplanned)
 		}
 	}
+}
+
+// skips has what is something else by now where it was born stay: nobody is to be given it any more.
+func (d *Drain) skips(b Block) bool {
+	if b.outdated {
+		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: "it has changed on " + d.homeOf(b) + ", which it came from"})
+	}
+	return b.outdated
 }
 
 // leaveBehind accounts for the spares that there was no time for: those that their homes have still, and stay with, are no loss.
@@ -99,6 +107,9 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 	for batch, _ := left.take(); len(batch) > 0; batch, _ = left.take() {
 		d.askEach(ctx, batch)
 		for _, b := range batch {
+			if d.skips(b) {
+				continue
+			}
 			reason := why
 			if !b.spare {
 				reason += ": " + d.homeOf(b) + ", which it came from, had it, and leaves too or does not answer"
@@ -115,7 +126,7 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 func (d *Drain) askEach(ctx context.Context, batch []Block) {
 	of := map[string][]int{}
 	for i, b := range batch {
-		batch[i].spare = false
+		batch[i].spare, batch[i].outdated = false, false
 		if node := d.homeOf(b); node != "" {
 			of[node] = append(of[node], i)
 		}
@@ -128,10 +139,12 @@ func (d *Drain) askEach(ctx context.Context, batch []Block) {
 			for n, i := range places {
 				asked[n] = Version{batch[i].ID, batch[i].tag()}
 			}
-			for _, n := range d.askHome(ctx, node, asked) {
-				if n >= 0 && n < len(places) {
-					batch[places[n]].spare = true
-				}
+			is := d.askHome(ctx, node, asked)
+			for _, n := range picked(is.Has, places) {
+				batch[n].spare = true
+			}
+			for _, n := range picked(is.Changed, places) {
+				batch[n].outdated = true
 			}
 			return nil
 		})
@@ -139,18 +152,27 @@ func (d *Drain) askEach(ctx context.Context, batch []Block) {
 	_ = asking.Wait()
 }
 
-// askHome is what of that a node has, by its places.
-func (d *Drain) askHome(ctx context.Context, node string, about []Version) (has []int) {
+// picked are those of some that an answer names by their places, as far as there are such.
+func picked[T any](answer []int, of []T) (some []T) {
+	for _, at := range answer {
+		if at >= 0 && at < len(of) {
+			some = append(some, of[at])
+		}
+	}
+	return some
+}
+
+// askHome is what a node says of them.
+func (d *Drain) askHome(ctx context.Context, node string, about []Version) (is AtHome) {
 	h := d.homes
 	if h.silent.Load() >= mostSilent {
-		return nil
+		return AtHome{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, homePatience)
 	defer cancel()
 	h.mu.Lock()
 	address, known := h.at[node]
 	h.mu.Unlock()
-	var is AtHome
 	var err error
 	if !known {
 		address, err = d.cfg.Where(ctx, node)
@@ -166,7 +188,7 @@ func (d *Drain) askHome(ctx context.Context, node string, about []Version) (has 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.at[node] = address
-	return is.Has
+	return is
 }
 
 // AtHome is what a node says of versions of blocks that were born there, by their places in the question.

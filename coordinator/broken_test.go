@@ -1,0 +1,39 @@
+package coordinator
+
+import (
+	"testing"
+)
+
+// A block that broke at an heir is asked of the node that handed it on and of the one that it was born on, which knows another name
+// for where it went, until each has named it as lost, or somebody has it.
+func TestBrokenBlockIsAskedOfAllItCameFrom(t *testing.T) {
+	b, k := newBroken(), keyOf("cache/-/x")
+	was := brokenAt{from: "passer", sources: []string{"passer", "home"}, peer: "heir", bytes: 7}
+	nobody := func(blockKey, []string) bool { return false }
+	want := func(when, of string, asked, heir bool) {
+		t.Helper()
+		got := b.askFor(of, nobody)
+		if len(got) == 1 != asked || asked && (got[0].Id != "cache/-/x" || got[0].Peer != "heir" || got[0].Heir != heir) {
+			t.Errorf("%s: %s is asked for %v", when, of, got)
+		}
+	}
+	for range 2 { // it is told twice
+		b.add(k, was)
+	}
+	want("at first", "passer", true, false)
+	want("at first", "home", true, true)
+	want("at first", "other", false, false)
+	b.settle("other", "cache/-/x")
+	b.settle("passer", "cache/-/x")
+	want("once one has named it", "passer", false, false)
+	want("once one has named it", "home", true, true)
+	b.settle("home", "cache/-/x")
+	want("once both have", "home", false, false)
+	if all := b.all(); len(all) > 0 {
+		t.Errorf("%v is remembered", all)
+	}
+	b.add(k, was)
+	if got := b.askFor("home", func(blockKey, []string) bool { return true }); len(got) > 0 || len(b.all()) > 0 {
+		t.Errorf("it is held, and asked for: %v", got)
+	}
+}
