@@ -27,6 +27,30 @@ func (a *Agent) checkHeld(ctx context.Context, age time.Duration, blocks []migra
 	return h, err
 }
 
+// whoElse asks who has blocks that this node has, and where they are read.
+func (a *Agent) whoElse(ctx context.Context, blocks []migration.BlockID) (holders []migration.Holder, sure bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	asked := make([]*api.HeldBlock, len(blocks))
+	for i, id := range blocks {
+		asked[i] = &api.HeldBlock{Id: string(id)}
+	}
+	h, err := a.beat.WhoElse(ctx, absentFor, asked)
+	if status.Code(err) == codes.Unimplemented {
+		return nil, true, nil // by an older coordinator
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	there, err := a.beat.CheckPeers(ctx, 0, h.Holders)
+	for _, node := range h.Holders {
+		if address := there.Addresses[node]; address != "" {
+			holders = append(holders, migration.Holder{Node: node, Address: address})
+		}
+	}
+	return holders, h.Unsure == 0, err
+}
+
 // lapsed is that question alone.
 func (a *Agent) lapsed(ctx context.Context, age time.Duration, blocks []migration.Block) (missing []int, why string, err error) {
 	h, err := a.checkHeld(ctx, age, blocks)

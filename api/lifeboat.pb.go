@@ -28,12 +28,14 @@ const (
 )
 
 type CheckHeldRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Age           *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`       // they were carried that long ago at least
-	Blocks        []*BlockRun            `protobuf:"bytes,3,rep,name=blocks,proto3" json:"blocks,omitempty"` // at most 16,384 in all
-	Peers         []string               `protobuf:"bytes,4,rep,name=peers,proto3" json:"peers,omitempty"`   // nodes that took some, at most 1,024
-	Since         uint64                 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`  // none took some before that event, as an earlier answer gave it (index); 0: who is renewed is not asked
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Age    *durationpb.Duration   `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`       // they were carried that long ago at least
+	Blocks []*BlockRun            `protobuf:"bytes,3,rep,name=blocks,proto3" json:"blocks,omitempty"` // at most 16,384 in all
+	Peers  []string               `protobuf:"bytes,4,rep,name=peers,proto3" json:"peers,omitempty"`   // nodes that took some, at most 1,024
+	Since  uint64                 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`  // none took some before that event, as an earlier answer gave it (index); 0: who is renewed is not asked
+	// What is asked is who has the blocks besides this node, in whatever version: holders has all of those, and nothing is missing.
+	Elsewhere     bool `protobuf:"varint,6,opt,name=elsewhere,proto3" json:"elsewhere,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -101,6 +103,13 @@ func (x *CheckHeldRequest) GetSince() uint64 {
 		return x.Since
 	}
 	return 0
+}
+
+func (x *CheckHeldRequest) GetElsewhere() bool {
+	if x != nil {
+		return x.Elsewhere
+	}
+	return false
 }
 
 type CheckHeldReply struct {
@@ -8641,13 +8650,14 @@ var File_lifeboat_proto protoreflect.FileDescriptor
 
 const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
-	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xae\x01\n" +
+	"\x0elifeboat.proto\x12\vlifeboat.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xcc\x01\n" +
 	"\x10CheckHeldRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12-\n" +
 	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\x12\x14\n" +
 	"\x05peers\x18\x04 \x03(\tR\x05peers\x12\x14\n" +
-	"\x05since\x18\x05 \x01(\x04R\x05since\"\xa0\x03\n" +
+	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x1c\n" +
+	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xa0\x03\n" +
 	"\x0eCheckHeldReply\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
 	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +

@@ -290,3 +290,18 @@ func TestHeirIsBackWithWhatItWas(t *testing.T) {
 		})
 	}
 }
+
+// Who took blocks is away as they change and as their node goes, and is back when nobody is there any more that they were born on. Those
+// have them who took them last.
+func TestHolderIsBackWhenTheHomeIsGone(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := copiedAhead(c)
+		away, live := killHolder(c)
+		rewrite(t, c, blocks)
+		goes(c, live[0], live[1])
+		c.Sleep(2 * time.Minute)
+		c.Restart(away)
+		c.Sleep(30 * time.Second)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"slices"
 	"time"
 	"unique"
 
@@ -68,6 +69,18 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 		return is
 	}
 	told := f.toldAll(r.GetAge().AsDuration())
+	if r.GetElsewhere() {
+		for _, run := range r.GetBlocks() {
+			for id := range run.IDs() {
+				others, _ := f.blocks.holders(keyNear(id, &scope))
+				others = slices.DeleteFunc(others, func(node string) bool { return node == r.GetNode() || !vouched(node) })
+				if len(others) == 0 && !told {
+					reply.Unsure++
+				}
+			}
+		}
+		return reply
+	}
 	var holders []string
 	for _, run := range r.GetBlocks() {
 		for id, bytes := range run.IDs() {

@@ -68,6 +68,13 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 		if err != nil || len(r.Missing) != 1 {
 			v.Errorf("what is held has another size: got %v, %v, want it missing", r, err)
 		}
+		for _, at := range []*agent{a, b} {
+			r, err = at.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: at.name, Age: durationpb.New(time.Hour), Elsewhere: true, Blocks: []*api.BlockRun{api.NewBlockRun(all[x], 8), api.NewBlockRun(all[y], 8)}})
+			want := map[*agent][]string{a: {"b", "c"}, b: {"c"}}[at]
+			if slices.Sort(r.GetHolders()); err != nil || !slices.Equal(r.GetHolders(), want) || len(r.GetMissing())+int(r.GetUnsure()) > 0 {
+				v.Errorf("who else has it: got %v, %v, want %v", r, err, want)
+			}
+		}
 		want(time.Second, "", 1) // it landed a moment ago, and its holder has not beaten since
 		want(time.Hour, "", 0, never)
 		a.report(false, all[never]) // it took it in once, and carried it on

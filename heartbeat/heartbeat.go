@@ -84,8 +84,8 @@ type Client struct {
 	again  *agains
 	ends   *ends
 	nudge  chan struct{}
-	unsaid chan struct{} // see Unaccounted
-	back   chan struct{} // see Back
+	unsaid chan struct{}      // see Unaccounted
+	back   chan time.Duration // see Back
 
 	sequence sequence
 
@@ -118,7 +118,7 @@ func New(cfg Config) (*Client, error) {
 		ends:   newEnds(),
 		nudge:  make(chan struct{}, 1),
 		unsaid: make(chan struct{}, 1),
-		back:   make(chan struct{}, 1),
+		back:   make(chan time.Duration, 1),
 	}, nil
 }
 
@@ -194,8 +194,9 @@ func (c *Client) Apps() (apps []string, heard bool) { return c.wishes.elsewhere(
 // anew, or from an older snapshot.
 func (c *Client) Unaccounted() <-chan struct{} { return c.unsaid }
 
-// Back has something whenever a beat is answered and those before were not, or there were none: others may have taken this node for gone.
-func (c *Client) Back() <-chan struct{} { return c.back }
+// Back has for how long no beat was answered, whenever one is after that: others may have taken this node for gone. At the start that is
+// the longest time there is.
+func (c *Client) Back() <-chan time.Duration { return c.back }
 
 func (c *Client) paceReports(within time.Duration) {
 	c.mu.Lock()
@@ -208,8 +209,8 @@ func (c *Client) answered() {
 	defer c.mu.Unlock()
 	if c.lastAnswered.IsZero() || c.beatTrouble != "" {
 		select {
-		case c.back <- struct{}{}:
-		default: // it is known
+		case c.back <- time.Since(c.lastAnswered):
+		default: // the time before is yet to be seen to
 		}
 	}
 	c.lastAnswered, c.beatTrouble = time.Now(), ""

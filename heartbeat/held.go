@@ -50,6 +50,15 @@ func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (
 
 // CheckHeld asks who has blocks that were carried to others that long ago at least (age).
 func (c *Client) CheckHeld(ctx context.Context, age time.Duration, blocks []*api.HeldBlock) (held Held, err error) {
+	return c.checkHeld(ctx, age, blocks, false)
+}
+
+// WhoElse asks who has blocks that this node has, in whatever version: all that do are its Holders.
+func (c *Client) WhoElse(ctx context.Context, age time.Duration, blocks []*api.HeldBlock) (held Held, err error) {
+	return c.checkHeld(ctx, age, blocks, true)
+}
+
+func (c *Client) checkHeld(ctx context.Context, age time.Duration, blocks []*api.HeldBlock, elsewhere bool) (held Held, err error) {
 	asked := 0
 	for asked < len(blocks) {
 		var all heldRuns
@@ -57,7 +66,7 @@ func (c *Client) CheckHeld(ctx context.Context, age time.Duration, blocks []*api
 		for full := false; n < len(blocks) && !full; n++ {
 			full = all.add(&api.HeldBlock{Id: blocks[n].GetId(), Bytes: blocks[n].GetBytes()})
 		}
-		r := &api.CheckHeldRequest{Node: c.cfg.Node, Age: durationpb.New(age)}
+		r := &api.CheckHeldRequest{Node: c.cfg.Node, Age: durationpb.New(age), Elsewhere: elsewhere}
 		for _, run := range all.runs {
 			r.Blocks = append(r.Blocks, run.Blocks)
 		}

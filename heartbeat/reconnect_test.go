@@ -95,3 +95,38 @@ func TestPatienceFollowsTheLease(t *testing.T) {
 		}
 	}
 }
+
+// Whoever is back is told so once: at the start, and when the coordinator answers again.
+func TestBackIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		stop := n.serve(t, addrA, &coordinator{interval: 100 * time.Millisecond})
+		c := newClient(t, config(n, addrA))
+		var silent time.Duration
+		said := func() (times int) {
+			for {
+				select {
+				case silent = <-c.Back():
+					times++
+				case <-time.After(10 * time.Second):
+					return times
+				}
+			}
+		}
+		if got := said(); got != 0 {
+			t.Errorf("said %d times before there was anything", got)
+		}
+		start(t, c)
+		if got := said(); got != 1 {
+			t.Errorf("said %d times at the start, want once", got)
+		}
+		stop()
+		if got := said(); got != 0 {
+			t.Errorf("said %d times while nobody answers", got)
+		}
+		n.serve(t, addrA, &coordinator{known: true, interval: 100 * time.Millisecond})
+		if got := said(); got != 1 || silent < 10*time.Second || silent > 20*time.Second {
+			t.Errorf("said %d times at the return, of %s, want once, of ten seconds and some", got, silent)
+		}
+	})
+}

@@ -8,90 +8,127 @@ import (
 )
 
 // A node that is away, or cut off, is not told what changes meanwhile where its blocks were born, and if it has them over others nobody
-// remembers to tell it later: who reads there would be given what they were. So it asks, once it is back. Of those whose home is gone
-// nobody knows it any more.
+// remembers to tell it later: who reads there would be given what they were. So it asks, once it is back: the nodes that they were born
+// on, and where those are gone, whoever else has the blocks.
 
-// CatchUp removes what is something else by now where it was born, as far as that node says so. where says where a node's blocks are
-// read, "" if it is not there; ask is a Fetcher's AtHome. It reports false if not all could be asked.
-func (r *Receiver) CatchUp(ctx context.Context, where func(ctx context.Context, node string) (string, error), ask func(context.Context, Holder, []Version) (AtHome, error)) (all bool) {
-	c := catchUp{Receiver: r, where: where, ask: ask, at: map[string]string{}, made: madeDirs{}}
+// CatchUp is whom a node asks that is back.
+type CatchUp struct {
+	// Where is the address at which a node's blocks are read; "": it is not there.
+	Where func(ctx context.Context, node string) (address string, err error)
+	// Ask is a Fetcher's AtHome.
+	Ask func(ctx context.Context, h Holder, about []Version) (AtHome, error)
+	// WhoElse has some of these blocks; sure: nobody has yet to say so. Nil: nobody is asked.
+	WhoElse func(ctx context.Context, blocks []BlockID) (holders []Holder, sure bool, err error)
+}
+
+// CatchUp removes what is something else by now, as far as anybody says so. It reports false if not all could be asked.
+func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
+	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}}
 	_, hangs := inStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
 		all = c.through(ctx, rest)
 	})
 	return all && !hangs && ctx.Err() == nil
 }
 
-type catchUp struct {
-	*Receiver
-	where  func(ctx context.Context, node string) (string, error)
-	ask    func(context.Context, Holder, []Version) (AtHome, error)
-	at     map[string]string // addresses of nodes that blocks were born on, "" for those that are not asked
+type catchingUp struct {
+	CatchUp
+	r      *Receiver
+	at     map[string]string // addresses of nodes that blocks were born on, "" for those that are not there
+	silent map[string]bool   // nodes that did not answer
 	made   madeDirs
-	unsaid bool // by some of them
+	unsaid bool // by some of those to ask
 }
 
-func (c *catchUp) through(ctx context.Context, rest func() bool) (all bool) {
+func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	of, n := map[string][]record{}, 0
-	for rec, err := range c.cfg.Vault.catalog.all() {
-		if err != nil || rec.Origin == c.cfg.Node || rec.Origin == "" {
+	for rec, err := range c.r.cfg.Vault.catalog.all() {
+		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" {
 			continue // a record that cannot be read is seen to by who reads back what landed
 		}
 		of[rec.Origin] = append(of[rec.Origin], rec)
 		if n++; n == askedAbout {
-			c.askEach(ctx, of)
+			c.askAll(ctx, of)
 			of, n = map[string][]record{}, 0
 		}
 		if !rest() {
 			return false
 		}
 	}
-	c.askEach(ctx, of)
-	if err := c.giveBack(ctx, c.made); err != nil {
-		c.cfg.Log.Warn("the room of copies that are out of date is not free yet", "err", err)
+	c.askAll(ctx, of)
+	if err := c.r.giveBack(ctx, c.made); err != nil {
+		c.r.cfg.Log.Warn("the room of copies that are out of date is not free yet", "err", err)
 	}
 	return !c.unsaid
 }
 
-func (c *catchUp) askEach(ctx context.Context, of map[string][]record) {
+// askAll asks about blocks by where they were born.
+func (c *catchingUp) askAll(ctx context.Context, of map[string][]record) {
+	var orphans []record
 	for _, home := range slices.Sorted(maps.Keys(of)) {
-		changed, err := c.changed(ctx, home, of[home])
-		if err != nil {
-			c.at[home], c.unsaid = "", true
-			c.cfg.Log.Info("it is not known whether blocks have changed where they were born: that is asked again", "node", home, "err", err)
+		switch address, err := c.where(ctx, home); {
+		case err != nil:
+			c.notSaid(home, err)
+		case address == "":
+			orphans = append(orphans, of[home]...)
+		default:
+			c.ask(ctx, Holder{home, address}, of[home])
 		}
-		if len(changed) == 0 {
-			continue
-		}
-		tell := c.removed("it changed on " + home)
-		gone, err := c.removeBatch(changed, func(gone []record) { c.made.note(c.stores, gone); tell(gone) })
-		if err != nil {
-			c.unsaid = true
-			c.cfg.Log.Warn("copies that are out of date cannot be removed: it is tried again", "node", home, "err", err)
-		}
-		if gone.Blocks > 0 {
-			c.cfg.Log.Info("blocks changed while this node was away: its copies are removed", "node", home, "blocks", gone.Blocks, "bytes", gone.Bytes)
-		}
+	}
+	if len(orphans) == 0 || c.WhoElse == nil {
+		return
+	}
+	ids := make([]BlockID, len(orphans))
+	for i, rec := range orphans {
+		ids[i] = BlockID(rec.ID)
+	}
+	holders, sure, err := c.WhoElse(ctx, ids)
+	if err != nil || !sure {
+		c.notSaid("", err)
+	}
+	for _, h := range holders {
+		c.ask(ctx, h, orphans)
 	}
 }
 
-// changed asks a home about what was born there.
-func (c *catchUp) changed(ctx context.Context, home string, about []record) (changed []record, err error) {
-	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
-	defer cancel()
+func (c *catchingUp) where(ctx context.Context, home string) (address string, err error) {
 	address, known := c.at[home]
 	if !known {
-		if address, err = c.where(ctx, home); err != nil {
-			return nil, fmt.Errorf("ask where %s is: %w", home, err)
+		if address, err = c.Where(ctx, home); err == nil {
+			c.at[home] = address
 		}
-		c.at[home] = address
 	}
-	if address == "" {
-		return nil, nil
+	return address, err
+}
+
+func (c *catchingUp) notSaid(by string, err error) {
+	c.unsaid = true
+	c.r.cfg.Log.Info("it is not known whether blocks have changed: that is asked again", "node", by, "err", err)
+}
+
+// ask removes what a node has as something else.
+func (c *catchingUp) ask(ctx context.Context, h Holder, about []record) {
+	if c.silent[h.Node] {
+		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+	defer cancel()
 	asked := make([]Version, len(about))
 	for i, rec := range about {
-		asked[i] = Version{BlockID(rec.ID), rec.tag()}
+		asked[i] = Version{BlockID(rec.ID), rec.tag(), rec.Origin, rec.ModTime}
 	}
-	is, err := c.ask(ctx, Holder{home, address}, asked)
-	return picked(is.Changed, about), err
+	is, err := c.Ask(ctx, h, asked)
+	if err != nil {
+		c.silent[h.Node] = true
+		c.notSaid(h.Node, err)
+	}
+	changed := picked(is.Changed, about)
+	if len(changed) == 0 {
+		return
+	}
+	tell := c.r.removed(h.Node + " has another version")
+	gone, err := c.r.removeBatch(changed, func(gone []record) { c.made.note(c.r.stores, gone); tell(gone) })
+	if err != nil {
+		c.notSaid(h.Node, fmt.Errorf("remove what has changed: %w", err))
+	}
+	c.r.cfg.Log.Info("blocks changed while this node was away: its copies are removed", "node", h.Node, "blocks", gone.Blocks, "bytes", gone.Bytes)
 }

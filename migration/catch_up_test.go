@@ -26,12 +26,15 @@ func inherited(t *testing.T) (a, c *node) {
 
 func (n *node) catchUp(t *testing.T, address string, where error, ask func(Holder, []Version) (AtHome, error)) (all bool) {
 	t.Helper()
-	return n.receiver.CatchUp(t.Context(), func(_ context.Context, node string) (string, error) {
-		if node != "a" {
-			t.Errorf("asked where %s is", node)
-		}
-		return address, where
-	}, func(_ context.Context, h Holder, about []Version) (AtHome, error) { return ask(h, about) })
+	return n.receiver.CatchUp(t.Context(), CatchUp{
+		Where: func(_ context.Context, node string) (string, error) {
+			if node != "a" {
+				t.Errorf("asked where %s is", node)
+			}
+			return address, where
+		},
+		Ask: func(_ context.Context, h Holder, about []Version) (AtHome, error) { return ask(h, about) },
+	})
 }
 
 // Who is back removes what changed where it was born, and nothing else, whatever that node says.
@@ -95,4 +98,43 @@ func TestHomesThatDoNotSayTakeNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The home is gone, and somebody else has what it had last: older copies go, newer ones and those of other nodes stay.
+func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, c := inherited(t)
+		d, e := newNode(t, "d"), newNode(t, "e", with(filesStore, "cache"))
+		a.drain(t, within(t, time.Minute), d) // and is gone
+		write(t, filepath.Join(e.dir, "cache/y"), []byte("another of that name, newer"))
+		e.drain(t, within(t, time.Minute), newNode(t, "f"))
+		nodes := map[string]*node{"d": d, "e": e}
+		back := func(who *node, sure bool, err error) (all bool) {
+			return who.receiver.CatchUp(t.Context(), CatchUp{
+				Where: func(context.Context, string) (string, error) { return "", nil },
+				Ask: func(_ context.Context, h Holder, about []Version) (AtHome, error) {
+					return nodes[h.Node].reader().AtHome(about), nil
+				},
+				WhoElse: func(_ context.Context, blocks []BlockID) ([]Holder, bool, error) {
+					if len(blocks) == 0 {
+						t.Error("asked about nothing")
+					}
+					if !sure || err != nil {
+						return nil, sure, err
+					}
+					return []Holder{{"d", "d:1"}, {"e", "e:1"}}, true, nil
+				},
+			})
+		}
+		if back(c, false, nil) || back(c, true, errors.New("no coordinator")) || c.vault.Count().Blocks != 3 {
+			t.Error("all is said to be asked where some have yet to say what they have, or nobody knows who")
+		}
+		if !back(c, true, nil) || c.reader().has("cache/-/x") || c.vault.Count().Blocks != 2 {
+			t.Errorf("%+v rest at c, want all but x", c.vault.Count())
+		}
+		nodes["d"] = c
+		if !back(d, true, nil) || string(d.content(t, "cache/-/x")) != "newer" {
+			t.Errorf("%+v rest at d, want what is newest", d.vault.Count())
+		}
+	})
 }

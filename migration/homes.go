@@ -31,6 +31,10 @@ const (
 type Version struct {
 	ID  BlockID `json:"id"`
 	Tag string  `json:"tag"` // what its ETag begins with where it was born
+	// Origin is where it was born, for those to know who are asked in place of that node, and Modified when it was modified there, in
+	// Unix nanoseconds.
+	Origin   string `json:"origin,omitempty"`
+	Modified int64  `json:"modified,omitempty"`
 }
 
 // homes are the blocks whose homes are asked, and what is known of those.
@@ -137,7 +141,7 @@ func (d *Drain) askEach(ctx context.Context, batch []Block) {
 		asking.Go(func() error {
 			asked := make([]Version, len(places))
 			for n, i := range places {
-				asked[n] = Version{batch[i].ID, batch[i].tag()}
+				asked[n] = Version{ID: batch[i].ID, Tag: batch[i].tag()}
 			}
 			is := d.askHome(ctx, node, asked)
 			for _, n := range picked(is.Has, places) {
@@ -191,10 +195,10 @@ func (d *Drain) askHome(ctx context.Context, node string, about []Version) (is A
 	return is
 }
 
-// AtHome is what a node says of versions of blocks that were born there, by their places in the question.
+// AtHome is what a node says of versions of blocks that were born there, or have come there, too, by their places in the question.
 type AtHome struct {
 	Has     []int `json:"has"`               // it has them as they were, and stays with them
-	Changed []int `json:"changed,omitempty"` // it has them as something else
+	Changed []int `json:"changed,omitempty"` // it has them as something else; of what was born elsewhere: as something newer
 }
 
 // AtHome looks for some versions of blocks on this node, where they were born. Of what lies on a disk that fails it says nothing.
@@ -202,6 +206,12 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 	disks := orWell(r.Disks)
 	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
 	for i, v := range about {
+		if v.Origin != "" && v.Origin != r.Node {
+			if rec, err := r.Vault.catalog.get(v.ID); err == nil && rec.Origin == v.Origin && rec.tag() != v.Tag && rec.ModTime > v.Modified {
+				is.Changed = append(is.Changed, i)
+			}
+			continue
+		}
 		s := storeOf(r.Stores, v.ID)
 		if s == nil || slices.ContainsFunc(s.Paths, sick) {
 			continue
