@@ -86,6 +86,7 @@ type Agent struct {
 	workloads   []*watched
 	attention   *attention
 	vigil       vigil         // of the open incident
+	behind      atomic.Bool   // it was away, and has yet to find out what has changed elsewhere
 	accounting  chan struct{} // has one while an account is written and sent
 	drains      drains
 	ballast     ballast

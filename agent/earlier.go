@@ -36,6 +36,7 @@ func (a *Agent) catchUp(ctx context.Context) error {
 		case silent := <-a.beat.Back():
 			if silent >= awayFor {
 				whom.WhoElse = a.whoElse
+				a.behind.Store(true)
 			}
 		case <-again:
 		case <-ctx.Done():
@@ -49,6 +50,7 @@ func (a *Agent) catchUp(ctx context.Context) error {
 		again = nil
 		if a.receiver.CatchUp(ctx, whom) {
 			whom.WhoElse = nil
+			a.behind.Store(false)
 		} else {
 			again = time.After(catchUpAgain)
 		}

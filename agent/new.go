@@ -160,6 +160,7 @@ func (a *Agent) openHeartbeat() error {
 	if err != nil {
 		return err
 	}
+	a.behind.Store(true) // for as long as nobody was asked
 	a.beat, err = heartbeat.New(heartbeat.Config{
 		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool,
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),

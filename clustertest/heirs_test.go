@@ -305,3 +305,20 @@ func TestHolderIsBackWhenTheHomeIsGone(t *testing.T) {
 		c.VerifyEverywhere(1, 2, 3)
 	})
 }
+
+// The same, and it is told to go itself as soon as it is there: it hands on nothing that is newer elsewhere.
+func TestHolderIsBackAndLeavesWhenTheHomeIsGone(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := copiedAhead(c)
+		away, live := killHolder(c)
+		rewrite(t, c, blocks)
+		goes(c, live[0], live[1])
+		c.Sleep(2 * time.Minute)
+		c.Notice(away, 2*time.Minute)
+		c.Restart(away)
+		c.WaitDrained(away)
+		c.Kill(away)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(live[0], live[1])
+	})
+}

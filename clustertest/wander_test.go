@@ -27,6 +27,7 @@ type wander struct {
 	homes    []*home
 	kinds    int                 // of what happens
 	narrow   bool                // links: there is not time for all
+	shares   bool                // what finds no room
 	were     map[string][][]byte // what blocks were before they changed
 	lost     map[string]bool     // blocks that some account names so
 	up, down []int               // of the other nodes
@@ -302,7 +303,7 @@ func TestWander(t *testing.T) {
 			}
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
 				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, kinds: 20}
-				w.narrow = cfg.BytesPerSecond > 0
+				w.narrow, w.shares = cfg.BytesPerSecond > 0, cfg.Agent != nil
 				if seed%2 == 1 {
 					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
 				}
@@ -367,6 +368,14 @@ func (w *wander) run() {
 	w.Sleep(time.Minute)
 	if !w.narrow {
 		clear(w.lost)
+	}
+	if !w.narrow && !w.shares { // of what is newer on the share nobody tells who is back
+		for _, i := range w.down {
+			w.say("is back at last", i)
+			w.Restart(i)
+		}
+		w.up = append(w.up, w.down...)
+		w.Sleep(3 * time.Minute)
 	}
 	for _, i := range w.up {
 		w.Verify(i, slices.DeleteFunc(w.Written(), func(b *clustertest.Block) bool { return w.lost[b.ID] })...)

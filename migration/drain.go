@@ -76,6 +76,8 @@ type DrainConfig struct {
 	Where func(ctx context.Context, node string) (address string, err error)
 	// AtHome asks a node that blocks came from what it has of them. Nil: nobody is asked.
 	AtHome func(ctx context.Context, home Holder, about []Version) (AtHome, error)
+	// WhoElse has blocks of this node, besides it. It is there where this node was away, and has yet to catch up. Nil: nobody is asked.
+	WhoElse func(ctx context.Context, blocks []BlockID) (holders []Holder, sure bool, err error)
 	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
 	ForgetElsewhere func(ctx context.Context, but string, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.

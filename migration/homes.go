@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -154,6 +155,46 @@ func (d *Drain) askEach(ctx context.Context, batch []Block) {
 		})
 	}
 	_ = asking.Wait()
+	d.askOthers(ctx, batch)
+}
+
+// askOthers marks what others have as something newer whose home is gone. Where this node was not away nobody need be asked.
+func (d *Drain) askOthers(ctx context.Context, batch []Block) {
+	if d.cfg.WhoElse == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, homePatience)
+	defer cancel()
+	var places []int
+	var ids []BlockID
+	var asked []Version
+	for i, b := range batch {
+		if node := d.homeOf(b); node != "" && d.homes.gone(node) {
+			places, ids = append(places, i), append(ids, b.ID)
+			asked = append(asked, Version{b.ID, b.tag(), node, b.modified().UnixNano()})
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	holders, _, err := d.cfg.WhoElse(ctx, ids)
+	for _, h := range holders {
+		is, unsaid := d.cfg.AtHome(ctx, h, asked)
+		err = errors.Join(err, unsaid)
+		for _, i := range picked(is.Changed, places) {
+			batch[i].outdated = true
+		}
+	}
+	if err != nil {
+		d.cfg.Log.Info("it is not known whether others have newer versions of blocks whose homes are gone", "err", err)
+	}
+}
+
+// gone says whether a home is not asked, for it is not there.
+func (h *homes) gone(node string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at[node] == ""
 }
 
 // picked are those of some that an answer names by their places, as far as there are such.

@@ -54,6 +54,32 @@ func TestSparesAreSkippedWhenTimeIsUp(t *testing.T) {
 	}
 }
 
+// A node that was away, and leaves, hands on nothing that somebody else has newer whose home is gone.
+func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
+	c, d := newNode(t, "c", with(filesStore, "cache")), newNode(t, "d", with(filesStore, "cache"))
+	home, next := handed(t, c)
+	write(t, filepath.Join(home.dir, "cache", "f-0001"), []byte("newer"))
+	home.drain(t, within(t, time.Minute), d)
+	next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
+	next.cfg.AtHome = func(_ context.Context, h Holder, about []Version) (AtHome, error) {
+		if h.Node != "d" {
+			return AtHome{}, errors.New("no route")
+		}
+		return d.reader().AtHome(about), nil
+	}
+	next.cfg.WhoElse = func(_ context.Context, blocks []BlockID) ([]Holder, bool, error) {
+		if len(blocks) != 10 {
+			t.Errorf("asked about %d blocks, want all", len(blocks))
+		}
+		return holders("d", "e"), true, nil
+	}
+	sum, entries := next.run(within(t, time.Minute))
+	skipped := outcome(t, entries, Skipped)
+	if sum.Moved.Blocks != 9 || len(skipped) != 1 || skipped["cache/-/f-0001"].Reason != "it has changed on a, which it came from" {
+		t.Errorf("got %+v, skipped %v, want all moved but what is newer elsewhere", sum, skipped)
+	}
+}
+
 // Whoever does not answer, or is gone, is asked once, and the blocks are carried like all others.
 func TestSilentHomesHoldNobodyUp(t *testing.T) {
 	for name, answer := range map[string]error{"does not answer": errors.New("no route"), "is gone": nil} {
