@@ -50,7 +50,7 @@ func (d *Drain) CarryAgain(broken []Broken) (rest []Broken, err error) {
 // again puts a block back into the plan. It reports false when there is none any more.
 func (d *Drain) again(b Broken, e Entry) bool {
 	blk, found := d.findAgain(b.ID)
-	if e.Outcome == voided && found == nil && d.history.broke[b.ID] && len(d.cfg.Again) == 0 {
+	if e.Outcome == voided && found == nil && d.history.takenBack(b.ID) && len(d.cfg.Again) == 0 {
 		return true // from before a restart: the scan meets it
 	}
 	if found != nil && d.cfg.Once {

@@ -246,3 +246,60 @@ func accountHasEachBlockOnce(t *testing.T, dir string) {
 		}
 	}
 }
+
+// A run takes back what a peer took that is gone, and dies before it has carried it again. The next one, which is asked about that peer
+// anew, takes nothing back twice: a drain that had moved less than nothing was heard by no coordinator.
+func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, "a", with(filesStore, "cache"))
+		for _, name := range []string{"x", "y"} {
+			write(t, filepath.Join(a.dir, "cache", name), []byte("1"))
+		}
+		cfg := DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)}
+		missing := func(_ context.Context, _ time.Duration, blocks []Block) (all []int, why string, err error) {
+			for at := range blocks {
+				all = append(all, at)
+			}
+			return all, "b is gone", nil
+		}
+		moved := func(d *Drain, name, peer string) {
+			b, err := a.stores[0].Find(BlockID("cache/-/" + name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.ledger.moved(peer, []entry{{Block: b}})
+			d.history.landed([]entry{{Block: b}})
+		}
+		want := func(d *Drain, when string, blocks int64) {
+			t.Helper()
+			if heard, err := d.CarryLapsed(t.Context(), []string{"b"}, missing); !heard || err != nil {
+				t.Errorf("%s: heard %v, %v", when, heard, err)
+			}
+			if got := d.ledger.counts().Moved.Blocks; got != blocks {
+				t.Errorf("%s: %d blocks are moved, want %d", when, got, blocks)
+			}
+		}
+		d, err := NewDrain(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved(d, "x", "b")
+		moved(d, "y", "c")
+		want(d, "x is taken back", 1)
+		want(d, "and once", 1)
+		if err := d.ledger.written(); err != nil { // and it dies
+			t.Fatal(err)
+		}
+		next, err := NewDrain(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(next, "it is taken back already", 1)
+		moved(next, "x", "b")
+		want(next, "b was back, and is gone again", 1)
+		for _, d := range []*Drain{d, next} {
+			d.ledger.close()
+			d.plan.close()
+		}
+	})
+}

@@ -5,9 +5,8 @@ import "sync"
 // history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
 // it has, is remembered: memory stays flat on a node whose engines have stopped.
 type history struct {
-	broke map[BlockID]bool // at their peers, before an earlier run of this drain ended
-
 	mu       sync.Mutex
+	broke    map[BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
 	handled  latest // moved by earlier runs
 	unlike   latest // of these, what is asked about where the others are not, or is not where they are
 	about    doubt
@@ -85,12 +84,13 @@ func (s *history) first(b Block, recent bool) (first, claimed bool) {
 	return true, false
 }
 
-// lapse has what was moved, in this run or before, count as planned anew. It reports false if it is already, or a newer version is.
+// lapse has what was moved, in this run or before, count as planned anew. It reports false if it is already, or a newer version is, or an
+// earlier run has taken back that it was moved.
 func (s *history) lapse(b Block) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := b.version()
-	if s.again.is(b.ID, v) {
+	if s.again.is(b.ID, v) || s.broke[b.ID] {
 		return false
 	}
 	s.handled.drop(b.ID, v)
@@ -100,6 +100,13 @@ func (s *history) lapse(b Block) bool {
 	s.renewed.set(b.ID, v)
 	s.again.set(b.ID, v)
 	return true
+}
+
+// takenBack says whether an earlier run has taken back that a block was moved, and it was not moved since.
+func (s *history) takenBack(id BlockID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broke[id]
 }
 
 // waits says whether a block is planned anew already.
@@ -113,11 +120,13 @@ func (s *history) waits(b Block) bool {
 func (s *history) landed(blocks []entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.again.of) == 0 {
-		return
-	}
 	for i := range blocks {
-		s.again.drop(blocks[i].ID, blocks[i].version())
+		if len(s.again.of) > 0 {
+			s.again.drop(blocks[i].ID, blocks[i].version())
+		}
+		if len(s.broke) > 0 {
+			delete(s.broke, blocks[i].ID)
+		}
 	}
 }
 
