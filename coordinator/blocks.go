@@ -24,7 +24,7 @@ type blocks struct {
 	shelves []*shelf          // by number; nil: free. The first stays so, that no place be the zero one
 	numbers map[string]uint32 // of the shelves, by node
 	count   int
-	full    map[string]bool // nodes that have said all that landed there
+	full    map[string]string // by nodes that have said all that landed there: the ids of the machines that they were
 	lapsed  lapsed
 }
 
@@ -60,7 +60,7 @@ func (b *blocks) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at, b.shelves, b.numbers = map[uint32]place{}, []*shelf{nil}, map[string]uint32{}
-	b.full, b.count, b.lapsed = map[string]bool{}, 0, lapsed{}
+	b.full, b.count, b.lapsed = map[string]string{}, 0, lapsed{}
 }
 
 func keyOf(id string) blockKey {
@@ -131,13 +131,13 @@ func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 	return news, nil
 }
 
-// replace forgets what node was said to hold and takes what full heard of it instead, which is of no use afterwards. The
-// first words of all tell what there is, and no news of it; later ones count as hear does.
-func (b *blocks) replace(node string, full *blocks) (news arrivals) {
+// replace forgets what node, the machine of that id, was said to hold and takes what full heard of it instead, which is of no use
+// afterwards. The first words of all tell what there is, and no news of it; later ones count as hear does.
+func (b *blocks) replace(node, machine string, full *blocks) (news arrivals) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	said := full.shelves[full.numbers[node]]
-	if b.full[node] {
+	if _, told := b.full[node]; told {
 		had := b.shelves[b.numbers[node]]
 		for n, k := range said.all() {
 			if _, known := b.find(had, b.hash(k), k); !known {
@@ -154,7 +154,7 @@ func (b *blocks) replace(node string, full *blocks) (news arrivals) {
 	if known {
 		b.takeDown(had, node+" has it no more")
 	}
-	b.full[node] = true
+	b.full[node] = machine
 	return news
 }
 
@@ -170,11 +170,13 @@ func (b *blocks) appendHolders(to []string, k blockKey, bytes int64) []string {
 	return to
 }
 
-// reported says whether node has said all that landed there since this process started.
-func (b *blocks) reported(node string) bool {
+// reported says whether node has said all that landed there since this process started, as the machine of that id, and whether it said
+// so as another: what is known of that is forgotten in a moment.
+func (b *blocks) reported(node, machine string) (told, another bool) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.full[node]
+	said, told := b.full[node]
+	return told && said == machine, told && said != machine
 }
 
 // forget drops all that node was said to hold.

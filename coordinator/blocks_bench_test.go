@@ -121,7 +121,7 @@ func BenchmarkHeld(b *testing.B) {
 		{"all but few gone", func(known *blocks) { say(known, "node-0", words) }, func(known *blocks) { say(known, "node-0", gone[:n-n/100]) }, n / 100},
 		{"forget", func(known *blocks) { say(known, "node-0", words) }, func(known *blocks) { known.forget("node-0") }, 0},
 		{"second holder", func(known *blocks) { say(known, "node-1", words) }, func(known *blocks) { say(known, "node-0", words) }, 2 * n},
-		{"full report", func(known *blocks) { known.replace("node-0", full()) }, func(known *blocks) { known.replace("node-0", full()) }, n},
+		{"full report", func(known *blocks) { known.replace("node-0", "", full()) }, func(known *blocks) { known.replace("node-0", "", full()) }, n},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var took time.Duration

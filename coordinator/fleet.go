@@ -328,7 +328,8 @@ func (f *fleet) candidates(id, from string) []*api.Holder {
 	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // one that is done may be there still, and has yet to say so
 	for _, n := range f.nodes() {
 		p := f.leases.read(n.Name)
-		has := !f.blocks.reported(n.Name) || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
+		told, _ := f.blocks.reported(n.Name, n.ID)
+		has := !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
 		there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
 		if has && there {
 			h := &api.Holder{Node: n.Name, Address: n.PeerAddress}

@@ -125,6 +125,9 @@ func (f *fleet) vouches(name string) bool {
 		return false
 	}
 	n, _ := f.node(name)
+	if _, another := f.blocks.reported(name, n.ID); another {
+		return false
+	}
 	return n.State != Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack
 }
 
@@ -142,7 +145,8 @@ func (f *fleet) allTold() (all bool) {
 	f.ledger.view(func(m *machine) {
 		for _, n := range m.Nodes {
 			gone := n.State == Lost || n.State == Gone || n.State == Decommissioned
-			all = all && (gone || f.blocks.reported(n.Name))
+			told, _ := f.blocks.reported(n.Name, n.ID)
+			all = all && (gone || told)
 		}
 	})
 	return all

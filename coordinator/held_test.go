@@ -193,3 +193,42 @@ func TestAllHaveToldALeaseAfterATakeOver(t *testing.T) {
 		}
 	})
 }
+
+// Another machine is there under a node's name, and what the one before had is not forgotten yet, or told of once more by a report that
+// was on its way: it has none of that.
+func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
+	cfg := Default()
+	cfg.DataDir = t.TempDir()
+	f := opened(t, cfg)
+	machine := func(incarnation string) string {
+		t.Helper()
+		if _, err := f.ledger.do(command{Do: doRegister, Nodes: []string{"b"}, Facts: &facts{Incarnation: incarnation, PeerAddress: "b:7412"}}); err != nil {
+			t.Fatal(err)
+		}
+		f.leases.register("b", &api.Status{}, 0, time.Now())
+		n, _ := f.node("b")
+		return n.ID
+	}
+	tells := func(id string) {
+		full := newBlocks()
+		if _, err := full.hear("b", []word{{key: keyOf("cache/-/x"), what: landed{7, unique.Make("a")}}}); err != nil {
+			t.Fatal(err)
+		}
+		f.blocks.replace("b", id, full)
+	}
+	want := func(when string, missing int) {
+		t.Helper()
+		if got := f.held(&api.CheckHeldRequest{Node: "a", Age: durationpb.New(time.Hour), Blocks: runsIn("cache/-/x")}); len(got.Missing) != missing {
+			t.Errorf("%s: got %v, want %d missing", when, got, missing)
+		}
+	}
+	one := machine("one")
+	tells(one)
+	want("it has it", 0)
+	two := machine("two")
+	want("another is there", 1)
+	tells(one)
+	want("the one before is heard late", 1)
+	tells(two)
+	want("the other has it, too", 0)
+}

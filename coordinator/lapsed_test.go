@@ -80,8 +80,8 @@ func TestWhatStaysDoesNotLapse(t *testing.T) {
 		}
 		return all
 	}
-	known.replace("b", full(x, y))
-	known.replace("b", full(x))
+	known.replace("b", "", full(x, y))
+	known.replace("b", "", full(x))
 	if _, why := known.endOf(x); why != "" {
 		t.Errorf("x, which is held: got %q", why)
 	}

@@ -18,7 +18,7 @@ import (
 
 // ReportBlocks gathers a full report aside and swaps it in at its end, so that readers never meet half of one.
 func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
-	var name string
+	var name, machine string
 	var full *blocks // what a full report has said so far
 	var words []word
 	for {
@@ -30,7 +30,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			return err
 		}
 		if name == "" {
-			if name, err = s.reporter(stream.Context(), r); err != nil {
+			if name, machine, err = s.reporter(stream.Context(), r); err != nil {
 				return err
 			}
 			if r.Full {
@@ -54,18 +54,18 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		}
 	}
 	if full != nil {
-		s.moves.add(name, s.blocks.replace(name, full))
+		s.moves.add(name, s.blocks.replace(name, machine, full))
 	}
 	return stream.SendAndClose(&api.ReportBlocksReply{})
 }
 
-// reporter is the node behind a stream, as its first message says.
-func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (string, error) {
-	name, err := speaker(ctx, r.GetNode())
-	if err != nil {
-		return "", err
+// reporter is the node behind a stream, as its first message says, and the id of its machine.
+func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (name, machine string, err error) {
+	if name, err = speaker(ctx, r.GetNode()); err != nil {
+		return "", "", err
 	}
-	return name, s.registered(name, r.Incarnation)
+	n, _ := s.node(name)
+	return name, n.ID, s.registered(name, r.Incarnation)
 }
 
 // wordsOf appends what a node's report says.

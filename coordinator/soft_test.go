@@ -41,7 +41,7 @@ func TestBlocksAgreeWithModel(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				b.replace(node, full)
+				b.replace(node, "", full)
 			case 1:
 				clear(model[node])
 				b.forget(node)
