@@ -7,8 +7,8 @@ import "sync"
 type history struct {
 	mu       sync.Mutex
 	broke    map[BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
-	handled  latest // moved by earlier runs
-	unlike   latest // of these, what is asked about where the others are not, or is not where they are
+	handled  latest           // moved by earlier runs
+	unlike   latest           // of these, what is asked about where the others are not, or is not where they are
 	about    doubt
 	again    latest           // planned anew, though moved once, and not moved since
 	renewed  latest           // changed since the scan began: what they are newer than is handled no more
