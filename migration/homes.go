@@ -44,6 +44,7 @@ type homes struct {
 	left   questions // spares that there was no time for: their homes may have been told to go since
 	asks   bool      // there is something to ask about, and somebody who would
 	silent atomic.Int32
+	mute   atomic.Bool // nobody says who else has blocks whose homes are gone: each question would take its time
 
 	mu sync.Mutex
 	at map[string]string // addresses of nodes that were asked, "" for those that need not be asked again
@@ -160,7 +161,7 @@ func (d *Drain) askEach(ctx context.Context, batch []Block) {
 
 // askOthers marks what others have as something newer whose home is gone. Where this node was not away nobody need be asked.
 func (d *Drain) askOthers(ctx context.Context, batch []Block) {
-	if d.cfg.WhoElse == nil {
+	if d.cfg.WhoElse == nil || d.homes.mute.Load() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, homePatience)
@@ -186,6 +187,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []Block) {
 		}
 	}
 	if err != nil {
+		d.homes.mute.Store(true)
 		d.cfg.Log.Info("it is not known whether others have newer versions of blocks whose homes are gone", "err", err)
 	}
 }

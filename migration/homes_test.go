@@ -80,6 +80,37 @@ func TestOthersAreAskedWhereHomesAreGone(t *testing.T) {
 	}
 }
 
+// Where nobody says who else has blocks, or one who does not answer, that is asked once, and costs the others nothing.
+func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
+	for name, c := range map[string]struct{ whoElse, answer error }{"no coordinator": {whoElse: errors.New("no route")}, "no holder": {answer: errors.New("no route")}} {
+		t.Run(name, func(t *testing.T) {
+			_, next := handed(t)
+			asked := 0
+			next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
+			next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) { return AtHome{}, c.answer }
+			next.cfg.WhoElse = func(context.Context, []BlockID) ([]Holder, bool, error) {
+				asked++
+				return holders("d"), true, c.whoElse
+			}
+			d, err := NewDrain(next.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for it, err := range next.cfg.Vault.carried(nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.askEach(t.Context(), []Block{it.Block})
+			}
+			if asked != 1 {
+				t.Errorf("asked %d times, want once", asked)
+			}
+			d.ledger.close()
+			d.plan.close()
+		})
+	}
+}
+
 // Whoever does not answer, or is gone, is asked once, and the blocks are carried like all others.
 func TestSilentHomesHoldNobodyUp(t *testing.T) {
 	for name, answer := range map[string]error{"does not answer": errors.New("no route"), "is gone": nil} {
