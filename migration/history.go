@@ -120,13 +120,12 @@ func (s *history) waits(b Block) bool {
 func (s *history) landed(blocks []entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.again.of)+len(s.broke) == 0 {
+		return
+	}
 	for i := range blocks {
-		if len(s.again.of) > 0 {
-			s.again.drop(blocks[i].ID, blocks[i].version())
-		}
-		if len(s.broke) > 0 {
-			delete(s.broke, blocks[i].ID)
-		}
+		s.again.drop(blocks[i].ID, blocks[i].version())
+		delete(s.broke, blocks[i].ID)
 	}
 }
 
