@@ -23,12 +23,15 @@ type CatchUp struct {
 
 // CatchUp removes what is something else by now, as far as anybody says so. It reports false if not all could be asked.
 func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
+	if r.storesAway() {
+		return false
+	}
 	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}}
 	heeds := func() bool { return false } // under notice, too: what has changed is not to be handed on
 	_, hangs := inStints(ctx, r.storesAway, heeds, func(ctx context.Context, rest func() bool) {
 		all = c.through(ctx, rest)
 	})
-	return all && !hangs && ctx.Err() == nil
+	return ctx.Err() == nil && !hangs && all // a look that hangs has not said
 }
 
 type catchingUp struct {

@@ -16,8 +16,8 @@ type homeQuestion struct {
 	Blocks []Version `json:"blocks"` // at most askedAbout
 }
 
-// maxHomeQuestion is askedAbout of the longest ids and tags.
-const maxHomeQuestion = askedAbout * (maxIDBytes + 128)
+// maxHomeQuestion is askedAbout of the longest ids, tags and names of nodes.
+const maxHomeQuestion = askedAbout * (maxIDBytes + 512)
 
 // ServeHome answers POST /home. A node that leaves itself has nothing that it will have.
 func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool) {
