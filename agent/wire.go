@@ -97,7 +97,8 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 	if p.Phase == migration.PhaseDrained {
 		p.BytesPerSecond = 0 // nothing moves any more
 	}
-	p.Moved = migration.Count{Blocks: max(0, p.Moved.Blocks), Bytes: max(0, p.Moved.Bytes)} // a figure that is off must not have the beat refused, and the node taken for dead
+	// A figure that is off must not have the beat refused, and the node taken for dead.
+	p.Moved = migration.Count{Blocks: max(0, p.Moved.Blocks), Bytes: max(0, p.Moved.Bytes)}
 	d := &api.DrainProgress{
 		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
 		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,

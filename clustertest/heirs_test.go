@@ -30,6 +30,15 @@ func handedOn(c *clustertest.Cluster) (live []int) {
 	return live
 }
 
+// handsOn has the one of nodes 1 to 3 that took most of node 0's blocks leave, and returns it, and the others of nodes 1 to 4.
+func handsOn(c *clustertest.Cluster) (taker int, live []int) {
+	taker, _ = most(c, 0)
+	c.Notice(taker, 2*time.Minute)
+	c.WaitDrained(taker)
+	c.Kill(taker)
+	return taker, slices.DeleteFunc([]int{1, 2, 3, 4}, func(i int) bool { return i == taker })
+}
+
 // heirOf is to which of nodes 2 to 4 node 1 sent most.
 func heirOf(c *clustertest.Cluster) (heir int) {
 	heir = 2
@@ -272,11 +281,7 @@ func TestHeirIsBackWithWhatItWas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 				blocks := copiedAhead(c)
-				taker, _ := most(c, 0)
-				c.Notice(taker, 2*time.Minute)
-				c.WaitDrained(taker)
-				c.Kill(taker)
-				live := slices.DeleteFunc([]int{1, 2, 3, 4}, func(i int) bool { return i == taker })
+				taker, live := handsOn(c)
 				heir := slices.MaxFunc(live, func(i, j int) int { return cmp.Compare(c.Sent(taker, i), c.Sent(taker, j)) })
 				c.Sleep(2 * time.Minute)
 				away(c, heir, func() {
@@ -291,15 +296,22 @@ func TestHeirIsBackWithWhatItWas(t *testing.T) {
 	}
 }
 
+// awayAsTheHomeGoes has the holder of most of node 0's blocks be away as they change, and as that node goes. It returns it, and the others.
+func awayAsTheHomeGoes(t *testing.T, c *clustertest.Cluster) (away int, live [2]int) {
+	t.Helper()
+	blocks := copiedAhead(c)
+	away, live = killHolder(c)
+	rewrite(t, c, blocks)
+	goes(c, live[0], live[1])
+	c.Sleep(2 * time.Minute)
+	return away, live
+}
+
 // Who took blocks is away as they change and as their node goes, and is back when nobody is there any more that they were born on. Those
 // have them who took them last.
 func TestHolderIsBackWhenTheHomeIsGone(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
-		blocks := copiedAhead(c)
-		away, live := killHolder(c)
-		rewrite(t, c, blocks)
-		goes(c, live[0], live[1])
-		c.Sleep(2 * time.Minute)
+		away, _ := awayAsTheHomeGoes(t, c)
 		c.Restart(away)
 		c.Sleep(30 * time.Second)
 		c.VerifyEverywhere(1, 2, 3)
@@ -309,11 +321,7 @@ func TestHolderIsBackWhenTheHomeIsGone(t *testing.T) {
 // The same, and it is told to go itself as soon as it is there: it hands on nothing that is newer elsewhere.
 func TestHolderIsBackAndLeavesWhenTheHomeIsGone(t *testing.T) {
 	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
-		blocks := copiedAhead(c)
-		away, live := killHolder(c)
-		rewrite(t, c, blocks)
-		goes(c, live[0], live[1])
-		c.Sleep(2 * time.Minute)
+		away, live := awayAsTheHomeGoes(t, c)
 		c.Notice(away, 2*time.Minute)
 		c.Restart(away)
 		c.WaitDrained(away)

@@ -151,17 +151,13 @@ func TestRotAtAnHeirIsCarriedAgainFromHome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, clustertest.Config{Agents: 5}, func(t *testing.T, c *clustertest.Cluster) {
 				blocks := leave(c)
-				taker, _ := most(c, 0)
-				c.Notice(taker, 2*time.Minute)
-				c.WaitDrained(taker)
+				taker, live := handsOn(c)
 				_, handed := c.Manifest(taker)
-				c.Kill(taker)
 				c.Sleep(2 * time.Minute)
 				i := slices.IndexFunc(blocks, func(b *clustertest.Block) bool { return handed[b.ID].GetOutcome() == "moved" })
 				if i < 0 {
 					t.Fatal("nothing was handed on")
 				}
-				live := slices.DeleteFunc([]int{1, 2, 3, 4}, func(i int) bool { return i == taker })
 				at := rots(t, c, blocks[i], live...)
 				for id := range blocks[i].Members {
 					c.Read(at, id)

@@ -275,11 +275,11 @@ func (w *wander) amid() {
 	}
 }
 
-// One node has blocks, or two or three have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die, leave,
-// come back, or are replaced by others of their names; blocks change, agents and the coordinator start anew. When they have gone, with
-// moments between, all that they had last is read everywhere, but for what is named as lost where their links are narrow. It is a
-// search, for who looks for what the other stories do not tell: LIFEBOAT_WANDERS=N has N stories, and not a few, of which each runs by
-// itself as -run 'Wander/N', and not always alike.
+// One node has blocks, or two or three have, and each is advised to go, or ordered, or nothing is said of it yet; at any time others die,
+// leave, come back, or are replaced by others of their names; blocks change, bits flip, links are cut, disks die, agents and the
+// coordinator start anew. When they have gone, with moments between, all that they had last is read everywhere, but for what is named as
+// lost where their links are narrow. It is a search, for who looks for what the other stories do not tell: LIFEBOAT_WANDERS=N has N
+// stories, and not a few, of which each runs by itself as -run 'Wander/N', and not always alike.
 func TestWander(t *testing.T) {
 	stories, err := strconv.Atoi(os.Getenv("LIFEBOAT_WANDERS"))
 	if err != nil {

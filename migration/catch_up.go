@@ -27,8 +27,8 @@ func (r *Receiver) CatchUp(ctx context.Context, whom CatchUp) (all bool) {
 		return false
 	}
 	c := catchingUp{CatchUp: whom, r: r, at: map[string]string{}, silent: map[string]bool{}, made: madeDirs{}}
-	heeds := func() bool { return false } // under notice, too: what has changed is not to be handed on
-	_, hangs := inStints(ctx, r.storesAway, heeds, func(ctx context.Context, rest func() bool) {
+	never := func() bool { return false } // it rests for no notice: what has changed is not to be handed on
+	_, hangs := inStints(ctx, r.storesAway, never, func(ctx context.Context, rest func() bool) {
 		all = c.through(ctx, rest)
 	})
 	return ctx.Err() == nil && !hangs && all // a look that hangs has not said

@@ -26,7 +26,7 @@ import (
 //
 // Who may read is decided before a request comes here.
 type Reader struct {
-	Node   string
+	Node   string // that it is of
 	Stores []*Store
 	Vault  *Vault
 	Disks  Disks    // under them; nil: nobody asks
