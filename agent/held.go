@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -49,6 +50,28 @@ func (a *Agent) whoElse(ctx context.Context, blocks []migration.BlockID) (holder
 		}
 	}
 	return holders, h.Unsure == 0, err
+}
+
+// homeOf asks what became of a node that blocks were born on, and, if it is there and may go any moment, what it has of them.
+func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Version) (h migration.Home, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	is, err := a.beat.CheckPeers(ctx, 0, []string{node})
+	age, goes := is.GoneFor[node]
+	if err != nil || !goes {
+		return h, err
+	}
+	has := migration.AtHome{Leaves: true}
+	if address := is.Addresses[node]; address != "" && age == 0 {
+		has, err = a.reader.Fetch.AtHome(ctx, migration.Holder{Node: node, Address: address}, about)
+	}
+	for i := range about {
+		if has.Leaves || slices.Contains(has.Has, i) {
+			h.Has = append(h.Has, i)
+		}
+	}
+	h.GoneFor = age
+	return h, err
 }
 
 // lapsed is that question alone.

@@ -68,7 +68,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if a.receiver, err = migration.NewReceiver(migration.ReceiverConfig{
 		Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Room: a.landing.Room, Disks: a.landing, Admit: a.admit, Landed: a.landed, Gone: a.gone, Ended: a.beat.Report, Broken: a.broke,
 		ScrubBytesPerSecond: int64(cfg.Receive.ScrubBytesPerSecond),
-		MaxStreams:          cfg.Receive.MaxStreams, MaxBytes: int64(cfg.Receive.MaxBytes), Keep: cfg.Receive.Keep, InUse: a.inUse, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
+		MaxStreams:          cfg.Receive.MaxStreams, MaxBytes: int64(cfg.Receive.MaxBytes), Keep: cfg.Receive.Keep, InUse: a.inUse, Home: a.homeOf, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}); err != nil {
 		return nil, err
 	}

@@ -126,7 +126,10 @@ type CheckHeldReply struct {
 	Renewed map[string]string `protobuf:"bytes,6,rep,name=renewed,proto3" json:"renewed,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Index   uint64            `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"` // of the last event
 	// Where the peers are read that are there, as HOST:PORT.
-	Addresses     map[string]string `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Addresses map[string]string `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// For how long those of the peers have been gone that are: 0 for one that may go any moment. Those that stay, and those of which nothing
+	// is known, are left out.
+	GoneFor       map[string]*durationpb.Duration `protobuf:"bytes,9,rep,name=gone_for,json=goneFor,proto3" json:"gone_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +216,13 @@ func (x *CheckHeldReply) GetIndex() uint64 {
 func (x *CheckHeldReply) GetAddresses() map[string]string {
 	if x != nil {
 		return x.Addresses
+	}
+	return nil
+}
+
+func (x *CheckHeldReply) GetGoneFor() map[string]*durationpb.Duration {
+	if x != nil {
+		return x.GoneFor
 	}
 	return nil
 }
@@ -8657,7 +8667,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\x12\x14\n" +
 	"\x05peers\x18\x04 \x03(\tR\x05peers\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x1c\n" +
-	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xa0\x03\n" +
+	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xbc\x04\n" +
 	"\x0eCheckHeldReply\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
 	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +
@@ -8666,13 +8676,17 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aholders\x18\x05 \x03(\tR\aholders\x12B\n" +
 	"\arenewed\x18\x06 \x03(\v2(.lifeboat.v1.CheckHeldReply.RenewedEntryR\arenewed\x12\x14\n" +
 	"\x05index\x18\a \x01(\x04R\x05index\x12H\n" +
-	"\taddresses\x18\b \x03(\v2*.lifeboat.v1.CheckHeldReply.AddressesEntryR\taddresses\x1a:\n" +
+	"\taddresses\x18\b \x03(\v2*.lifeboat.v1.CheckHeldReply.AddressesEntryR\taddresses\x12C\n" +
+	"\bgone_for\x18\t \x03(\v2(.lifeboat.v1.CheckHeldReply.GoneForEntryR\agoneFor\x1a:\n" +
 	"\fRenewedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eAddressesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\":\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aU\n" +
+	"\fGoneForEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\":\n" +
 	"\x10CheckAppsRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04apps\x18\x02 \x03(\tR\x04apps\":\n" +
@@ -9411,7 +9425,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 135)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 136)
 var file_lifeboat_proto_goTypes = []any{
 	(*CheckHeldRequest)(nil),            // 0: lifeboat.v1.CheckHeldRequest
 	(*CheckHeldReply)(nil),              // 1: lifeboat.v1.CheckHeldReply
@@ -9544,253 +9558,256 @@ var file_lifeboat_proto_goTypes = []any{
 	(*CancelReply)(nil),                 // 128: lifeboat.v1.CancelReply
 	nil,                                 // 129: lifeboat.v1.CheckHeldReply.RenewedEntry
 	nil,                                 // 130: lifeboat.v1.CheckHeldReply.AddressesEntry
-	nil,                                 // 131: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 132: lifeboat.v1.Event.DataEntry
-	nil,                                 // 133: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 134: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 135: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 136: google.protobuf.Timestamp
+	nil,                                 // 131: lifeboat.v1.CheckHeldReply.GoneForEntry
+	nil,                                 // 132: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 133: lifeboat.v1.Event.DataEntry
+	nil,                                 // 134: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 135: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 136: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 137: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	135, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
+	136, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
 	32,  // 1: lifeboat.v1.CheckHeldRequest.blocks:type_name -> lifeboat.v1.BlockRun
 	129, // 2: lifeboat.v1.CheckHeldReply.renewed:type_name -> lifeboat.v1.CheckHeldReply.RenewedEntry
 	130, // 3: lifeboat.v1.CheckHeldReply.addresses:type_name -> lifeboat.v1.CheckHeldReply.AddressesEntry
-	4,   // 4: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
-	10,  // 5: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
-	9,   // 6: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	135, // 7: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	135, // 8: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	135, // 9: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	135, // 10: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
-	13,  // 11: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
-	14,  // 12: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
-	16,  // 13: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
-	17,  // 14: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	11,  // 15: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	135, // 16: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	135, // 17: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
-	12,  // 18: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	135, // 19: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
-	15,  // 20: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	135, // 21: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
-	10,  // 22: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	9,   // 23: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	21,  // 24: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	22,  // 25: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	136, // 26: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
-	20,  // 27: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	135, // 28: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	13,  // 29: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	31,  // 30: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	31,  // 31: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
-	33,  // 32: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
-	32,  // 33: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
-	36,  // 34: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	38,  // 35: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	39,  // 36: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	136, // 37: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	136, // 38: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	136, // 39: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	136, // 40: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	37,  // 41: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	37,  // 42: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	37,  // 43: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	37,  // 44: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	32,  // 45: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
-	42,  // 46: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	42,  // 47: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	42,  // 48: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
-	45,  // 49: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
-	135, // 50: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
-	135, // 51: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
-	135, // 52: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
-	135, // 53: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
-	45,  // 54: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
-	53,  // 55: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	136, // 56: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	135, // 57: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	135, // 58: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	10,  // 59: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	36,  // 60: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	135, // 61: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	136, // 62: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
-	135, // 63: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
-	54,  // 64: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
-	55,  // 65: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	54,  // 66: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
-	135, // 67: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
-	55,  // 68: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	60,  // 69: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
-	54,  // 70: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
-	61,  // 71: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
-	136, // 72: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
-	135, // 73: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	131, // 74: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	53,  // 75: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 76: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 77: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
-	135, // 78: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	71,  // 79: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	70,  // 80: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	135, // 81: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	53,  // 82: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	136, // 83: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	74,  // 84: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	135, // 85: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	136, // 86: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	132, // 87: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	136, // 88: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	133, // 89: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	71,  // 90: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	86,  // 91: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	80,  // 92: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	135, // 93: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	85,  // 94: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	136, // 95: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	134, // 96: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	135, // 97: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	89,  // 98: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	86,  // 99: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	135, // 100: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	95,  // 101: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	135, // 102: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	136, // 103: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	95,  // 104: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	136, // 105: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	108, // 106: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	135, // 107: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	121, // 108: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	135, // 109: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	135, // 110: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	136, // 111: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	10,  // 112: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	135, // 113: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	22,  // 114: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	36,  // 115: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	122, // 116: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	123, // 117: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	135, // 118: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	124, // 119: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	121, // 120: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	136, // 121: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	120, // 122: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	119, // 123: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	118, // 124: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	135, // 125: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	135, // 126: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	135, // 127: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	135, // 128: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	14,  // 129: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	135, // 130: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	135, // 131: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	135, // 132: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	135, // 133: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	135, // 134: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	135, // 135: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	135, // 136: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	135, // 137: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	7,   // 138: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	18,  // 139: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	23,  // 140: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	25,  // 141: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	27,  // 142: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	29,  // 143: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	34,  // 144: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	40,  // 145: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	5,   // 146: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	2,   // 147: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	0,   // 148: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
-	50,  // 149: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	52,  // 150: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	62,  // 151: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	64,  // 152: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	66,  // 153: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	56,  // 154: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	57,  // 155: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	58,  // 156: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	81,  // 157: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	83,  // 158: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	68,  // 159: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	72,  // 160: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	40,  // 161: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	75,  // 162: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	76,  // 163: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	78,  // 164: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	43,  // 165: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	46,  // 166: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	48,  // 167: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	88,  // 168: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	91,  // 169: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	93,  // 170: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	96,  // 171: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	98,  // 172: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	100, // 173: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	102, // 174: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	104, // 175: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	106, // 176: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	114, // 177: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	116, // 178: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	127, // 179: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	72,  // 180: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	75,  // 181: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	125, // 182: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	112, // 183: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	110, // 184: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	107, // 185: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	8,   // 186: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	19,  // 187: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	24,  // 188: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	26,  // 189: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	28,  // 190: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	30,  // 191: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	35,  // 192: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	41,  // 193: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	6,   // 194: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	3,   // 195: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	1,   // 196: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
-	51,  // 197: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	53,  // 198: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	63,  // 199: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	65,  // 200: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	67,  // 201: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	59,  // 202: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	59,  // 203: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	59,  // 204: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	82,  // 205: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	84,  // 206: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	69,  // 207: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	73,  // 208: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	41,  // 209: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	34,  // 210: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	77,  // 211: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	79,  // 212: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	44,  // 213: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	47,  // 214: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	49,  // 215: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	90,  // 216: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	92,  // 217: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	94,  // 218: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	97,  // 219: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	99,  // 220: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	101, // 221: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	103, // 222: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	105, // 223: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	104, // 224: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	115, // 225: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	117, // 226: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	128, // 227: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	73,  // 228: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	34,  // 229: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	126, // 230: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	113, // 231: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	111, // 232: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	109, // 233: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	186, // [186:234] is the sub-list for method output_type
-	138, // [138:186] is the sub-list for method input_type
-	138, // [138:138] is the sub-list for extension type_name
-	138, // [138:138] is the sub-list for extension extendee
-	0,   // [0:138] is the sub-list for field type_name
+	131, // 4: lifeboat.v1.CheckHeldReply.gone_for:type_name -> lifeboat.v1.CheckHeldReply.GoneForEntry
+	4,   // 5: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
+	10,  // 6: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
+	9,   // 7: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
+	136, // 8: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	136, // 9: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	136, // 10: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	136, // 11: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	13,  // 12: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
+	14,  // 13: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
+	16,  // 14: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
+	17,  // 15: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
+	11,  // 16: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
+	136, // 17: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	136, // 18: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	12,  // 19: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
+	136, // 20: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	15,  // 21: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
+	136, // 22: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	10,  // 23: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	9,   // 24: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	21,  // 25: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	22,  // 26: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	137, // 27: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	20,  // 28: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
+	136, // 29: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	13,  // 30: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	31,  // 31: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	31,  // 32: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
+	33,  // 33: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
+	32,  // 34: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
+	36,  // 35: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	38,  // 36: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	39,  // 37: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
+	137, // 38: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	137, // 39: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	137, // 40: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	137, // 41: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	37,  // 42: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	37,  // 43: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	37,  // 44: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	37,  // 45: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	32,  // 46: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
+	42,  // 47: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	42,  // 48: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	42,  // 49: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
+	45,  // 50: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
+	136, // 51: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	136, // 52: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	136, // 53: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	136, // 54: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	45,  // 55: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
+	53,  // 56: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	137, // 57: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	136, // 58: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	136, // 59: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	10,  // 60: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	36,  // 61: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	136, // 62: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	137, // 63: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
+	136, // 64: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
+	54,  // 65: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
+	55,  // 66: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	54,  // 67: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
+	136, // 68: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
+	55,  // 69: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	60,  // 70: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
+	54,  // 71: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
+	61,  // 72: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
+	137, // 73: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
+	136, // 74: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	132, // 75: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	53,  // 76: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 77: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 78: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
+	136, // 79: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	71,  // 80: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	70,  // 81: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	136, // 82: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	53,  // 83: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	137, // 84: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	74,  // 85: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	136, // 86: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	137, // 87: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	133, // 88: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	137, // 89: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	134, // 90: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	71,  // 91: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	86,  // 92: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	80,  // 93: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	136, // 94: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	85,  // 95: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	137, // 96: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	135, // 97: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	136, // 98: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	89,  // 99: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	86,  // 100: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	136, // 101: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	95,  // 102: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	136, // 103: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	137, // 104: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	95,  // 105: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	137, // 106: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	108, // 107: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	136, // 108: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	121, // 109: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	136, // 110: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	136, // 111: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	137, // 112: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	10,  // 113: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	136, // 114: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	22,  // 115: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	36,  // 116: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	122, // 117: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	123, // 118: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	136, // 119: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	124, // 120: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	121, // 121: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	137, // 122: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	120, // 123: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	119, // 124: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	118, // 125: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	136, // 126: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	136, // 127: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	136, // 128: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	136, // 129: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 130: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	136, // 131: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	136, // 132: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	136, // 133: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	136, // 134: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	136, // 135: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	136, // 136: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	136, // 137: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	136, // 138: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
+	136, // 139: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 140: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 141: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 142: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 143: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 144: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 145: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 146: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 147: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 148: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 149: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 150: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 151: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 152: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 153: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 154: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 155: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	56,  // 156: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 157: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 158: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	81,  // 159: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	83,  // 160: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	68,  // 161: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	72,  // 162: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 163: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	75,  // 164: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	76,  // 165: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	78,  // 166: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 167: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 168: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 169: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	88,  // 170: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	91,  // 171: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	93,  // 172: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	96,  // 173: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	98,  // 174: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	100, // 175: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	102, // 176: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	104, // 177: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	106, // 178: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	114, // 179: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	116, // 180: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	127, // 181: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	72,  // 182: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	75,  // 183: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	125, // 184: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	112, // 185: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	110, // 186: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	107, // 187: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 188: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 189: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 190: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 191: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 192: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 193: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 194: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 195: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 196: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 197: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 198: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 199: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 200: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 201: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 202: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 203: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	59,  // 204: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 205: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 206: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	82,  // 207: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	84,  // 208: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	69,  // 209: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	73,  // 210: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 211: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 212: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	77,  // 213: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	79,  // 214: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 215: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 216: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 217: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	90,  // 218: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	92,  // 219: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	94,  // 220: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	97,  // 221: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	99,  // 222: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	101, // 223: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	103, // 224: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	105, // 225: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	104, // 226: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	115, // 227: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	117, // 228: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	128, // 229: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	73,  // 230: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 231: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	126, // 232: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	113, // 233: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	111, // 234: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	109, // 235: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	188, // [188:236] is the sub-list for method output_type
+	140, // [140:188] is the sub-list for method input_type
+	140, // [140:140] is the sub-list for extension type_name
+	140, // [140:140] is the sub-list for extension extendee
+	0,   // [0:140] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -9806,7 +9823,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   135,
+			NumMessages:   136,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -3,6 +3,7 @@ package clustertest_test
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
@@ -86,18 +86,58 @@ func TestHolderIsGoneAndNoNoticeComes(t *testing.T) {
 	})
 }
 
-// Whoever takes blocks gives them up when they were kept for long enough, also while their node is advised to go.
-func TestKeepEndsBeforeTheNotice(t *testing.T) {
-	short := func(_ int, cfg *agent.Config) { cfg.Receive.Keep = 10 * time.Minute }
-	bubble(t, clustertest.Config{Agents: 2, Agent: short}, func(t *testing.T, c *clustertest.Cluster) {
-		blocks := copiedAhead(c)
+// What a node carried ahead has to last for as long as what it carries as it goes: it is kept while the node may go, and for as long as
+// peers keep anything once it has gone.
+func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 3, Agent: keptForTenMinutes.Agent}, func(t *testing.T, c *clustertest.Cluster) {
+		carried := copiedAhead(c)
+		ahead := c.Sent(0, 1) + c.Sent(0, 2)
+		removed, blocks := carried[3], slices.Delete(slices.Clone(carried), 3, 4) // a map output: peers keep those at their engine's cleaning up, which comes when an application ends
+		for id := range removed.Members {
+			files, _ := filepath.Glob(filepath.Join(c.Dir(0), "*", "*", "*", filepath.Base(id)))
+			if len(files) != 1 || os.Remove(files[0]) != nil {
+				t.Fatalf("cannot remove %v", files)
+			}
+		}
 		c.Sleep(35 * time.Minute)
+		if n := atEither(c, []*clustertest.Block{removed}); n > 0 {
+			t.Errorf("%d files of what its node has no more are kept", n)
+		}
 		c.Notice(0, 2*time.Minute)
 		c.WaitDrained(0)
-		accounted(t, c, 0, blocks, 0)
+		accounted(t, c, 0, carried, 0)
+		if again := c.Sent(0, 1) + c.Sent(0, 2) - ahead; again > 200_000 {
+			t.Errorf("%d bytes were sent again, want next to none", again)
+		}
 		c.Kill(0)
-		c.Verify(1)
+		c.Sleep(8 * time.Minute)
+		c.Verify(1, blocks...)
+		all := atEither(c, blocks)
+		c.KillCoordinator() // nobody says when the node went
+		c.Sleep(20 * time.Minute)
+		if n := atEither(c, blocks); n != all {
+			t.Errorf("%d of %d files are there, and nobody said that their time is up", n, all)
+		}
+		c.RestartCoordinator()
+		c.Sleep(5 * time.Minute)
+		if n := atEither(c, blocks); n > 0 {
+			t.Errorf("%d files are still there half an hour after their node went", n)
+		}
 	})
+}
+
+// atEither is how many files nodes 1 and 2 have between them.
+func atEither(c *clustertest.Cluster, blocks []*clustertest.Block) (n int) {
+	for _, b := range blocks {
+		for id := range b.Members {
+			one, _ := c.Read(1, id)
+			other, _ := c.Read(2, id)
+			if one == http.StatusOK || other == http.StatusOK {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // A coordinator that began anew has been told of nothing yet: what is carried already is not taken for gone.

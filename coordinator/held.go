@@ -6,6 +6,8 @@ import (
 	"time"
 	"unique"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/lifeboat/lifeboat/api"
 )
 
@@ -39,11 +41,14 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		}
 	}
 	reply := s.held(r)
-	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}
+	reply.Renewed, reply.Addresses, reply.GoneFor = map[string]string{}, map[string]string{}, map[string]*durationpb.Duration{}
 	s.ledger.view(func(m *machine) { reply.Index = m.LastEvent })
 	for _, peer := range r.GetPeers() { // what can be no node is none
 		if is := s.reachable([]string{peer}); len(is) > 0 {
 			reply.Addresses[peer] = is[0].Address
+		}
+		if age, gone := s.goneFor(peer); gone {
+			reply.GoneFor[peer] = durationpb.New(age)
 		}
 		if !s.vouches(peer) {
 			reply.Gone = append(reply.Gone, peer)
@@ -129,6 +134,24 @@ func (f *fleet) vouches(name string) bool {
 		return false
 	}
 	return n.State != Decommissioned || time.Since(n.Since) <= 2*f.pace().interval+reportSlack
+}
+
+// goneFor is for how long a node has been gone, unless it stays: 0 for one that may go any moment, and for one that may say so yet to a
+// coordinator that began anew.
+func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
+	n, known := f.node(name)
+	p := f.leases.read(name)
+	switch {
+	case !known:
+		return 0, false
+	case !p.heard && time.Since(*f.tookOver.Load()) <= 2*f.cfg.Lease: // silent, it is LOST after one
+		return 0, true
+	case n.State == Active:
+		return 0, watched(p.status)
+	case n.leaving(), n.State == Decommissioned && f.present(n):
+		return 0, true
+	}
+	return time.Since(n.Since), true
 }
 
 // toldAll says whether everybody has told this leader of what was carried that long ago, who ever will: after a take-over all

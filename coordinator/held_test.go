@@ -118,6 +118,53 @@ func TestWhoHasWhatWasCarried(t *testing.T) {
 	})
 }
 
+// Peers keep what came from a node for some time from when it went, and while it may go any moment.
+func TestForHowLongANodeHasBeenGone(t *testing.T) {
+	inTown(t, func(v *town) {
+		asks, stays, advised, drained, goes, dies := v.agent("asks"), v.agent("stays"), v.agent("advised"), v.agent("drained"), v.agent("goes"), v.agent("dies")
+		living := []*agent{asks, stays, advised, drained}
+		for _, n := range append(living, goes, dies) {
+			n.register()
+		}
+		for _, n := range []*agent{drained, goes} {
+			n.notice("inc", time.Hour)
+			n.announce()
+		}
+		live := func(seconds int) {
+			for range seconds {
+				for _, n := range living {
+					n.beat()
+				}
+				time.Sleep(time.Second)
+			}
+		}
+		wants := func(when string, want map[string]time.Duration) {
+			v.Helper()
+			r, err := asks.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "asks", Peers: []string{"stays", "advised", "drained", "goes", "dies", "nobody"}})
+			if err != nil {
+				v.Fatal(err)
+			}
+			got := map[string]time.Duration{}
+			for node, age := range r.GoneFor {
+				got[node] = age.AsDuration().Truncate(time.Minute)
+			}
+			if !maps.Equal(got, want) {
+				v.Errorf("%s: got %v, want %v", when, got, want)
+			}
+		}
+		advised.under("pre-copy")
+		drained.goodbye("inc")
+		goes.goodbye("inc")
+		live(600)
+		wants("after ten minutes", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 10 * time.Minute, "dies": 9 * time.Minute}) // a lease later
+		v.restart()
+		asks.beat()
+		wants("nobody was heard yet", map[string]time.Duration{"stays": 0, "advised": 0, "drained": 0, "goes": 0, "dies": 0})
+		live(70)
+		wants("two leases later", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 11 * time.Minute, "dies": 10 * time.Minute})
+	})
+}
+
 func TestWhoMayAskWhoHasIt(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

@@ -28,11 +28,13 @@ type Peers struct {
 	Renewed   map[string]string // the ids of those that are, as other machines than before
 	Addresses map[string]string // where those are read that are there
 	Index     uint64            // of the last event
+	// GoneFor is for how long those have been gone that are: 0 for those that may go any moment.
+	GoneFor map[string]time.Duration
 }
 
 // CheckPeers asks what became of the nodes that took blocks after the event since (an Index; 0: which are other machines is not asked).
 func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (is Peers, err error) {
-	is.Renewed, is.Addresses = map[string]string{}, map[string]string{}
+	is.Renewed, is.Addresses, is.GoneFor = map[string]string{}, map[string]string{}, map[string]time.Duration{}
 	for rest := peers; ; {
 		some := rest[:min(len(rest), mostTakers)]
 		err := c.call(ctx, "ask who of those that took blocks is there", func(m *link) error {
@@ -40,6 +42,9 @@ func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (
 			is.Gone, is.Index = append(is.Gone, reply.GetGone()...), reply.GetIndex()
 			maps.Copy(is.Renewed, reply.GetRenewed())
 			maps.Copy(is.Addresses, reply.GetAddresses())
+			for node, age := range reply.GetGoneFor() {
+				is.GoneFor[node] = age.AsDuration()
+			}
 			return err
 		})
 		if rest = rest[len(some):]; err != nil || len(rest) == 0 {

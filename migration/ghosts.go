@@ -22,7 +22,7 @@ func (r *Receiver) dropGhosts(ctx context.Context) time.Duration {
 	}
 	worked, hangs := inStints(ctx, r.storesAway, r.leaving, func(ctx context.Context, rest func() bool) {
 		defer r.lookingForGhosts.Store(false)
-		gone, err := r.removeAll(ctx, takenOver, func(rec record) bool { return rest() && r.ghost(rec) })
+		gone, err := r.removeAll(ctx, takenOver, func(rec record) bool { return rest() && r.ghost(rec) }, nil)
 		if gone.Blocks > 0 {
 			r.cfg.Log.Info("engines removed or replaced what had landed: it is not held any more", "blocks", gone.Blocks, "bytes", gone.Bytes)
 		}

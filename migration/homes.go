@@ -242,6 +242,7 @@ func (d *Drain) askHome(ctx context.Context, node string, about []Version) (is A
 type AtHome struct {
 	Has     []int `json:"has"`               // it has them as they were, and stays with them
 	Changed []int `json:"changed,omitempty"` // it has them as something else; of what was born elsewhere: as something newer
+	Leaves  bool  `json:"leaves,omitempty"`  // it will have none of them
 }
 
 // AtHome looks for some versions of blocks on this node, where they were born. Of what lies on a disk that fails it says nothing.

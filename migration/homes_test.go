@@ -172,7 +172,7 @@ func TestServeHome(t *testing.T) {
 		{"one in another version", one("cache/-/f-0000", "7-8") + "," + y, false, false, 200, `{"has":[1],"changed":[0]}`},
 		{"one that it never had", x + "," + one("cache/-/z", "7-8") + "," + one("else/-/z", "7-8"), false, false, 200, `{"has":[0]}`},
 		{"none", "", false, false, 200, `{"has":[]}`},
-		{"it leaves", x + "," + one("cache/-/f-0001", "7-8"), true, false, 200, `{"has":[],"changed":[1]}`},
+		{"it leaves", x + "," + one("cache/-/f-0001", "7-8"), true, false, 200, `{"has":[],"changed":[1],"leaves":true}`},
 		{"its disk fails", x + "," + one("cache/-/f-0001", "7-8"), false, true, 200, `{"has":[]}`},
 		{"a name that climbs", one("cache/-/../../etc/passwd", "1-2"), false, false, 400, "etc/passwd"},
 		{"too many", strings.Repeat(x+",", askedAbout) + x, false, false, 400, "at most 1024"},

@@ -34,7 +34,7 @@ func (r *Reader) ServeHome(w http.ResponseWriter, req *http.Request, leaves bool
 		return
 	}
 	answer := r.AtHome(q.Blocks)
-	if leaves || answer.Has == nil {
+	if answer.Leaves = leaves; leaves || answer.Has == nil {
 		answer.Has = []int{}
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -377,6 +377,43 @@ func TestBlockThatComesAgainIsKeptAnewWhereThatIsShort(t *testing.T) {
 	})
 }
 
+// What a node carried ahead has the whole time before it that it is kept once that node has gone; while it may go, what it has itself is kept.
+func TestKeptFromWhenTheirNodesWent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		said, away := map[string]Home{}, errors.New("the coordinator does not answer")
+		n.tune = func(c *ReceiverConfig) {
+			c.Keep = time.Hour
+			c.Home = func(_ context.Context, node string, about []Version) (Home, error) {
+				if len(about) != 2 || about[1].ID != BlockID("cache/-/1-of-"+node) {
+					t.Errorf("%s is asked about %v", node, about)
+				}
+				return said[node], away
+			}
+		}
+		for i, origin := range []string{"may-go", "stays", "went", "went-long-ago", "b"} {
+			for j := range 2 {
+				name := fmt.Sprintf("%d-of-%s", j, origin)
+				o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Origin: origin, Members: []memberSize{{name, 1}}}
+				wantDurable(t, landAll(t, n, openingFrames(uint32(2*i+j+1), o, []byte("x"))))
+			}
+		}
+		time.Sleep(61 * time.Minute)
+		wants := func(when string, ids ...string) {
+			t.Helper()
+			n.receiver.tidyOnce(t.Context(), time.Now())
+			if got := heldIDs(t, n.vault); !slices.Equal(got, ids) {
+				t.Errorf("%s: got %v, want %v", when, got, ids)
+			}
+		}
+		wants("nobody says", "cache/-/0-of-may-go", "cache/-/0-of-stays", "cache/-/0-of-went", "cache/-/0-of-went-long-ago",
+			"cache/-/1-of-may-go", "cache/-/1-of-stays", "cache/-/1-of-went", "cache/-/1-of-went-long-ago")
+		said["may-go"], said["went"], said["went-long-ago"] = Home{0, []int{1}}, Home{59 * time.Minute, []int{0, 1}}, Home{2 * time.Hour, []int{0, 1}}
+		away = nil
+		wants("they are said", "cache/-/0-of-went", "cache/-/1-of-may-go", "cache/-/1-of-went")
+	})
+}
+
 // A receipt is never given for what was removed while it came again.
 func TestBlockRemovedWhileItComesAgain(t *testing.T) {
 	n := newNode(t, "b")

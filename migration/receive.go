@@ -45,10 +45,13 @@ type ReceiverConfig struct {
 	// MaxStreams bounds the streams served at once, and MaxBytes what rests here from others in all; 0: the disks do.
 	MaxStreams int
 	MaxBytes   int64
-	// Keep is how long a block stays after it landed; 0: until somebody removes it. Those of an app that is InUse stay.
+	// Keep is how long a block stays after it landed, and after the node that it was born on went; 0: until somebody removes it. Those of
+	// an app that is InUse stay.
 	Keep  time.Duration
 	InUse func(app string) bool // nil: none is
-	Log   *slog.Logger
+	// Home is asked about what has been here for that long and was born on another node. Nil: that goes.
+	Home func(ctx context.Context, node string, about []Version) (Home, error)
+	Log  *slog.Logger
 }
 
 // Admission is whether a node takes blocks now, and what whoever sends them is to know of it.

@@ -22,14 +22,18 @@ var errRemoved = errors.New("what was here is being moved or removed: send it ag
 // and so do those that land anew at this moment; the error tells. Who reads a block in a segment reads on to its end, and who
 // asks for it later is told why it is not there.
 func (r *Receiver) Remove(ctx context.Context, why string, asked func(Held) bool) (removed Count, err error) {
-	return r.removeAll(ctx, why, func(rec record) bool { return asked(rec.held()) })
+	return r.removeAll(ctx, why, func(rec record) bool { return asked(rec.held()) }, nil)
 }
 
-func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record) bool) (removed Count, err error) {
+// removeAll removes what is asked for, or of that what sift leaves over of each batch (nil: all).
+func (r *Receiver) removeAll(ctx context.Context, why string, asked func(record) bool, sift func(context.Context, []record) []record) (removed Count, err error) {
 	var batch []record
 	var errs []error
 	made := madeDirs{}
 	flush := func() {
+		if sift != nil {
+			batch = sift(ctx, batch)
+		}
 		n, err := r.removeBatch(batch, func(gone []record) { made.note(r.stores, gone); r.removed(why)(gone) })
 		removed, batch = removed.plus(n), nil
 		if err != nil {
@@ -260,12 +264,10 @@ func (r *Receiver) tidy(ctx context.Context) {
 }
 
 func (r *Receiver) tidyOnce(ctx context.Context, now time.Time) {
-	old := func(h Held) bool {
-		return r.cfg.Keep > 0 && now.Sub(h.Landed) > r.cfg.Keep && (r.cfg.InUse == nil || !r.cfg.InUse(h.App()))
-	}
 	gone, err := Count{}, error(nil)
 	if r.cfg.Keep > 0 {
-		gone, err = r.Remove(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), old)
+		a := aged{r, now, 0}
+		gone, err = r.removeAll(ctx, fmt.Sprintf("it was kept for %s", r.cfg.Keep), a.old, a.ended)
 	} else {
 		err = r.cfg.Vault.reclaim(ctx)
 	}

@@ -1,0 +1,61 @@
+package migration
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Advice to go may stand for weeks. What was carried ahead under it is kept for as long as its node may go and has it, and then for the
+// whole time that anything is: what landed last would be gone an hour after that node, with the work that needs it.
+
+// Home is what is known of a node that blocks were born on.
+type Home struct {
+	GoneFor time.Duration // 0: it is there
+	Has     []int         // which of the blocks that were asked about it may leave behind, or has, by their places
+}
+
+// aged is one look for what has been here for long enough. One goroutine uses it.
+type aged struct {
+	r      *Receiver
+	now    time.Time
+	silent int // questions that were not answered
+}
+
+func (a *aged) old(rec record) bool {
+	cfg := a.r.cfg
+	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(rec.held().App()))
+}
+
+// ended are those of some old records whose time is over. Of what nobody speaks for now it is asked again at the next look.
+func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
+	of := map[string][]record{}
+	for _, rec := range old {
+		if a.r.cfg.Home == nil || rec.Origin == "" || rec.Origin == a.r.cfg.Node {
+			ended = append(ended, rec)
+		} else {
+			of[rec.Origin] = append(of[rec.Origin], rec)
+		}
+	}
+	for node, records := range of {
+		about := make([]Version, len(records))
+		for i, rec := range records {
+			about[i] = Version{ID: BlockID(rec.ID), Tag: rec.tag()}
+		}
+		if a.silent >= mostSilent {
+			break
+		}
+		home, err := a.r.cfg.Home(ctx, node, about)
+		if err != nil {
+			a.silent++
+			a.r.cfg.Log.Info("it is not known whether a node has still what came from it: that is kept for now", "node", node, "blocks", len(about), "err", err)
+			continue
+		}
+		for i, rec := range records {
+			if home.GoneFor > a.r.cfg.Keep || !slices.Contains(home.Has, i) {
+				ended = append(ended, rec)
+			}
+		}
+	}
+	return ended
+}
