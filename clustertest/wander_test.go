@@ -30,6 +30,7 @@ type wander struct {
 	shares   bool                // what finds no room
 	were     map[string][][]byte // what blocks were before they changed
 	lost     map[string]bool     // blocks that some account names so
+	removed  map[string]bool     // by their engine
 	up, down []int               // of the other nodes
 	story    []string
 }
@@ -70,12 +71,27 @@ func (w *wander) write(h *home) {
 	}
 }
 
+// remove has some of a cache removed by its engine.
+func (w *wander) remove(h *home) {
+	for range 1 + w.IntN(4) {
+		b := h.blocks[w.IntN(len(h.blocks))]
+		if w.removed[b.ID] = true; os.Remove(w.file(h, b)) == nil {
+			w.say("removes "+b.ID, h.node)
+		}
+	}
+}
+
+func (w *wander) file(h *home, b *clustertest.Block) string {
+	return filepath.Join(w.Dir(h.node), "cache", strings.TrimPrefix(b.ID, "cache/-/"))
+}
+
 // change gives each file of a cache other bytes, and as many as no version had before.
 func (w *wander) change(h *home) {
 	for i, b := range h.blocks {
+		delete(w.removed, b.ID)
 		w.were[b.ID] = append(w.were[b.ID], b.Members[b.ID])
 		b.Members[b.ID] = bytes.Repeat(fmt.Appendf(nil, "%d of %d in the step %d\n", i, h.node, len(w.story)), 3000)[:30_000+100*len(w.story)]
-		if err := os.WriteFile(filepath.Join(w.Dir(h.node), "cache", strings.TrimPrefix(b.ID, "cache/-/")), b.Members[b.ID], 0o600); err != nil {
+		if err := os.WriteFile(w.file(h, b), b.Members[b.ID], 0o600); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -193,6 +209,34 @@ func (w *wander) happen() {
 			w.Recommission(i)
 			w.Sleep(5 * time.Second)
 		}
+	case step == 20:
+		i := w.up[w.IntN(len(w.up))]
+		w.say("is given nothing new", i)
+		w.Deactivate(false, i)
+		w.pause(100)
+		w.Deactivate(true, i)
+	case step == 21 && !h.ordered:
+		w.remove(h)
+	case step == 22 && !h.ordered:
+		if w.IntN(2) == 0 {
+			w.say("is advised", h.node)
+			w.Rebalance(h.node)
+		} else {
+			w.say("is advised no more", h.node)
+			w.Withdraw(h.node)
+		}
+	case step == 23:
+		i := w.up[w.IntN(len(w.up))]
+		w.say("boots", i)
+		w.Kill(i)
+		w.pause(100)
+		w.Reboot(i)
+	case step == 24 && w.Coordinators() > 1:
+		w.say("another coordinator leads")
+		w.Transfer("test")
+	case step == 25:
+		w.say("time passes")
+		w.Sleep(time.Duration(1+w.IntN(20)) * time.Minute)
 	}
 	w.pause(40)
 }
@@ -241,7 +285,7 @@ func (w *wander) anybody(h *home) int {
 // amid is what happens in the two minutes, or in what is left of them.
 func (w *wander) amid() {
 	h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]
-	switch w.IntN(8) {
+	switch w.IntN(10) {
 	case 0, 1:
 		if w.takers() < 3 {
 			return
@@ -272,6 +316,13 @@ func (w *wander) amid() {
 		w.Restart(i)
 	case 6:
 		w.flip(h, i)
+	case 7:
+		if w.takers() > 2 {
+			w.say("is given nothing new", i)
+			w.Deactivate(false, i)
+		}
+	case 8:
+		w.remove(h)
 	}
 }
 
@@ -294,16 +345,19 @@ func TestWander(t *testing.T) {
 			if seed%5 == 4 {
 				cfg.Coordinators = 3
 			}
-			if seed%3 == 2 { // what no peer has room for goes to a share
-				share := t.TempDir()
-				cfg.Agent = func(i int, cfg *agent.Config) {
+			shares, share := seed%3 == 2, t.TempDir()
+			cfg.Agent = func(_ int, cfg *agent.Config) {
+				if shares { // what no peer has room for goes to a share
 					cfg.Receive.MaxBytes = 100_000
 					cfg.Fallback.Dir = share
 				}
+				if seed%11 == 5 {
+					cfg.Receive.Keep = 12 * time.Minute
+				}
 			}
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
-				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, kinds: 20}
-				w.narrow, w.shares = cfg.BytesPerSecond > 0, cfg.Agent != nil
+				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, removed: map[string]bool{}, kinds: 26}
+				w.narrow, w.shares = cfg.BytesPerSecond > 0, shares
 				if seed%2 == 1 {
 					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
 				}
@@ -378,6 +432,6 @@ func (w *wander) run() {
 		w.Sleep(3 * time.Minute)
 	}
 	for _, i := range w.up {
-		w.Verify(i, slices.DeleteFunc(w.Written(), func(b *clustertest.Block) bool { return w.lost[b.ID] })...)
+		w.Verify(i, slices.DeleteFunc(w.Written(), func(b *clustertest.Block) bool { return w.lost[b.ID] || w.removed[b.ID] })...)
 	}
 }

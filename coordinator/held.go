@@ -137,21 +137,26 @@ func (f *fleet) vouches(name string) bool {
 }
 
 // goneFor is for how long a node has been gone, unless it stays: 0 for one that may go any moment, and for one that may say so yet to a
-// coordinator that began anew.
+// coordinator that began anew. One that was done may have stayed for days, and when that ended is known to who led then.
 func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 	n, known := f.node(name)
-	p := f.leases.read(name)
+	p, led := f.leases.read(name), *f.tookOver.Load()
+	went := n.Since
 	switch {
 	case !known:
 		return 0, false
-	case !p.heard && time.Since(*f.tookOver.Load()) <= 2*f.cfg.Lease: // silent, it is LOST after one
+	case !p.heard && time.Since(led) <= 2*f.cfg.Lease: // silent, it is LOST after one
 		return 0, true
 	case n.State == Active:
 		return 0, watched(p.status)
 	case n.leaving(), n.State == Decommissioned && f.present(n):
 		return 0, true
+	case n.State == Decommissioned && p.heard:
+		went = p.seen
+	case n.State == Decommissioned:
+		went = led
 	}
-	return time.Since(n.Since), true
+	return time.Since(went), true
 }
 
 // toldAll says whether everybody has told this leader of what was carried that long ago, who ever will: after a take-over all

@@ -155,13 +155,16 @@ func TestForHowLongANodeHasBeenGone(t *testing.T) {
 		advised.under("pre-copy")
 		drained.goodbye("inc")
 		goes.goodbye("inc")
-		live(600)
-		wants("after ten minutes", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 10 * time.Minute, "dies": 9 * time.Minute}) // a lease later
+		living = append(living, goes)
+		live(300)
+		living = living[:4]
+		live(300)
+		wants("after ten minutes", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 5 * time.Minute, "dies": 9 * time.Minute}) // a lease later
 		v.restart()
 		asks.beat()
 		wants("nobody was heard yet", map[string]time.Duration{"stays": 0, "advised": 0, "drained": 0, "goes": 0, "dies": 0})
 		live(70)
-		wants("two leases later", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 11 * time.Minute, "dies": 10 * time.Minute})
+		wants("two leases later", map[string]time.Duration{"advised": 0, "drained": 0, "goes": time.Minute, "dies": 10 * time.Minute})
 	})
 }
 
