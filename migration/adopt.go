@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 )
 
 // Adopt begins the account in dir with what an earlier drain of this node moved, which was withdrawn: its peers have most of that
@@ -27,32 +28,43 @@ func Adopt(dir, earlier string) (adopted Count, err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return adopted, fmt.Errorf("adopt an account: %w", err)
 	}
+	adopted, err = copyLines(to, from, was.ModTime(), func(e Entry) bool {
+		return e.Outcome == Moved && e.tag() != "" && !strings.HasPrefix(e.Peer, fallbackPeer)
+	})
+	if err != nil {
+		return Count{}, fmt.Errorf("adopt an account: %w", err)
+	}
+	return adopted, nil
+}
+
+// copyLines has an account begin with the lines of one that are kept, and returns what these say was moved. It is as old as what it says:
+// who asks how long ago something moved is told by its time.
+func copyLines(to, from string, moved time.Time, keep func(Entry) bool) (kept Count, err error) {
 	part := to + ".part"
 	f, err := os.Create(part)
 	if err != nil {
-		return adopted, fmt.Errorf("adopt an account: %w", err)
+		return kept, err
 	}
-	w, line := bufio.NewWriterSize(f, 64<<10), []byte(nil)
-	for e, fault := range readLedger(from) {
+	w, text := bufio.NewWriterSize(f, 64<<10), []byte(nil)
+	for line, fault := range allLines(from) {
 		if err = fault; err != nil {
 			break
 		}
-		if e.Outcome != Moved || e.tag() == "" || strings.HasPrefix(e.Peer, fallbackPeer) {
+		if !keep(line.Entry) {
 			continue
 		}
-		line = e.AppendLine(line[:0])
-		if _, err = w.Write(line); err != nil {
+		text = line.AppendLine(text[:0])
+		if _, err = w.Write(text); err != nil {
 			break
 		}
-		adopted = adopted.plus(Count{1, e.Bytes})
+		kept = kept.plus(Count{1, line.Bytes})
 	}
-	// It is as old as what it says: who asks how long ago something moved is told by its time.
-	err = errors.Join(err, w.Flush(), f.Close(), os.Chtimes(part, was.ModTime(), was.ModTime()))
+	err = errors.Join(err, w.Flush(), f.Close(), os.Chtimes(part, moved, moved))
 	if err == nil {
 		err = os.Rename(part, to)
 	}
 	if err != nil {
-		return Count{}, errors.Join(fmt.Errorf("adopt an account: %w", err), os.Remove(part))
+		return Count{}, errors.Join(err, os.Remove(part))
 	}
-	return adopted, nil
+	return kept, nil
 }

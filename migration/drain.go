@@ -115,6 +115,7 @@ type Drain struct {
 	claims    *claims
 	homes     *homes
 	looks     *looks
+	missed    atomic.Bool                       // the first look did not meet all that is here
 	stirred   stirred                           // where something came or went since
 	fallback  *fallback                         // nil: there is none
 	over      atomic.Pointer[map[string]string] // nil: no app is known to be
@@ -179,7 +180,10 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 	}
-	d.history, d.claims, d.homes = history, newClaims(cfg.Dir), newHomes(cfg)
+	if d.history = history; cfg.Once {
+		history.here = newMetIDs(32 * int64(history.recalled))
+	}
+	d.claims, d.homes = newClaims(cfg.Dir), newHomes(cfg)
 	l, err := openLedger(cfg.Dir, len(cfg.Again) > 0, cfg.Once, cfg.Ballast)
 	if err != nil {
 		// A full or read-only disk: the blocks matter more than the account of them.
@@ -246,6 +250,9 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 	d.withdraw(ctx)
 	d.setPhase(PhaseDrained)
 	sum, err := d.ledger.close()
+	if ctx.Err() == nil {
+		d.shorten(ctx)
+	}
 	if !d.cfg.Once {
 		d.mu.Lock()
 		d.found = sum.Moved.plus(sum.Lost) // a block that changed was found as often

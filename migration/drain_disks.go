@@ -146,8 +146,11 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 	case whole := <-ended:
 		if whole {
 			d.scanned(dirs, began)
+		} else {
+			d.missed.Store(true)
 		}
 	case <-hung:
+		d.missed.Store(true)
 		over.Store(true)
 		d.abandoned(s, dirs, began)
 	}

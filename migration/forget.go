@@ -85,6 +85,7 @@ func (d *Drain) withdraw(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-time.After(suspect):
+		d.missed.Store(true) // it may write yet to where lines are now
 	}
 }
 

@@ -17,6 +17,7 @@ type history struct {
 	struck   bool             // some of what was moved does not count any more, and may be out of date where it is
 	recalled int              // how many blocks were moved by earlier runs
 	met      int              // how many of them were met again
+	here     metIDs           // what is here, where another pass follows this one (shorten)
 }
 
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that

@@ -237,9 +237,18 @@ func newMetIDs(bits int64) metIDs { return metIDs{maphash.MakeSeed(), make([]uin
 
 // add reports whether the id seems to have been added before.
 func (m metIDs) add(id string) bool {
-	h := maphash.String(m.seed, id)
-	word, bit := &m.bits[(h>>6)%uint64(len(m.bits))], uint64(1)<<(h%64)
+	word, bit := m.at(id)
 	had := *word&bit != 0
 	*word |= bit
 	return had
+}
+
+func (m metIDs) has(id string) bool {
+	word, bit := m.at(id)
+	return *word&bit != 0
+}
+
+func (m metIDs) at(id string) (word *uint64, bit uint64) {
+	h := maphash.String(m.seed, id)
+	return &m.bits[(h>>6)%uint64(len(m.bits))], 1 << (h % 64)
 }

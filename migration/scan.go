@@ -129,6 +129,9 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	if pass == 0 && !d.history.allMet() {
 		d.stirred.everywhere()
 	}
+	if ctx.Err() != nil {
+		d.missed.Store(true)
+	}
 	if naming.Err() != nil {
 		d.cfg.Log.Error("the deadline came before the stores were read: what was not met is lost and not named")
 	}
@@ -141,6 +144,12 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 		d.meet(it.Block)
 		d.lose(entry{Block: it.Block}, why)
 		return true
+	}
+	if it.ID != "" {
+		d.history.sees(it.ID)
+	}
+	if err != nil {
+		d.missed.Store(true)
 	}
 	switch {
 	case it.ID != "" && (!d.concerns(it.Block) || d.cfg.Own && d.homeOf(it.Block) != ""):

@@ -1,0 +1,46 @@
+package migration
+
+import (
+	"context"
+	"os"
+)
+
+// A node may be advised to go, or wait for who uses it, for weeks, in which its engines make blocks and remove them: by then next to
+// all that it carried ahead is no more, and each pass would read the names of it, and remember them.
+
+// leastPast is how many blocks that are no more an account may name, whatever else is in it.
+const leastPast = 4096
+
+// shorten has the account of what passes moved name what is here. Another pass follows this one, which met all that is.
+func (d *Drain) shorten(ctx context.Context) {
+	if !d.cfg.Once || d.cfg.Own || len(d.cfg.Only)+len(d.cfg.Again) > 0 || d.missed.Load() || !d.history.mostPast() {
+		return
+	}
+	path := ledgerPath(d.cfg.Dir, Moved)
+	is, err := os.Stat(path)
+	if err == nil {
+		_, err = copyLines(path, path, is.ModTime(), func(e Entry) bool {
+			toTell := e.Outcome != struck || e.tag() != "" // a peer that was away may have it as it was
+			return ctx.Err() != nil || toTell && d.history.here.has(e.ID)
+		})
+	}
+	if err != nil {
+		d.cfg.Log.Warn("the account names much that is here no more: that costs memory and time", "dir", d.cfg.Dir, "err", err)
+	}
+}
+
+// sees notes that a block is here, in whatever version.
+func (s *history) sees(id BlockID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.here.bits != nil {
+		s.here.add(string(id))
+	}
+}
+
+// mostPast reports whether most of what earlier passes moved is here no more.
+func (s *history) mostPast() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.recalled-s.met > max(s.met, leastPast)
+}

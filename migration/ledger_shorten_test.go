@@ -1,0 +1,82 @@
+package migration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Advice to go may stand for weeks. What was carried ahead and removed by its engine since does not make each pass longer.
+func TestAccountOfPassesNamesWhatIsHere(t *testing.T) {
+	for name, c := range map[string]struct {
+		past  int
+		tune  func(tr *trip)
+		whole bool // it stays as it is
+	}{
+		"most of it is past":                     {leastPast + 100, func(*trip) {}, false},
+		"not much is past":                       {leastPast - 100, func(*trip) {}, true},
+		"the last drain is to have all of it":    {leastPast + 100, func(tr *trip) { tr.cfg.Once = false }, true},
+		"what came from others is not looked at": {leastPast + 100, func(tr *trip) { tr.cfg.Own = true }, true},
+		"a directory cannot be read":             {leastPast + 100, func(tr *trip) { tr.from.stores[0].layout = heavy{closed: "d", until: time.Now().Add(time.Hour)} }, true},
+		"there is no room to write it":           {leastPast + 100, func(tr *trip) { _ = os.Mkdir(ledgerPath(tr.cfg.Dir, Moved)+".part", 0o700) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, a, b := drained(t)
+			next := newTrip(t, a, b)
+			path := ledgerPath(next.cfg.Dir, Moved)
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.past {
+				fmt.Fprintf(f, `{"id":"cache/app/old-%d","bytes":1000,"outcome":"moved","peer":"b","version":"@%d"}`+"\n", i, i)
+			}
+			toTell := `{"id":"cache/-/f-1","bytes":900,"outcome":"past","peer":"away","version":"@7"}`
+			told := strings.Replace(toTell, "@", "-", 1)
+			removed := strings.Replace(toTell, "f-1", "f-9", 1)
+			fmt.Fprintf(f, "%s\n%s\n%s\n", toTell, told, removed)
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+			was, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(a.dir, "cache", "f-5"), contentOf("f-5", 1000))
+			next.cfg.Once = true
+			c.tune(next)
+			next.run(t.Context())
+			is, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.whole {
+				if !strings.HasPrefix(string(is), string(was)) {
+					t.Errorf("its %d bytes are %d, want them as they were", len(was), len(is))
+				}
+				return
+			}
+			var lines []string
+			for line, err := range allLines(path) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines = append(lines, fmt.Sprint(line.ID, " ", line.Outcome, " ", line.Peer))
+			}
+			slices.Sort(lines)
+			want := []string{"cache/-/f-0 moved b", "cache/-/f-1 moved b", "cache/-/f-1 past away", "cache/-/f-2 moved b", "cache/-/f-3 moved b", "cache/-/f-5 moved b"}
+			if !slices.Equal(lines, want) {
+				t.Errorf("got %v, want %v", lines, want)
+			}
+			other := newNode(t, "c")
+			sum, entries := newTrip(t, a, other).run(t.Context())
+			if wantAccount(t, sum, entries, 5, 0); other.vault.Count() != (Count{}) {
+				t.Errorf("%+v was sent again", other.vault.Count())
+			}
+		})
+	}
+}
