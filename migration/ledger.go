@@ -79,7 +79,7 @@ type ledger struct {
 type ledgerFile struct {
 	f     *os.File
 	w     *bufio.Writer
-	wrote time.Time // that something was moved, the last time
+	wrote time.Time // that something was moved, the last time; zero: never
 }
 
 // openLedger opens the account in dir. once: of a pass that another one follows.
@@ -100,6 +100,9 @@ func openLedger(dir string, goesOn, once bool, ballast *durable.Ballast) (*ledge
 			continue
 		}
 		l.files[o] = &ledgerFile{f: f, w: bufio.NewWriterSize(f, 32<<10)}
+		if is, err := f.Stat(); err == nil && is.Size() > 0 {
+			l.files[o].wrote = is.ModTime()
+		}
 	}
 	return l, l.err
 }

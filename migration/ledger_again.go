@@ -33,20 +33,24 @@ func (l *ledger) void(e Entry) {
 
 // spend notes, in the account of a drain that is over, that a peer has no copy any more of what a line says was moved: the
 // line then names no version. It changes one byte in place, which costs no memory, comes in no reader's way, and needs no
-// room on a full disk.
+// room on a full disk. The file keeps its time, which tells when something moved last.
 func spend(dir string, e Entry, end int64) (err error) {
 	f, err := os.OpenFile(ledgerPath(dir, Moved), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	is, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	_, modified, _ := strings.Cut(e.Version, modifiedAt)
 	at, was := end-int64(len(modifiedAt+modified+"\"}\n")), make([]byte, len(modifiedAt))
 	if _, err := f.ReadAt(was, at); err != nil || string(was) != modifiedAt {
 		return errors.Join(fmt.Errorf("note that %s forgot %s: the line in %s is another", e.Peer, e.ID, f.Name()), err)
 	}
 	_, err = f.WriteAt([]byte("-"), at)
-	return err
+	return errors.Join(err, os.Chtimes(f.Name(), is.ModTime(), is.ModTime()))
 }
 
 // newest returns the last lines of what was moved that are about these blocks.

@@ -183,3 +183,46 @@ func TestIndexWarnsOfNamesThatAreNoIDs(t *testing.T) {
 		t.Errorf("it says so again: %q", &said)
 	}
 }
+
+// How long ago something moved last is told by the time of the account's file: whoever asks for what moved a moment ago is told that it
+// cannot be known yet who has it. What is taken back, and what peers forgot, has not moved.
+func TestAccountIsAsOldAsWhatMovedLast(t *testing.T) {
+	_, a, _ := drained(t)
+	dir, hourAgo := filepath.Join(a.dir, "drain"), time.Now().Add(-time.Hour).Truncate(time.Second)
+	var last ledgerLine
+	for line, err := range ledgerLines(ledgerPath(dir, Moved)) {
+		if last = line; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, do := range map[string]func() error{
+		"a peer forgot":          func() error { return spend(dir, last.Entry, last.end) },
+		"a receipt is void":      func() error { return amend(dir, func(l *ledger) { l.void(last.Entry) }) },
+		"a drain moved nothing":  func() error { return amend(dir, func(*ledger) {}) },
+		"it was moved once more": func() error { return amend(dir, func(l *ledger) { l.moved("b", nil) }) },
+	} {
+		if err := os.Chtimes(ledgerPath(dir, Moved), hourAgo, hourAgo); err != nil {
+			t.Fatal(err)
+		}
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		info, err := os.Stat(ledgerPath(dir, Moved))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept := info.ModTime().Equal(hourAgo); kept == (what == "it was moved once more") {
+			t.Errorf("%s: its time is %s, and was %s", what, info.ModTime(), hourAgo)
+		}
+	}
+}
+
+func amend(dir string, how func(*ledger)) error {
+	l, err := openLedger(dir, false, true, nil)
+	if err != nil {
+		return err
+	}
+	how(l)
+	_, err = l.close()
+	return err
+}
