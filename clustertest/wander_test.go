@@ -149,7 +149,7 @@ func (w *wander) happen() {
 	case step == 7:
 		w.say("coordinator restarts")
 		w.restartCoordinator()
-		w.Sleep(90 * time.Second) // it has to hear from all
+		w.pause(60)
 	case step == 8:
 		i := w.up[w.IntN(len(w.up))]
 		w.say("restarts", i)
