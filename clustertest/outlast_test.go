@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
@@ -89,7 +90,8 @@ func TestHolderIsGoneAndNoNoticeComes(t *testing.T) {
 // What a node carried ahead has to last for as long as what it carries as it goes: it is kept while the node may go, and for as long as
 // peers keep anything once it has gone.
 func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
-	bubble(t, clustertest.Config{Agents: 3, Agent: keptForTenMinutes.Agent}, func(t *testing.T, c *clustertest.Cluster) {
+	short := func(_ int, cfg *agent.Config) { cfg.Receive.Keep = 3 * time.Minute }
+	bubble(t, clustertest.Config{Agents: 3, Agent: short}, func(t *testing.T, c *clustertest.Cluster) {
 		carried := copiedAhead(c)
 		ahead := c.Sent(0, 1) + c.Sent(0, 2)
 		removed, blocks := carried[3], slices.Delete(slices.Clone(carried), 3, 4) // a map output: peers keep those at their engine's cleaning up, which comes when an application ends
@@ -99,7 +101,7 @@ func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
 				t.Fatalf("cannot remove %v", files)
 			}
 		}
-		c.Sleep(35 * time.Minute)
+		c.Sleep(8 * time.Minute)
 		if n := atEither(c, []*clustertest.Block{removed}); n > 0 {
 			t.Errorf("%d files of what its node has no more are kept", n)
 		}
@@ -110,20 +112,20 @@ func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
 			t.Errorf("%d bytes were sent again, want next to none", again)
 		}
 		c.Kill(0)
-		c.Sleep(8 * time.Minute)
+		c.Sleep(140 * time.Second)
 		c.Verify(1, blocks...)
 		all := atEither(c, blocks)
 		c.KillCoordinator() // nobody says when the node went
-		c.Sleep(20 * time.Minute)
+		c.Sleep(5 * time.Minute)
 		if n := atEither(c, blocks); n != all {
 			t.Errorf("%d of %d files are there, and nobody said that their time is up", n, all)
 		}
 		c.RestartCoordinator() // it cannot tell how long the node stayed once it was done
-		c.Sleep(8 * time.Minute)
+		c.Sleep(140 * time.Second)
 		if n := atEither(c, blocks); n != all {
 			t.Errorf("%d of %d files are there, and their node may have gone just now", n, all)
 		}
-		c.Sleep(5 * time.Minute)
+		c.Sleep(80 * time.Second)
 		if n := atEither(c, blocks); n > 0 {
 			t.Errorf("%d files are still there when they were kept for long enough", n)
 		}
