@@ -20,6 +20,7 @@ const mostBroken = 64
 func (a *Agent) carryAgain(ctx context.Context) {
 	vigil := lookout{vigil: &a.vigil}
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
+	lapsed, ends := a.beat.Lapsed(), a.beat.AppsChanged()
 	for ctx.Err() == nil {
 		incidents := a.incidents.Changes()
 		asked, changed := a.beat.Again()
@@ -43,6 +44,11 @@ func (a *Agent) carryAgain(ctx context.Context) {
 		}
 		select {
 		case <-changed:
+		case <-lapsed:
+			lapsed = a.beat.Lapsed()
+			vigil.doubt()
+		case <-ends:
+			ends, vigil.ends = a.beat.AppsChanged(), true
 		case <-incidents:
 		case <-look:
 		case <-ask:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,11 @@ const (
 	// askHeldEvery is how often a node asks who has each block that it carried: under advice that may be for weeks. A thousand nodes with
 	// 200,000 blocks each cost the coordinator a tenth of a processor (BenchmarkCheckHeld in package coordinator).
 	askHeldEvery = 15 * time.Minute
+	// doubtGap is how far apart it asks of each at least for being told that somebody has some no more, which where apps end may be each
+	// second; a node that leaves does so each vigilEvery.
+	doubtGap = time.Minute
+	// mostOver bounds the apps of which it is noticed that their end is taken back.
+	mostOver = 1024
 )
 
 // absentFor stands for any time: who is gone has been silent for a lease, and will tell nothing more of what it took. Where another machine
@@ -34,6 +40,9 @@ type vigil struct {
 	incident string     // that it is of
 	kept     bool       // a pass has begun since: who took something took it while this watched
 	asked    time.Time  // when each block was asked about last
+	doubted  bool       // some are held no more, by the coordinator's word
+	doubtAt  time.Time  // when it was asked for such a word last
+	over     []string   // apps that were said to be over: what there is of theirs was left behind
 	since    uint64     // the event after which all of it happened
 	was      fates      // those of takers and heirs when their blocks were
 	parted   []string   // takers that may have been gone at some time, and have handed on what they had
@@ -47,6 +56,7 @@ type lookout struct {
 	ended  time.Time // the end of the drain that takers is of
 	looked time.Time // when they were asked about last
 	takers []string
+	ends   bool // apps have ended, or the end of one was taken back
 }
 
 // fates are what became of nodes: those that are gone, and under whose names other machines are there, by their ids.
@@ -71,6 +81,7 @@ type question struct {
 	began  time.Time
 	absent []string // about what these took; nil: about all, unless none is asked
 	none   bool
+	doubt  bool  // it was asked for the coordinator's word
 	is     fates // of takers and heirs
 
 	mu     sync.Mutex // guards what follows: a pass may leave behind who asks
@@ -97,10 +108,29 @@ func (v *vigil) before(ctx context.Context, incident, dir string) *question {
 	defer cancel()
 	var news []string
 	q.is, news = v.losses(ctx, takers)
-	if time.Since(v.lastAsked()) < askHeldEvery {
+	var all bool
+	if all, q.doubt = v.asksAll(doubtGap); !all {
 		q.absent, q.none = news, len(news) == 0
 	}
 	return q
+}
+
+// doubt notes that nobody has some of what was carried, by the coordinator's word.
+func (v *vigil) doubt() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.doubted = true
+}
+
+// asksAll says whether it is time to ask about each block, and whether that is for doubt. Who is told so asks.
+func (v *vigil) asksAll(gap time.Duration) (all, doubt bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.doubted && time.Since(v.doubtAt) >= gap {
+		v.doubted, v.doubtAt = false, time.Now()
+		return true, true
+	}
+	return time.Since(v.asked) >= askHeldEvery, false
 }
 
 // keep notes that a pass begins. Who took something before the first was not watched: another machine may be there, under its name, by now.
@@ -139,11 +169,15 @@ func (q *question) answered(h heartbeat.Held, err error) {
 func (v *vigil) after(q *question) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.none || q.unsure {
+	if q.none {
 		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if q.unsure {
+		v.doubted = v.doubted || q.doubt
+		return
+	}
 	if v.was = q.is; q.absent == nil {
 		v.asked = q.began
 	}
@@ -160,12 +194,6 @@ func (v *vigil) begin(ctx context.Context, at time.Time, dir string) {
 	if v.since > 0 && nobody {
 		v.asked = at
 	}
-}
-
-func (v *vigil) lastAsked() time.Time {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.asked
 }
 
 // due is when it is time to look at what the drain of p has carried.
@@ -185,18 +213,30 @@ func (v *lookout) amid(ctx context.Context, p page) {
 		takers = d.Takers()
 	}
 	is, news := v.losses(ctx, takers) // the first notes what all that follows comes after
-	if len(news) == 0 {
+	if len(news) > 0 {
+		v.carry(ctx, d, &question{absent: news, is: is}, news)
+	}
+	if d == nil || len(takers) == 0 {
 		return
 	}
-	q, cfg := &question{absent: news, is: is}, migration.DrainConfig{}
+	// What moved a moment ago nobody can tell of yet, and that is not what is doubted.
+	if _, doubt := v.asksAll(vigilEvery); doubt && !v.carry(ctx, d, &question{began: v.looked, is: is}, takers) {
+		v.doubt()
+	}
+}
+
+// carry has a drain that runs carry again what nobody has of what peers took. It reports false when that could not be said.
+func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, took []string) bool {
+	var cfg migration.DrainConfig
 	v.put(q, &cfg)
-	heard, err := d.CarryLapsed(ctx, news, cfg.Lapsed)
+	heard, err := d.CarryLapsed(ctx, took, cfg.Lapsed)
 	if err != nil {
-		v.agent.log.Warn("it cannot be told what those took who are gone", "peers", news, "err", err)
+		v.agent.log.Warn("it cannot be told whether all is held that peers took", "peers", took, "err", err)
 	}
 	if heard {
 		v.after(q)
 	}
+	return heard
 }
 
 // finds is what to ask in another pass of the drain of p; nil: nothing, since somebody has all of what it carried, or this node has
@@ -216,7 +256,11 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	if time.Until(a.againUntil(p.Incident)) < leastAgain {
 		return nil
 	}
-	if time.Since(v.lastAsked()) < askHeldEvery {
+	if v.ends && v.resumed(ctx) {
+		return &question{none: true}
+	}
+	var all bool
+	if all, q.doubt = v.asksAll(vigilEvery); !all {
 		if q.absent = news; len(news) == 0 {
 			return nil
 		}
@@ -232,6 +276,30 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 		return nil
 	}
 	return q
+}
+
+// resumed says whether the end of an app was taken back: a drain has left behind what there is of it.
+func (v *lookout) resumed(ctx context.Context) bool {
+	v.mu.Lock()
+	were := v.over
+	v.mu.Unlock()
+	are, err := v.agent.appsOver(ctx, were)
+	if v.ends = err != nil; v.ends {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.over = slices.DeleteFunc(slices.Clone(v.over), func(app string) bool { return slices.Contains(were, app) && are[app] == "" })
+	return len(are) < len(were)
+}
+
+// leave notes apps that are over.
+func (v *vigil) leave(over map[string]string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.over) < mostOver {
+		v.over = union(v.over, slices.Collect(maps.Keys(over)))
+	}
 }
 
 // forget tells those of copies that are out of date who were away before, and first finds out who was.
@@ -303,7 +371,7 @@ func (v *vigil) turn(incident string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.incident != incident {
-		v.incident, v.kept, v.asked, v.since, v.was, v.parted, v.heirs, v.stale = incident, false, time.Time{}, 0, fates{}, nil, nil, nil
+		v.incident, v.kept, v.asked, v.since, v.was, v.parted, v.heirs, v.stale, v.over = incident, false, time.Time{}, 0, fates{}, nil, nil, nil, nil
 	}
 }
 

@@ -1630,7 +1630,10 @@ type HeartbeatReply struct {
 	Unaccounted bool           `protobuf:"varint,10,opt,name=unaccounted,proto3" json:"unaccounted,omitempty"` // this coordinator has not, or has lost, the account that the status calls given: say goodbye again
 	// Another number than in an earlier reply: apps have ended since, or the end of one was taken back. CheckApps says which.
 	// 0: none ever, or the coordinator is an older one.
-	AppsChanged   uint64 `protobuf:"varint,11,opt,name=apps_changed,json=appsChanged,proto3" json:"apps_changed,omitempty"`
+	AppsChanged uint64 `protobuf:"varint,11,opt,name=apps_changed,json=appsChanged,proto3" json:"apps_changed,omitempty"`
+	// Another number than in an earlier reply: some of what this node carried nobody holds any more, though whoever took it is there.
+	// CheckHeld says what. 0: none.
+	Lapses        uint64 `protobuf:"varint,12,opt,name=lapses,proto3" json:"lapses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1738,6 +1741,13 @@ func (x *HeartbeatReply) GetUnaccounted() bool {
 func (x *HeartbeatReply) GetAppsChanged() uint64 {
 	if x != nil {
 		return x.AppsChanged
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetLapses() uint64 {
+	if x != nil {
+		return x.Lapses
 	}
 	return 0
 }
@@ -8820,7 +8830,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
 	"\x06status\x18\x03 \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12#\n" +
 	"\rpeers_version\x18\x04 \x01(\x04R\fpeersVersion\x12\x1a\n" +
-	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xa2\x03\n" +
+	"\bsequence\x18\x05 \x01(\x04R\bsequence\"\xba\x03\n" +
 	"\x0eHeartbeatReply\x12\x1a\n" +
 	"\bregister\x18\x01 \x01(\bR\bregister\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x124\n" +
@@ -8833,7 +8843,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04runs\x18\t \x01(\bR\x04runs\x12 \n" +
 	"\vunaccounted\x18\n" +
 	" \x01(\bR\vunaccounted\x12!\n" +
-	"\fapps_changed\x18\v \x01(\x04R\vappsChanged\"E\n" +
+	"\fapps_changed\x18\v \x01(\x04R\vappsChanged\x12\x16\n" +
+	"\x06lapses\x18\f \x01(\x04R\x06lapses\"E\n" +
 	"\vBrokenBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +

@@ -156,6 +156,33 @@ func TestAppThatIsNotOverAfterAll(t *testing.T) {
 	})
 }
 
+// So it is when others had removed what they had of it before that. Its node is told so where it may go, or is empty and there yet.
+func TestEndOfAnAppIsTakenBack(t *testing.T) {
+	for name, leave := range map[string]func(c *clustertest.Cluster){
+		"advised": func(c *clustertest.Cluster) { c.Rebalance(0); c.Sleep(time.Minute) },
+		"drained": func(c *clustertest.Cluster) { c.Decommission(0, 0, ""); c.WaitDrained(0) },
+	} {
+		for _, slip := range []time.Duration{15 * time.Second, 5 * time.Minute} { // until somebody sees it
+			t.Run(fmt.Sprintf("%s, after %s", name, slip), func(t *testing.T) {
+				bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+					done, live := outputs(c, 0)
+					leave(c)
+					c.EndApps("a slip", doneApp)
+					c.Sleep(slip)
+					if a := appNow(t, c, doneApp); a.HeldBlocks != 0 {
+						t.Errorf("got %v, want nothing held of it", a)
+					}
+					c.ResumeApps(doneApp)
+					c.Sleep(130 * time.Second)
+					c.Kill(0)
+					c.WaitState(0, map[string]string{"advised": "LOST", "drained": "DECOMMISSIONED"}[name])
+					c.Verify(1, slices.Concat(done, live)...)
+				})
+			})
+		}
+	}
+}
+
 // An application that beats is over when it falls silent, and not a moment sooner because a coordinator was away.
 func TestAppFallsSilent(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {

@@ -132,6 +132,59 @@ func TestWhatWasCarriedAheadIsKeptFromWhenItsNodeGoes(t *testing.T) {
 	})
 }
 
+// A holder's engine removes what it has of a node that may go: that carries it again, and does not find it out as it goes.
+func TestWhatAHolderHasNoMoreIsCarriedAgain(t *testing.T) {
+	for name, leave := range map[string]func(c *clustertest.Cluster){
+		"advised": func(c *clustertest.Cluster) { c.Rebalance(0); c.Sleep(time.Minute) },
+		"drained": func(c *clustertest.Cluster) { c.Decommission(0, 0, ""); c.WaitDrained(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+				fill(c, 0)
+				leave(c)
+				holder, others := most(c, 0)
+				c.Sleep(2 * time.Minute) // it has asked who has what it carried, and asks again 15 minutes later
+				removeLanded(t, c, holder)
+				c.Sleep(3 * time.Minute) // a minute until it is seen, a minute until the next pass
+				c.Kill(0)
+				c.WaitState(0, map[string]string{"advised": "LOST", "drained": "DECOMMISSIONED"}[name])
+				c.VerifyEverywhere(others[0], others[1])
+			})
+		})
+	}
+}
+
+// So it is while the drain goes on.
+func TestWhatAHolderHasNoMoreIsCarriedAgainByTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow / 5}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Decommission(0, 0, "")
+		c.Until("some map outputs are moved", 3*time.Minute, func() bool { n, _ := c.Moved(0); return n >= 15 })
+		c.Sleep(5 * time.Second)
+		for i := 1; i < 3; i++ {
+			removeLanded(t, c, i)
+		}
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		c.Verify(1)
+	})
+}
+
+// removeLanded has the engine of a node remove what landed in its directories.
+func removeLanded(t *testing.T, c *clustertest.Cluster, i int) {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(c.Dir(i), "spark-*", "*", "*", "shuffle_0_*"))
+	for _, f := range files {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(files) == 0 {
+		t.Error("nothing was removed")
+	}
+}
+
 // atEither is how many files nodes 1 and 2 have between them.
 func atEither(c *clustertest.Cluster, blocks []*clustertest.Block) (n int) {
 	for _, b := range blocks {

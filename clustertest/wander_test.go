@@ -31,6 +31,7 @@ type wander struct {
 	were     map[string][][]byte // what blocks were before they changed
 	lost     map[string]bool     // blocks that some account names so
 	removed  map[string]bool     // by their engine
+	over     bool                // doneApp is
 	up, down []int               // of the other nodes
 	story    []string
 }
@@ -67,7 +68,9 @@ func (w *wander) drained(i int) {
 func (w *wander) write(h *home) {
 	for range 6 {
 		h.blocks = append(h.blocks, w.Write(h.node, "cache", fmt.Sprintf("part-%d-%d", h.node, len(h.blocks)), 20_000))
-		w.Write(h.node, "spark", fmt.Sprintf("shuffle_%d_%d_0", h.node, len(h.blocks)), 20_000)
+		name := fmt.Sprintf("shuffle_%d_%d_0", h.node, len(h.blocks))
+		w.Write(h.node, "spark", name, 20_000)
+		w.WriteOf([]string{doneApp, liveApp}[len(h.blocks)%2], h.node, name, 10_000)
 	}
 }
 
@@ -234,7 +237,15 @@ func (w *wander) happen() {
 	case step == 24 && w.Coordinators() > 1:
 		w.say("another coordinator leads")
 		w.Transfer("test")
+	case step == 25 && w.over:
+		w.say("an app goes on")
+		w.ResumeApps(doneApp)
+		w.over = false
 	case step == 25:
+		w.say("an app is over")
+		w.EndApps("test", doneApp)
+		w.over = true
+	case step == 26:
 		w.say("time passes")
 		w.Sleep(time.Duration(1+w.IntN(20)) * time.Minute)
 	}
@@ -356,7 +367,7 @@ func TestWander(t *testing.T) {
 				}
 			}
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
-				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, removed: map[string]bool{}, kinds: 26}
+				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, removed: map[string]bool{}, kinds: 27}
 				w.narrow, w.shares = cfg.BytesPerSecond > 0, shares
 				if seed%2 == 1 {
 					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
@@ -432,6 +443,8 @@ func (w *wander) run() {
 		w.Sleep(3 * time.Minute)
 	}
 	for _, i := range w.up {
-		w.Verify(i, slices.DeleteFunc(w.Written(), func(b *clustertest.Block) bool { return w.lost[b.ID] || w.removed[b.ID] })...)
+		w.Verify(i, slices.DeleteFunc(w.Written(), func(b *clustertest.Block) bool {
+			return w.lost[b.ID] || w.removed[b.ID] || w.over && strings.HasPrefix(b.ID, "spark/"+doneApp+"/")
+		})...)
 	}
 }

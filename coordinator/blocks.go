@@ -26,6 +26,7 @@ type blocks struct {
 	count   int
 	full    map[string]string // by nodes that have said all that landed there: the ids of the machines that they were
 	lapsed  lapsed
+	ends    map[string]uint32 // by the nodes that they came from: how often holders that are there told of what nobody holds any more
 }
 
 // blockKey is an id in two parts: thousands of blocks share the first.
@@ -60,7 +61,7 @@ func (b *blocks) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at, b.shelves, b.numbers = map[uint32]place{}, []*shelf{nil}, map[string]uint32{}
-	b.full, b.count, b.lapsed = map[string]string{}, 0, lapsed{}
+	b.full, b.count, b.lapsed, b.ends = map[string]string{}, 0, lapsed{}, map[string]uint32{}
 }
 
 func keyOf(id string) blockKey {
@@ -109,7 +110,10 @@ func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 	s := b.shelves[b.numbers[node]]
 	for _, w := range words {
 		if w.gone {
-			b.drop(s, w.key, w.why)
+			held := b.count
+			if was, _ := b.drop(s, w.key, w.why); b.count < held {
+				b.ends[was.from.Value()]++
+			}
 			continue
 		}
 		if s == nil {
@@ -152,7 +156,7 @@ func (b *blocks) replace(node, machine string, full *blocks) (news arrivals) {
 		b.putUp(said) // first: what stays does not lapse
 	}
 	if known {
-		b.takeDown(had, node+" has it no more")
+		b.takeDown(had, node+" has it no more", func(from string) { b.ends[from]++ })
 	}
 	b.full[node] = machine
 	return news
@@ -186,15 +190,26 @@ func (b *blocks) forget(node string) {
 	delete(b.full, node)
 	if number, known := b.numbers[node]; known {
 		delete(b.numbers, node)
-		b.takeDown(number, node+", which had it, is gone")
+		b.takeDown(number, node+", which had it, is gone", func(string) {})
 	}
 }
 
-func (b *blocks) takeDown(number uint32, why string) {
-	for n, k := range b.shelves[number].all() {
-		b.unlink(b.hash(k), place{number, n}, k, why)
+func (b *blocks) takeDown(number uint32, why string, ended func(from string)) {
+	s := b.shelves[number]
+	for n, k := range s.all() {
+		held := b.count
+		if b.unlink(b.hash(k), place{number, n}, k, why); b.count < held {
+			ended(s.what(n).from.Value())
+		}
 	}
 	b.shelves[number] = nil
+}
+
+// endsOf is how often it was told of what came from a node that nobody holds it any more.
+func (b *blocks) endsOf(node string) uint32 {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.ends[node]
 }
 
 // holders names who was said to hold the block, and says of how many bytes and from whom.

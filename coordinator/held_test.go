@@ -168,6 +168,63 @@ func TestForHowLongANodeHasBeenGone(t *testing.T) {
 	})
 }
 
+// A node that carried blocks elsewhere is told when whoever took some, and is there, has said that it holds them no more, and nobody else does.
+func TestNodeIsToldThatSomeAreHeldNoMore(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b, c := v.agent("gone"), v.agent("b"), v.agent("c") // reports say that all came from a node of that name
+		for _, n := range []*agent{a, b, c} {
+			n.register()
+			n.report(true)
+		}
+		const x, y, z = "spark/app/x", "spark/app/y", "spark/app/z"
+		b.report(false, x, y, z)
+		c.report(false, x)
+		gone := func(ids ...string) {
+			if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Gone: ids}); err != nil {
+				v.Fatal(err)
+			}
+		}
+		var last uint64
+		told := func(what string, is bool) {
+			v.Helper()
+			if now := a.beat().Lapses; now != last != is {
+				v.Errorf("%s: it is told %d after %d", what, now, last)
+			} else {
+				last = now
+			}
+			if n := c.beat().Lapses; n != 0 {
+				v.Errorf("%s: another node is told %d", what, n)
+			}
+		}
+		told("all is held", false)
+		gone(x)
+		told("another has it", false)
+		gone(y)
+		told("nobody has it", true)
+		told("that is all", false)
+		b.report(true) // a disk has died
+		told("all that it holds is less", true)
+		b.report(false, z)
+		b.beat()
+		for range int(2 * v.cfg.Lease / time.Second) {
+			time.Sleep(time.Second)
+			a.beat()
+			c.beat()
+		}
+		v.is("b", Lost)
+		told("a holder is gone, which is asked for by its name", false)
+		v.restart()
+		a.beat()
+		if n := a.beat().Lapses; n != 0 {
+			v.Errorf("it is told %d by a coordinator that was told nothing", n)
+		}
+		b.beat()
+		b.report(true, y)
+		gone(y)
+		told("by a coordinator that began anew", true)
+	})
+}
+
 func TestWhoMayAskWhoHasIt(t *testing.T) {
 	inTown(t, func(v *town) {
 		a := v.agent("a")

@@ -33,7 +33,10 @@ func (c *Client) CheckApps(ctx context.Context, apps []string) (over map[string]
 // a beat. One that began anew says so, too, and an older one never does.
 func (c *Client) AppsChanged() <-chan struct{} { return c.ends.next() }
 
-// ends is what the replies say of the ends of apps: a number that is another after each.
+// Lapsed is closed when the coordinator next says that nobody holds any more some of what this node carried.
+func (c *Client) Lapsed() <-chan struct{} { return c.lapses.next() }
+
+// ends is what the replies say of ends, of apps or of what was carried: a number that is another after each.
 type ends struct {
 	mu      sync.Mutex
 	number  uint64

@@ -83,6 +83,7 @@ type Client struct {
 	broken brokenWords
 	again  *agains
 	ends   *ends
+	lapses *ends
 	nudge  chan struct{}
 	unsaid chan struct{}      // see Unaccounted
 	back   chan time.Duration // see Back
@@ -116,6 +117,7 @@ func New(cfg Config) (*Client, error) {
 		outbox: newOutbox(),
 		again:  newAgains(),
 		ends:   newEnds(),
+		lapses: newEnds(),
 		nudge:  make(chan struct{}, 1),
 		unsaid: make(chan struct{}, 1),
 		back:   make(chan time.Duration, 1),

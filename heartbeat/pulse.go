@@ -181,6 +181,7 @@ func (p *pulse) take(reply *api.HeartbeatReply) error {
 	p.wishes.hear(reply.GetDirective())
 	p.again.hear(reply.GetAgain())
 	p.ends.hear(reply.GetAppsChanged())
+	p.lapses.hear(reply.GetLapses())
 	if reply.GetUnaccounted() {
 		select {
 		case p.unsaid <- struct{}{}:
