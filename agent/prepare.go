@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
@@ -43,9 +44,9 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		pause := copyAgain
 		if turned { // it may not have asked about all
 			pause = lookAround
-		} else {
-			a.vigil.after(q)
+			q.answered(heartbeat.Held{}, context.Cause(pass))
 		}
+		a.vigil.after(q)
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
 		}

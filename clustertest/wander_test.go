@@ -16,6 +16,7 @@ import (
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
@@ -32,6 +33,7 @@ type wander struct {
 	lost     map[string]bool     // blocks that some account names so
 	removed  map[string]bool     // by their engine
 	over     bool                // doneApp is
+	resumed  bool                // it was before
 	up, down []int               // of the other nodes
 	story    []string
 }
@@ -240,16 +242,39 @@ func (w *wander) happen() {
 	case step == 25 && w.over:
 		w.say("an app goes on")
 		w.ResumeApps(doneApp)
-		w.over = false
+		w.over, w.resumed = false, true
 	case step == 25:
 		w.say("an app is over")
 		w.EndApps("test", doneApp)
 		w.over = true
 	case step == 26:
+		if i := w.anybody(h); w.Show(i).Schedulable { // one under notice in earnest is not
+			w.say("is rehearsed", i)
+			w.Simulate(i, preemption.KindTerminate, time.Duration(1+w.IntN(3))*40*time.Second, false)
+			w.pause(150)
+		}
+	case step == 27 && w.takers() > 3:
+		w.maintain()
+	case step == 28:
 		w.say("time passes")
 		w.Sleep(time.Duration(1+w.IntN(20)) * time.Minute)
 	}
 	w.pause(40)
+}
+
+// maintain has a machine worked on that has an appointment.
+func (w *wander) maintain() {
+	i := w.up[w.IntN(len(w.up))]
+	w.say("is maintained", i)
+	w.ScheduleMaintenance(time.Now().Add(3*time.Minute), i)
+	w.pause(240)
+	w.TakeMachine(false, i)
+	w.WaitState(i, "DECOMMISSIONED")
+	w.Kill(i)
+	w.pause(100)
+	w.Restart(i)
+	w.TakeMachine(true, i)
+	w.Sleep(20 * time.Second)
 }
 
 // flip turns a bit of a block where it has landed, and reads it there.
@@ -367,7 +392,7 @@ func TestWander(t *testing.T) {
 				}
 			}
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
-				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, removed: map[string]bool{}, kinds: 27}
+				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, removed: map[string]bool{}, kinds: 29}
 				w.narrow, w.shares = cfg.BytesPerSecond > 0, shares
 				if seed%2 == 1 {
 					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
@@ -444,7 +469,7 @@ func (w *wander) run() {
 	}
 	for _, i := range w.up {
 		w.Verify(i, slices.DeleteFunc(w.Written(), func(b *clustertest.Block) bool {
-			return w.lost[b.ID] || w.removed[b.ID] || w.over && strings.HasPrefix(b.ID, "spark/"+doneApp+"/")
+			return w.lost[b.ID] || w.removed[b.ID] || (w.over || w.resumed && w.narrow) && strings.HasPrefix(b.ID, "spark/"+doneApp+"/")
 		})...)
 	}
 }
