@@ -53,24 +53,22 @@ func (a *Agent) whoElse(ctx context.Context, blocks []migration.BlockID) (holder
 }
 
 // homeOf asks what became of a node that blocks were born on, and, if it is there and may go any moment, what it has of them.
-func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Version) (h migration.Home, err error) {
+func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Version) (migration.Home, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	is, err := a.beat.CheckPeers(ctx, 0, []string{node})
+	if err != nil {
+		return migration.Home{}, err
+	}
 	age, goes := is.GoneFor[node]
-	if err != nil || !goes {
-		return h, err
+	h, address := migration.Home{Stays: !goes, GoneFor: age}, is.Addresses[node]
+	if !goes || age > 0 || address == "" {
+		return h, nil
 	}
-	has := migration.AtHome{Leaves: true}
-	if address := is.Addresses[node]; address != "" && age == 0 {
-		has, err = a.reader.Fetch.AtHome(ctx, migration.Holder{Node: node, Address: address}, about)
+	has, err := a.reader.Fetch.AtHome(ctx, migration.Holder{Node: node, Address: address}, about)
+	if !has.Leaves { // what is removed there once it leaves is not removed for being of no use
+		h.Lacks = slices.Concat(has.Changed, has.Gone)
 	}
-	for i := range about {
-		if has.Leaves || slices.Contains(has.Has, i) {
-			h.Has = append(h.Has, i)
-		}
-	}
-	h.GoneFor = age
 	return h, err
 }
 

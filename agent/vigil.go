@@ -20,8 +20,8 @@ const (
 	// askHeldEvery is how often a node asks who has each block that it carried: under advice that may be for weeks. A thousand nodes with
 	// 200,000 blocks each cost the coordinator a tenth of a processor (BenchmarkCheckHeld in package coordinator).
 	askHeldEvery = 15 * time.Minute
-	// doubtGap is how far apart it asks of each at least for being told that somebody has some no more, which where apps end may be each
-	// second; a node that leaves does so each vigilEvery.
+	// doubtGap is how far apart it asks of each at least for being told that somebody has some no more; a node that leaves does so each
+	// vigilEvery.
 	doubtGap = time.Minute
 	// mostOver bounds the apps of which it is noticed that their end is taken back.
 	mostOver = 1024

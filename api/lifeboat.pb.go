@@ -1631,8 +1631,8 @@ type HeartbeatReply struct {
 	// Another number than in an earlier reply: apps have ended since, or the end of one was taken back. CheckApps says which.
 	// 0: none ever, or the coordinator is an older one.
 	AppsChanged uint64 `protobuf:"varint,11,opt,name=apps_changed,json=appsChanged,proto3" json:"apps_changed,omitempty"`
-	// Another number than in an earlier reply: some of what this node carried nobody holds any more, though whoever took it is there.
-	// CheckHeld says what. 0: none.
+	// Another number than in an earlier reply: some of what this node carried nobody holds any more, though whoever took it is there and
+	// its app is not over; or the end of an app was taken back. CheckHeld says what. 0: none.
 	Lapses        uint64 `protobuf:"varint,12,opt,name=lapses,proto3" json:"lapses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

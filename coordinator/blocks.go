@@ -27,6 +27,7 @@ type blocks struct {
 	full    map[string]string // by nodes that have said all that landed there: the ids of the machines that they were
 	lapsed  lapsed
 	ends    map[string]uint32 // by the nodes that they came from: how often holders that are there told of what nobody holds any more
+	resumed uint32            // how often the end of an app was taken back, of which anything may have been removed
 }
 
 // blockKey is an id in two parts: thousands of blocks share the first.
@@ -47,6 +48,7 @@ type word struct {
 	key  blockKey
 	what landed
 	gone bool
+	over bool   // it is gone with its app, as it should
 	why  string // it is gone, for whoever asks for it
 }
 
@@ -61,7 +63,7 @@ func (b *blocks) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at, b.shelves, b.numbers = map[uint32]place{}, []*shelf{nil}, map[string]uint32{}
-	b.full, b.count, b.lapsed, b.ends = map[string]string{}, 0, lapsed{}, map[string]uint32{}
+	b.full, b.count, b.lapsed, b.ends, b.resumed = map[string]string{}, 0, lapsed{}, map[string]uint32{}, 0
 }
 
 func keyOf(id string) blockKey {
@@ -111,7 +113,7 @@ func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 	for _, w := range words {
 		if w.gone {
 			held := b.count
-			if was, _ := b.drop(s, w.key, w.why); b.count < held {
+			if was, _ := b.drop(s, w.key, w.why); b.count < held && !w.over {
 				b.ends[was.from.Value()]++
 			}
 			continue
@@ -188,6 +190,7 @@ func (b *blocks) forget(node string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.full, node)
+	delete(b.ends, node)
 	if number, known := b.numbers[node]; known {
 		delete(b.numbers, node)
 		b.takeDown(number, node+", which had it, is gone", func(string) {})
@@ -205,11 +208,18 @@ func (b *blocks) takeDown(number uint32, why string, ended func(from string)) {
 	b.shelves[number] = nil
 }
 
-// endsOf is how often it was told of what came from a node that nobody holds it any more.
+// endsOf is how often it was told of what came from a node that nobody holds it any more, or may have been.
 func (b *blocks) endsOf(node string) uint32 {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.ends[node]
+	return b.ends[node] + b.resumed
+}
+
+// resume notes that the end of an app was taken back.
+func (b *blocks) resume() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.resumed++
 }
 
 // holders names who was said to hold the block, and says of how many bytes and from whom.

@@ -60,7 +60,7 @@ func BenchmarkDrainIsHeard(b *testing.B) {
 					if err := cmp.Or(proto.Unmarshal(data, r), checkReport(r)); err != nil {
 						b.Fatal(err)
 					}
-					words = wordsOf(words[:0], "b", r)
+					words = wordsOf(words[:0], "b", r, nil)
 					if _, err := known.hear("b", words); err != nil {
 						b.Fatal(err)
 					}

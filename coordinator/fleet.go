@@ -120,6 +120,8 @@ func (f *fleet) do(c command) ([]event, error) {
 			f.leases.cleared(e.Node)
 		case evHosts:
 			f.hosts.changed()
+		case evAppResumed:
+			f.blocks.resume()
 		}
 		level := slog.LevelInfo
 		if e.Type == evLost || e.Type == evExcluded || e.Type == evHostsRefused || e.Data["outcome"] == string(timedOut) || e.Data["outcome"] == string(forced) || e.Data["lost"] != "" && e.Data["lost"] != "0" {

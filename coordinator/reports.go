@@ -41,7 +41,7 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			return err
 		}
 		s.breaks(name, r.Broken)
-		words = wordsOf(words[:0], name, r)
+		words = wordsOf(words[:0], name, r, s.overIn)
 		var news arrivals
 		if full != nil {
 			_, err = full.hear(name, words)
@@ -68,8 +68,15 @@ func (s *membership) reporter(ctx context.Context, r *api.ReportBlocksRequest) (
 	return name, n.ID, s.registered(name, r.Incarnation)
 }
 
+// overIn says whether the blocks of a STORE/SCOPE are those of an app that is over.
+func (f *fleet) overIn(scope string) (over bool) {
+	_, app, _ := strings.Cut(scope, "/")
+	f.ledger.view(func(m *machine) { over = m.Lives[app].Over != "" })
+	return over
+}
+
 // wordsOf appends what a node's report says.
-func wordsOf(words []word, node string, r *api.ReportBlocksRequest) []word {
+func wordsOf(words []word, node string, r *api.ReportBlocksRequest, overIn func(scope string) bool) []word {
 	words = slices.Grow(words, blocksIn(r))
 	scope, from := unique.Make(""), unique.Make("")
 	for _, b := range r.Landed {
@@ -95,8 +102,13 @@ func wordsOf(words []word, node string, r *api.ReportBlocksRequest) []word {
 	if r.Why != "" {
 		why += ": " + r.Why
 	}
+	over, of := false, unique.Make("")
 	for _, id := range r.Gone {
-		words = append(words, word{key: keyNear(id, &scope), gone: true, why: why})
+		k := keyNear(id, &scope)
+		if scope != of {
+			over, of = overIn(scope.Value()), scope
+		}
+		words = append(words, word{key: k, gone: true, over: over, why: why})
 	}
 	return words
 }

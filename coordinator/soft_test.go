@@ -272,7 +272,7 @@ func FuzzReport(f *testing.F) {
 			return
 		}
 		b := newBlocks()
-		if _, err := b.hear("a", wordsOf(nil, "a", r)); err != nil {
+		if _, err := b.hear("a", wordsOf(nil, "a", r, func(string) bool { return false })); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range b.of("a") {

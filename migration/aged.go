@@ -11,8 +11,9 @@ import (
 
 // Home is what is known of a node that blocks were born on.
 type Home struct {
+	Stays   bool          // or nothing is known of it
 	GoneFor time.Duration // 0: it is there
-	Has     []int         // which of the blocks that were asked about it may leave behind, or has, by their places
+	Lacks   []int         // which of the blocks that were asked about it has no more as they were, by their places
 }
 
 // aged is one look for what has been here for long enough. One goroutine uses it.
@@ -38,12 +39,12 @@ func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
 		}
 	}
 	for node, records := range of {
+		if a.silent >= mostSilent {
+			break
+		}
 		about := make([]Version, len(records))
 		for i, rec := range records {
 			about[i] = Version{ID: BlockID(rec.ID), Tag: rec.tag()}
-		}
-		if a.silent >= mostSilent {
-			break
 		}
 		home, err := a.r.cfg.Home(ctx, node, about)
 		if err != nil {
@@ -52,7 +53,7 @@ func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
 			continue
 		}
 		for i, rec := range records {
-			if home.GoneFor > a.r.cfg.Keep || !slices.Contains(home.Has, i) {
+			if home.Stays || home.GoneFor > a.r.cfg.Keep || slices.Contains(home.Lacks, i) {
 				ended = append(ended, rec)
 			}
 		}

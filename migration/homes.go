@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -242,6 +243,7 @@ func (d *Drain) askHome(ctx context.Context, node string, about []Version) (is A
 type AtHome struct {
 	Has     []int `json:"has"`               // it has them as they were, and stays with them
 	Changed []int `json:"changed,omitempty"` // it has them as something else; of what was born elsewhere: as something newer
+	Gone    []int `json:"gone,omitempty"`    // born there, it has them no more
 	Leaves  bool  `json:"leaves,omitempty"`  // it will have none of them
 }
 
@@ -249,6 +251,7 @@ type AtHome struct {
 func (r *Reader) AtHome(about []Version) (is AtHome) {
 	disks := orWell(r.Disks)
 	sick := func(dir string) bool { return !disks.Readable(dir) || !disks.Keeps(dir) }
+	hollow := map[*Store]bool{} // a disk may not be mounted
 	for i, v := range about {
 		if v.Origin != "" && v.Origin != r.Node {
 			if rec, err := r.Vault.catalog.get(v.ID); err == nil && rec.Origin == v.Origin && rec.tag() != v.Tag && rec.ModTime > v.Modified {
@@ -261,6 +264,15 @@ func (r *Reader) AtHome(about []Version) (is AtHome) {
 			continue
 		}
 		switch b, err := s.Find(v.ID); {
+		case errors.Is(err, fs.ErrNotExist):
+			away, looked := hollow[s]
+			if !looked {
+				away = s.hollow()
+				hollow[s] = away
+			}
+			if !away {
+				is.Gone = append(is.Gone, i)
+			}
 		case err != nil:
 		case b.tag() == v.Tag:
 			is.Has = append(is.Has, i)

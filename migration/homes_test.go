@@ -170,7 +170,7 @@ func TestServeHome(t *testing.T) {
 	}{
 		{"both", x + "," + y, false, false, 200, `{"has":[0,1]}`},
 		{"one in another version", one("cache/-/f-0000", "7-8") + "," + y, false, false, 200, `{"has":[1],"changed":[0]}`},
-		{"one that it never had", x + "," + one("cache/-/z", "7-8") + "," + one("else/-/z", "7-8"), false, false, 200, `{"has":[0]}`},
+		{"one that it never had", x + "," + one("cache/-/z", "7-8") + "," + one("else/-/z", "7-8"), false, false, 200, `{"has":[0],"gone":[1]}` + "\n"},
 		{"none", "", false, false, 200, `{"has":[]}`},
 		{"it leaves", x + "," + one("cache/-/f-0001", "7-8"), true, false, 200, `{"has":[],"changed":[1],"leaves":true}`},
 		{"its disk fails", x + "," + one("cache/-/f-0001", "7-8"), false, true, 200, `{"has":[]}`},
@@ -191,6 +191,10 @@ func TestServeHome(t *testing.T) {
 				t.Errorf("got %d %s, want %d %s", w.Code, w.Body, c.status, c.body)
 			}
 		})
+	}
+	unmounted := newNode(t, "a", with(filesStore, "cache")).reader().AtHome([]Version{{ID: "cache/-/z"}})
+	if len(unmounted.Gone) > 0 {
+		t.Errorf("of a directory in which there is nothing at all: got %+v, want it not to say that it has no more", unmounted)
 	}
 }
 

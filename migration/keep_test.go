@@ -408,7 +408,7 @@ func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 		}
 		wants("nobody says", "cache/-/0-of-may-go", "cache/-/0-of-stays", "cache/-/0-of-went", "cache/-/0-of-went-long-ago",
 			"cache/-/1-of-may-go", "cache/-/1-of-stays", "cache/-/1-of-went", "cache/-/1-of-went-long-ago")
-		said["may-go"], said["went"], said["went-long-ago"] = Home{0, []int{1}}, Home{59 * time.Minute, []int{0, 1}}, Home{2 * time.Hour, []int{0, 1}}
+		said["may-go"], said["stays"], said["went"], said["went-long-ago"] = Home{Lacks: []int{0}}, Home{Stays: true}, Home{GoneFor: 59 * time.Minute}, Home{GoneFor: 2 * time.Hour}
 		away = nil
 		wants("they are said", "cache/-/0-of-went", "cache/-/1-of-may-go", "cache/-/1-of-went")
 	})
