@@ -2,6 +2,7 @@ package clustertest_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -256,6 +257,8 @@ func (w *wander) happen() {
 	case step == 27 && w.takers() > 3:
 		w.maintain()
 	case step == 28:
+		w.without(w.anybody(h), []string{"cache", "spark-0", "spark-1"}[w.IntN(3)])
+	case step == 29:
 		w.say("time passes")
 		w.Sleep(time.Duration(1+w.IntN(20)) * time.Minute)
 	}
@@ -275,6 +278,20 @@ func (w *wander) maintain() {
 	w.Restart(i)
 	w.TakeMachine(true, i)
 	w.Sleep(20 * time.Second)
+}
+
+// without has a node come up without one of its stores' disks, and with it again.
+func (w *wander) without(i int, store string) {
+	w.say("comes up without "+store, i)
+	dir := filepath.Join(w.Dir(i), store)
+	for _, names := range [][2]string{{dir, dir + "-aside"}, {dir + "-aside", dir}} {
+		w.Kill(i)
+		if err := errors.Join(os.RemoveAll(names[1]), os.Rename(names[0], names[1])); err != nil { // what is beneath the mount is out of sight
+			w.Fatal(err)
+		}
+		w.Restart(i)
+		w.pause(150)
+	}
 }
 
 // flip turns a bit of a block where it has landed, and reads it there.
@@ -392,7 +409,7 @@ func TestWander(t *testing.T) {
 				}
 			}
 			bubble(t, cfg, func(t *testing.T, c *clustertest.Cluster) {
-				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, removed: map[string]bool{}, kinds: 29}
+				w := &wander{T: t, Cluster: c, Rand: rand.New(rand.NewPCG(uint64(seed), 1)), homes: []*home{{node: 0}}, up: []int{1, 2, 3, 4, 5, 6}, lost: map[string]bool{}, were: map[string][][]byte{}, removed: map[string]bool{}, kinds: 30}
 				w.narrow, w.shares = cfg.BytesPerSecond > 0, shares
 				if seed%2 == 1 {
 					w.homes, w.up = append(w.homes, &home{node: 1}), w.up[1:]
