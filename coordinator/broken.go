@@ -137,12 +137,12 @@ func (b *broken) all() map[blockKey]brokenAt {
 }
 
 // others are those that have a block, but for a node that it came from if that leaves: what it took in from others it has still, and
-// goes with it.
+// goes with it. So does what one has that is done, for it has handed on what it could.
 func (f *fleet) others(k blockKey, sources []string) []*api.Holder {
 	said, _ := f.blocks.holders(k)
 	leaves := func(node string) bool {
 		if !slices.Contains(sources, node) {
-			return false
+			return !f.vouches(node)
 		}
 		then, _ := f.fate([]string{node})
 		return then == thenAgain

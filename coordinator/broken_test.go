@@ -2,6 +2,9 @@ package coordinator
 
 import (
 	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
 )
 
 // A block that broke at an heir is asked of the node that handed it on and of the one that it was born on, which knows another name
@@ -35,5 +38,46 @@ func TestBrokenBlockIsAskedOfAllItCameFrom(t *testing.T) {
 	b.add(k, was)
 	if got := b.askFor("home", func(blockKey, []string) bool { return true }); len(got) > 0 || len(b.all()) > 0 {
 		t.Errorf("it is held, and asked for: %v", got)
+	}
+}
+
+// One of two holders is done and about to go, and the block breaks at the other: nobody will have it in a moment, and the node that it
+// came from is asked for it. While the one stays nobody is.
+func TestBrokenBlockThatOnlyOneHasWhoIsDoneIsAskedFor(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		inTown(t, func(v *town) {
+			a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
+			for _, n := range []*agent{a, b, c} {
+				n.register()
+				n.report(true)
+			}
+			const x = "cache/-/x"
+			for _, holder := range []*agent{b, c} {
+				landed := &api.ReportBlocksRequest{Node: holder.name, Incarnation: holder.incarnation, Landed: []*api.HeldBlock{{Id: x, From: "a", Bytes: 7}}}
+				if err := reports(holder, landed); err != nil {
+					v.Fatal(err)
+				}
+			}
+			a.notice("inc-a", time.Hour)
+			a.announce()
+			if done {
+				c.notice("inc-c", time.Hour)
+				c.announce()
+				c.goodbye("inc-c")
+			}
+			for range 25 {
+				time.Sleep(time.Second)
+				for _, n := range []*agent{a, b, c} {
+					n.beat()
+				}
+			}
+			broke := &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Broken: []*api.HeldBlock{{Id: x, From: "a", Bytes: 7}}}
+			if err := reports(b, broke); err != nil {
+				v.Fatal(err)
+			}
+			if asked := a.beat().Again; len(asked) == 1 != done {
+				v.Errorf("the other holder is done: %t, and it is asked for %v", done, asked)
+			}
+		})
 	}
 }
