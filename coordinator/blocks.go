@@ -114,7 +114,7 @@ func (b *blocks) hear(node string, words []word) (news arrivals, err error) {
 		if w.gone {
 			held := b.count
 			if was, _ := b.drop(s, w.key, w.why); b.count < held && !w.over {
-				b.ends[was.from.Value()]++
+				b.ended(was)
 			}
 			continue
 		}
@@ -158,7 +158,7 @@ func (b *blocks) replace(node, machine string, full *blocks) (news arrivals) {
 		b.putUp(said) // first: what stays does not lapse
 	}
 	if known {
-		b.takeDown(had, node+" has it no more", func(from string) { b.ends[from]++ })
+		b.takeDown(had, node+" has it no more", true)
 	}
 	b.full[node] = machine
 	return news
@@ -193,19 +193,31 @@ func (b *blocks) forget(node string) {
 	delete(b.ends, node)
 	if number, known := b.numbers[node]; known {
 		delete(b.numbers, node)
-		b.takeDown(number, node+", which had it, is gone", func(string) {})
+		b.takeDown(number, node+", which had it, is gone", false)
 	}
 }
 
-func (b *blocks) takeDown(number uint32, why string, ended func(from string)) {
+// takeDown forgets a shelf. there: its node is there, and has told of that.
+func (b *blocks) takeDown(number uint32, why string, there bool) {
 	s := b.shelves[number]
 	for n, k := range s.all() {
 		held := b.count
-		if b.unlink(b.hash(k), place{number, n}, k, why); b.count < held {
-			ended(s.what(n).from.Value())
+		if b.unlink(b.hash(k), place{number, n}, k, why); b.count < held && there {
+			b.ended(s.what(n))
 		}
 	}
 	b.shelves[number] = nil
+}
+
+// mostEnds bounds the nodes that are told: a holder may name as many as it likes.
+const mostEnds = 64 << 10
+
+// ended notes that nobody holds any more what came from a node.
+func (b *blocks) ended(was landed) {
+	from := was.from.Value()
+	if _, known := b.ends[from]; known || len(b.ends) < mostEnds {
+		b.ends[from]++
+	}
 }
 
 // endsOf is how often it was told of what came from a node that nobody holds it any more, or may have been.

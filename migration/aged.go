@@ -28,7 +28,7 @@ func (a *aged) old(rec record) bool {
 	return a.now.Sub(rec.Landed) > cfg.Keep && (cfg.InUse == nil || !cfg.InUse(rec.held().App()))
 }
 
-// ended are those of some old records whose time is over. Of what nobody speaks for now it is asked again at the next look.
+// ended are those of some old records whose time is over. What nobody speaks for stays, and each look asks.
 func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
 	of := map[string][]record{}
 	for _, rec := range old {

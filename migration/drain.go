@@ -180,7 +180,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	if err != nil {
 		cfg.Log.Warn("cannot read what was moved before; sending it again", "err", err)
 	}
-	if d.history = history; cfg.Once {
+	if d.history = history; cfg.Once && history.recalled > leastPast {
 		history.here = newMetIDs(32 * int64(history.recalled))
 	}
 	d.claims, d.homes = newClaims(cfg.Dir), newHomes(cfg)

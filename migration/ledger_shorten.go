@@ -31,11 +31,12 @@ func (d *Drain) shorten(ctx context.Context) {
 
 // sees notes that a block is here, in whatever version.
 func (s *history) sees(id BlockID) {
+	if s.here.bits == nil { // nobody asks: no scan need wait for the lock
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.here.bits != nil {
-		s.here.add(string(id))
-	}
+	s.here.add(string(id))
 }
 
 // mostPast reports whether most of what earlier passes moved is here no more.
