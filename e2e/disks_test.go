@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,10 +198,24 @@ func TestOperatorEvacuatesADisk(t *testing.T) {
 type image struct {
 	t               *testing.T
 	fs, dir, device string
+	eject           func() // unmounts it, and lets go of the device
 }
 
 // mountImage makes one, and takes all of it back when the test ends.
 func mountImage(t *testing.T, fs string, mkfs ...string) *image {
+	t.Helper()
+	mounts(t, fs)
+	file := filepath.Join(t.TempDir(), "image")
+	size := int64(64 << 20)
+	if fs == "xfs" {
+		size = 320 << 20 // mkfs.xfs makes nothing below 300 MiB
+	}
+	makeImage(t, file, size, fs, mkfs...)
+	return loop(t, file, fs, t.TempDir())
+}
+
+// mounts skips the test where no such file system can be made and mounted.
+func mounts(t *testing.T, fs string) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("only root mounts file systems")
@@ -210,14 +225,13 @@ func mountImage(t *testing.T, fs string, mkfs ...string) *image {
 			t.Skipf("%s is not installed", tool)
 		}
 	}
-	i := &image{t: t, fs: fs, dir: t.TempDir()}
-	file := filepath.Join(t.TempDir(), "image")
+}
+
+// makeImage makes a file system in a file.
+func makeImage(t *testing.T, file string, size int64, fs string, mkfs ...string) {
+	t.Helper()
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
-	}
-	size := int64(64 << 20)
-	if fs == "xfs" {
-		size = 320 << 20 // mkfs.xfs makes nothing below 300 MiB
 	}
 	if err := os.Truncate(file, size); err != nil {
 		t.Fatal(err)
@@ -225,16 +239,25 @@ func mountImage(t *testing.T, fs string, mkfs ...string) *image {
 	if out, err := exec.Command("mkfs."+fs, append(mkfs, "-q", file)...).CombinedOutput(); err != nil {
 		t.Skipf("mkfs.%s: %v: %s", fs, err, out)
 	}
+}
+
+// loop mounts such a file.
+func loop(t *testing.T, file, fs, dir string) *image {
+	t.Helper()
+	i := &image{t: t, fs: fs, dir: dir}
 	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
 		t.Skipf("no loop device: %v: %s", err, out)
 	}
 	i.device = strings.TrimSpace(string(out))
-	t.Cleanup(func() { i.bounded("detach", exec.Command("losetup", "-d", i.device).Run) })
+	detach := sync.OnceFunc(func() { i.bounded("detach", exec.Command("losetup", "-d", i.device).Run) })
+	t.Cleanup(detach)
 	if err := i.mount(); err != nil {
 		t.Skipf("mount %s: %v", fs, err)
 	}
-	t.Cleanup(func() { i.bounded("unmount", func() error { return unix.Unmount(i.dir, unix.MNT_DETACH) }) })
+	unmount := sync.OnceFunc(func() { i.bounded("unmount", func() error { return unix.Unmount(i.dir, unix.MNT_DETACH) }) })
+	t.Cleanup(unmount)
+	i.eject = func() { unmount(); detach() }
 	return i
 }
 

@@ -1,0 +1,195 @@
+package e2e_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// powered is a file system whose power can be cut. It lies in a file on another one: while that is frozen, the file is the disk as it is
+// at one moment.
+type powered struct {
+	t       *testing.T
+	fs, dir string
+	disk    *image
+	racks   [2]*image // have the disk's file in turn
+}
+
+const poweredBytes = 768 << 20 // of which btrfs sets much apart
+
+func newPowered(t *testing.T, fs string) *powered {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("real processes take their time")
+	}
+	mounts(t, "ext4")
+	mounts(t, fs)
+	p := &powered{t: t, fs: fs, dir: t.TempDir()}
+	for i := range p.racks {
+		file := filepath.Join(t.TempDir(), "rack")
+		makeImage(t, file, poweredBytes, "ext4")
+		p.racks[i] = loop(t, file, "ext4", t.TempDir())
+	}
+	makeImage(t, p.file(), poweredBytes, fs)
+	p.disk = loop(t, p.file(), fs, p.dir)
+	return p
+}
+
+// file is what the disk lies in; it needs less room than it seems to.
+func (p *powered) file() string { return filepath.Join(p.racks[0].dir, "disk") }
+
+// cut has the disk hold what it holds at this moment, and nothing that the kernel has not written yet. The machine that it was in
+// lives on until stop has ended it.
+func (p *powered) cut(stop func()) {
+	p.t.Helper()
+	was, rack := p.file(), p.racks[0]
+	p.racks[0], p.racks[1] = p.racks[1], rack
+	if err := rack.ioctl(fiFreeze); err != nil {
+		p.t.Skipf("freeze %s: %v", rack.dir, err)
+	}
+	out, err := exec.Command("cp", "--sparse=always", was, p.file()).CombinedOutput()
+	if err := errors.Join(err, rack.thaw()); err != nil {
+		p.t.Fatalf("%v: %s", err, out)
+	}
+	stop()
+	p.disk.eject()
+	if err := os.Remove(was); err != nil {
+		p.t.Fatal(err)
+	}
+	p.disk = loop(p.t, p.file(), p.fs, p.dir)
+}
+
+// writeAll has the disk hold what the kernel has not written yet.
+func (p *powered) writeAll() {
+	p.t.Helper()
+	d, err := os.Open(p.dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer d.Close()
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// holds has all that a node keeps lie on the disk.
+func (p *powered) holds(n *node, extra ...string) {
+	n.dir = filepath.Join(p.dir, n.host)
+	n.reconfigure(extra...)
+}
+
+// onEach tells a story on each file system.
+func onEach(t *testing.T, story func(t *testing.T, fs string)) {
+	for _, fs := range []string{"ext4", "xfs", "btrfs"} {
+		t.Run(fs, func(t *testing.T) { story(t, fs) })
+	}
+}
+
+// amid waits for a moment that is not always the same.
+func amid() { time.Sleep(time.Duration(rand.IntN(700)) * time.Millisecond) }
+
+// has fails the test unless a node has by itself what was receipted, byte for byte.
+func (n *node) has(t *testing.T, blocks []block, receipted map[string]string) {
+	t.Helper()
+	var mine []block
+	for _, x := range blocks {
+		if receipted[x.whole] == n.host {
+			mine = append(mine, x)
+		}
+	}
+	t.Logf("%s has given receipts for %d files of %d", n.host, len(mine), len(blocks))
+	n.onSocket().alone().serves(t, mine)
+}
+
+// back starts a node, and waits until it is heard.
+func (n *node) back() {
+	n.start()
+	n.f.until(n.beatsAfter(time.Now()))
+}
+
+// What a node has given receipts for is there when its power was cut amid a drain, and while it makes files of what came.
+func TestTakersPowerIsCut(t *testing.T) {
+	onEach(t, func(t *testing.T, fs string) {
+		f := newFleet(t)
+		a, b := f.agent("host-a", "drain: {max_bytes_per_second: 10MiB}"), f.agent("host-b")
+		disk := newPowered(t, fs)
+		disk.holds(b)
+		b.reconfigure(fmt.Sprintf("stores: [{name: cache, kind: cache, layout: files, land: place, paths: [%s]}, {name: spark, kind: shuffle, layout: spark, paths: [%s]}]", b.cache(), b.spark()[0]))
+		a.fill(2500, 24<<20) // segments of more than are asked for at once
+		a.shuffle(6, 24<<20)
+		f.up()
+		a.verb("decommission", "--self", "--timeout", "90s").exits(0)
+		a.underWay(4)
+		for range 3 {
+			amid()
+			receipted := a.receipted()
+			disk.cut(b.kill)
+			b.back()
+			b.has(t, a.blocks, receipted)
+		}
+		a.drained()
+		for range 3 {
+			amid()
+			disk.cut(b.kill)
+			t.Logf("%d files had their names", b.whole(t, a.blocks))
+			b.back()
+			b.has(t, a.blocks, a.receipted())
+		}
+		a.allMoved(a.manifest())
+		a.kill()
+		b.onSocket().serves(t, a.blocks)
+	})
+}
+
+// The power of all is cut: what was decided stands, what was receipted is there, and the node leaves when it is back.
+func TestPowerOfAllIsCut(t *testing.T) {
+	onEach(t, func(t *testing.T, fs string) {
+		disk := newPowered(t, fs)
+		f := newFleet(t, "data_dir: "+filepath.Join(disk.dir, "coordinator"))
+		a, b, c := f.agent("host-a"), f.agent("host-b"), f.agent("host-c")
+		disk.holds(a, "drain: {max_bytes_per_second: 3MiB}")
+		disk.holds(b)
+		disk.holds(c)
+		a.fill(1000, 8<<20)
+		a.shuffle(8, 6<<20)
+		f.up()
+		disk.writeAll() // the engine's files are older than the last minute
+		a.verb("decommission", "--self", "--timeout", "90s").exits(0)
+		a.underWay(4)
+		before := a.status().Notice
+		for range 3 {
+			amid()
+			receipted := a.receipted()
+			disk.cut(func() {
+				f.coordinator.kill()
+				for _, n := range f.nodes {
+					n.kill()
+				}
+			})
+			f.coordinator.start()
+			for _, n := range f.nodes {
+				n.back()
+			}
+			b.has(t, a.blocks, receipted)
+			c.has(t, a.blocks, receipted)
+		}
+		after := a.drained()
+		if after.Notice == nil || after.Notice.Incident != before.Incident {
+			t.Errorf("after the cuts: got notice %+v, want incident %s", after.Notice, before.Incident)
+		} else {
+			f.sameDeadline("the agent", after.Notice.Deadline, before.Deadline)
+		}
+		f.until(a.is("DECOMMISSIONED"))
+		a.allMoved(a.manifest())
+		a.kill()
+		b.onSocket().serves(t, a.blocks)
+		c.onSocket().serves(t, a.blocks)
+	})
+}
