@@ -42,7 +42,8 @@ type Version struct {
 // homes are the blocks whose homes are asked, and what is known of those.
 type homes struct {
 	questions
-	left   questions // spares that there was no time for: their homes may have been told to go since
+	spares questions // that wait until this node has met what it has itself
+	left   questions // those that there was no time for: their homes may have been told to go since
 	asks   bool      // there is something to ask about, and somebody who would
 	silent atomic.Int32
 	mute   atomic.Bool // nobody says who else has blocks whose homes are gone: each question would take its time
@@ -53,7 +54,7 @@ type homes struct {
 
 func newHomes(cfg DrainConfig) *homes {
 	asks := cfg.AtHome != nil && cfg.Where != nil && cfg.Vault.Count().Blocks > 0
-	return &homes{questions: newQuestions(cfg.Dir, "homes"), left: newQuestions(cfg.Dir, "left"), asks: asks, at: map[string]string{}}
+	return &homes{questions: newQuestions(cfg.Dir, "homes"), spares: newQuestions(cfg.Dir, "spares"), left: newQuestions(cfg.Dir, "left"), asks: asks, at: map[string]string{}}
 }
 
 // enter plans a block, at once or after its home was asked.
@@ -74,23 +75,32 @@ func (d *Drain) homeOf(b Block) string {
 
 // askHomes plans what waits for that, until there is no more of it.
 func (d *Drain) askHomes(ctx context.Context) {
-	defer d.homes.close()
-	for batch := range d.homes.batches(ctx) {
+	h := d.homes
+	defer h.close()
+	defer h.spares.close()
+	for batch := range h.batches(ctx) {
 		d.askEach(ctx, batch)
 		d.planAll(ctx, batch)
 	}
-	d.homes.seal() // what a scan brings from now on it plans, or loses, itself
-	for batch, _ := d.homes.take(); len(batch) > 0; batch, _ = d.homes.take() {
-		d.planAll(ctx, batch)
-	}
-	if unread := d.homes.spool.left; unread.Blocks > 0 {
+	d.planRest(ctx, &h.questions) // what a scan brings from now on it plans, or loses, itself
+	d.planRest(ctx, &h.spares)
+	if unread := h.spool.left.plus(h.spares.spool.left); unread.Blocks > 0 {
 		d.ledger.addUnnamed(unread, "the plan could not be read back from "+d.cfg.Dir)
 	}
 }
 
+// planRest plans what waits to be, and lets nothing more wait.
+func (d *Drain) planRest(ctx context.Context, waiting *questions) {
+	waiting.seal()
+	for batch, _ := waiting.take(); len(batch) > 0; batch, _ = waiting.take() {
+		d.planAll(ctx, batch)
+	}
+}
+
+// planAll plans blocks, but has spares wait: lanes that have nothing else yet would begin on those.
 func (d *Drain) planAll(ctx context.Context, batch []Block) {
 	for _, b := range batch {
-		if !d.skips(b) && d.plan.add(ctx, b) != nil {
+		if !d.skips(b) && !(b.spare && d.homes.spares.add(b)) && d.plan.add(ctx, b) != nil {
 			d.lose(entry{Block: b}, unplanned)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -242,6 +243,53 @@ func TestSparesAreLostWhenTheirHomeGoesToo(t *testing.T) {
 			if sum.Lost.Blocks != 10 || !strings.HasPrefix(lost["cache/-/f-0000"].Reason, "the deadline came first: a, which it came from, had it, and leaves too") {
 				t.Errorf("got %+v, %v, want ten lost, and why", sum, lost)
 			}
+		})
+	}
+}
+
+// lagging is a store that is not read until it is told so.
+type lagging struct {
+	layout
+	goOn chan struct{}
+}
+
+func (l lagging) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+	<-l.goOn
+	return l.layout.scan(ctx, s, part, before, yield)
+}
+
+// A disk takes a minute until its files are listed. Meanwhile lanes carry what nobody else has of what came from others, and begin on
+// no spare: what the node has itself would wait for those.
+func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone  bool
+		early int64
+	}{"spares": {false, 0}, "of nodes that are gone": {true, 10}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				to := newNode(t, "c", with(filesStore, "cache"))
+				home, next := handed(t, to)
+				b := next.from
+				write(t, filepath.Join(b.dir, "cache", "own"), []byte("its own"))
+				lags := lagging{b.stores[0].layout, make(chan struct{})}
+				b.stores[0].layout = lags
+				next.cfg.AtHome = func(_ context.Context, _ Holder, about []Version) (AtHome, error) {
+					return home.reader().AtHome(about), nil
+				}
+				next.cfg.Settle = func(context.Context) { time.Sleep(time.Second) }
+				if c.gone {
+					next.cfg.Where = func(context.Context, string) (string, error) { return "", nil }
+				}
+				time.AfterFunc(time.Minute, func() {
+					if got := to.vault.Count().Blocks; got != c.early {
+						t.Errorf("before its own are known %d blocks have left, want %d", got, c.early)
+					}
+					close(lags.goOn)
+				})
+				if sum, _ := next.run(t.Context()); sum.Moved.Blocks != 11 {
+					t.Errorf("got %+v, want all moved", sum)
+				}
+			})
 		})
 	}
 }

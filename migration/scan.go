@@ -102,7 +102,10 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	for _, s := range d.cfg.Stores {
 		for part := range s.layout.parts(s) {
 			if d.concernsAny(s.partDirs(part)) {
-				reading.Go(func() { d.scanPart(naming, s, part, take) })
+				reading.Go(func() {
+					d.scanPart(naming, s, part, take)
+					d.claims.flush()
+				})
 			}
 		}
 	}
@@ -122,10 +125,11 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			}
 		}
 		d.looks.read(d.cfg.Vault.all(), began) // the catalog names what lies on any of its disks
+		d.claims.flush()
+		d.homes.flush()
 	})
 	reading.Wait()
-	d.claims.flush()
-	d.homes.flush()
+	d.planRest(ctx, &d.homes.spares)
 	if pass == 0 && !d.history.allMet() {
 		d.stirred.everywhere()
 	}
