@@ -267,8 +267,11 @@ func (b *blocks) endOf(k blockKey) (from, why string) {
 func (b *blocks) of(node string) []blockKey {
 	b.mu.RLock()
 	var keys []blockKey
-	for _, k := range b.shelves[b.numbers[node]].all() {
-		keys = append(keys, k)
+	if s := b.shelves[b.numbers[node]]; s != nil {
+		keys = make([]blockKey, 0, s.count) // of millions, growing would take as much again, and more
+		for _, k := range s.all() {
+			keys = append(keys, k)
+		}
 	}
 	b.mu.RUnlock()
 	slices.SortFunc(keys, func(x, y blockKey) int {

@@ -274,7 +274,7 @@ func (c *catalog) all() iter.Seq2[record, error] {
 					}
 					batch = append(batch, value{r, err})
 				}
-				c.pages.looked(tx, len(batch)/8) // they lie side by side
+				c.pages.looked(tx, len(batch)/recordsOnAPage)
 				return nil
 			})
 			for _, b := range batch {

@@ -156,7 +156,9 @@ func (c *catalog) verify() error {
 					return fmt.Errorf("%s: a key of %q cannot be found: %w", c.db.Path(), name, errCorrupt)
 				}
 				if string(name) == string(bucketBlocks) {
-					all++
+					if all++; all%recordsOnAPage == 0 {
+						c.pages.looked(tx, 1)
+					}
 					if soundRecord(v) {
 						sound++
 					}

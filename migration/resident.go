@@ -16,6 +16,9 @@ type resident struct{ touched atomic.Int64 }
 // for each block that lands (docs/design/measured.md).
 const residentLooks = 4096
 
+// recordsOnAPage is how many are looked at for one, where they are read in order: some 8 to 16 lie side by side.
+const recordsOnAPage = 8
+
 // looked counts records that were looked at, and lets go of the pages now and then. It is called inside of a transaction,
 // which keeps the mapping where it is.
 func (r *resident) looked(tx *bbolt.Tx, records int) {
