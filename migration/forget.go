@@ -101,7 +101,7 @@ func (d *Drain) tellAll(ctx context.Context) {
 	if d.stirred.any() {
 		cleared = w.clearances(d.cfg.Dir, d.stirred.has)
 	}
-	if len(last) > 0 || cleared != nil {
+	if len(last.of) > 0 || cleared != nil {
 		w.tellOf(ctx, w.copies(ctx, cleared))
 	}
 	if d.history.struck {
@@ -149,8 +149,8 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 				return
 			}
 			e := line.Entry
-			is, several := w.last[e.ID]
-			current := !several || n == is.at && !is.void
+			is, several := w.last.at(e.ID)
+			current := !several || is.counts(n)
 			n++
 			c := stale{Entry: e, deleted: current}
 			if !current {
@@ -159,7 +159,7 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 			switch {
 			case e.Outcome == voided || e.tag() == "":
 				continue
-			case current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.d.superseded(e, is):
+			case current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.superseded(e, is):
 				continue
 			case ctx.Err() != nil:
 				w.missed(1, ctx.Err())
@@ -227,11 +227,11 @@ func (d *Drain) becameAnother(e Entry) bool {
 
 // superseded reports whether what a line says was moved has become something else: where that went to the same peer, those have it still
 // to whom that one handed it on.
-func (d *Drain) superseded(e Entry, is lastLine) bool {
+func (w *withdrawal) superseded(e Entry, is lastLine) bool {
 	if !is.void {
-		return is.entry.Version != e.Version
+		return is.version != w.last.hash(e.Version)
 	}
-	return d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
+	return w.d.becameAnother(e) // lost after all; if it was not because of a change, the old copy is the last one
 }
 
 // clearances has the stores that moved files were deleted from, and whether most of them were; nil: there is none. An

@@ -16,7 +16,7 @@ import (
 type withdrawal struct {
 	d      *Drain
 	goesOn func() bool
-	last   map[string]lastLine // of blocks with several lines
+	last   lastLines // of blocks with several lines
 
 	unlocated atomic.Bool // nobody says who has what
 
@@ -29,7 +29,7 @@ type withdrawal struct {
 }
 
 func newWithdrawal(d *Drain, goesOn func() bool) *withdrawal {
-	return &withdrawal{d: d, goesOn: goesOn, last: map[string]lastLine{}, at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
+	return &withdrawal{d: d, goesOn: goesOn, last: newLastLines(), at: map[string]string{}, over: map[string]bool{}, said: map[string]bool{}}
 }
 
 func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
@@ -97,8 +97,8 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 
 // tellHeirs has all others than its peer forget a copy.
 func (w *withdrawal) tellHeirs(ctx context.Context, c stale) error {
-	switch is, several := w.last[c.ID]; {
-	case w.d.cfg.ForgetElsewhere == nil, several && !is.void && is.entry.tag() == c.tag(): // what they have is up to date
+	switch is, several := w.last.at(c.ID); {
+	case w.d.cfg.ForgetElsewhere == nil, several && !is.void && is.tag == w.last.hash(c.tag()): // what they have is up to date
 		return nil
 	case w.unlocated.Load():
 		return errUnlocated

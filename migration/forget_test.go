@@ -292,7 +292,7 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 			}}
 			w := newWithdrawal(d, nil)
 			for _, id := range []string{"cache/-/x", "cache/-/y"} {
-				w.last[id] = lastLine{lines: 2, at: 1, entry: Entry{ID: id, Outcome: Moved, Peer: "c", Version: c.today}}
+				w.last.take(1, Entry{ID: id, Outcome: Moved, Peer: "c", Version: c.today}, lastLine{lines: 1})
 				w.tell(t.Context(), stale{Entry: Entry{ID: id, Outcome: Moved, Peer: "b", Version: old}})
 			}
 			if calls != c.calls || w.told != c.told || w.left != c.left {

@@ -7,8 +7,7 @@ import "sync"
 type history struct {
 	mu       sync.Mutex
 	broke    map[BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
-	handled  latest           // moved by earlier runs
-	unlike   latest           // of these, what is asked about where the others are not, or is not where they are
+	handled  latest           // moved by earlier runs; marked: it is asked about where the others are not, or is not where they are
 	about    doubt
 	again    latest           // planned anew, though moved once, and not moved since
 	renewed  latest           // changed since the scan began: what they are newer than is handled no more
@@ -20,10 +19,10 @@ type history struct {
 	here     metIDs           // what is here, where another pass follows this one (shorten)
 }
 
-// recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, only where there was one. An error says that
+// recall reads what an earlier run of the drain in dir moved: 16 bytes of memory a block, and what the map adds, only where there was one. An error says that
 // not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, Count, error) {
-	s := &history{handled: newLatest(), unlike: newLatest(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	s := &history{handled: newLatest(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -50,10 +49,8 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 			delete(s.broke, id) // it was moved all the same
 			s.handled.set(id, v)
 			s.takers[e.Peer] = true
-			if s.about.asks(e.Peer) == s.about.others {
-				s.unlike.drop(id, v)
-			} else {
-				s.unlike.set(id, v)
+			if s.about.asks(e.Peer) != s.about.others {
+				s.handled.mark(id)
 			}
 			moved = moved.plus(Count{1, e.Bytes})
 		default:
@@ -77,7 +74,7 @@ func (s *history) first(b Block, recent bool) (first, claimed bool) {
 		s.met++
 	}
 	if known || s.givenUp[b.ID] {
-		return false, known && !s.renewed.has(b.ID) && s.unlike.is(b.ID, v) != s.about.others
+		return false, known && !s.renewed.has(b.ID) && s.handled.marked(b.ID) != s.about.others
 	}
 	if recent {
 		s.renewed.set(b.ID, v)

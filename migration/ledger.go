@@ -225,8 +225,27 @@ func (l *ledger) counts() Summary {
 	return l.summary
 }
 
-// close writes everything out, durably.
+// close writes everything out, durably. Whoever asks how far the drain is does not wait for that.
 func (l *ledger) close() (Summary, error) {
+	if l.seal() {
+		once, err := l.settle()
+		l.mu.Lock()
+		l.summary.Moved = l.summary.Moved.plus(once)
+		if err != nil {
+			l.fail(err)
+		}
+		l.mu.Unlock()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f := l.files[Moved]; f != nil && !f.wrote.IsZero() { // by the clock that tells how long ago it moved (newClaims)
+		_ = os.Chtimes(f.f.Name(), f.wrote, f.wrote)
+	}
+	return l.summary, l.err
+}
+
+// seal takes nothing more, and reports whether blocks may have several lines.
+func (l *ledger) seal() (several bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.summary.Finished = time.Now()
@@ -239,15 +258,7 @@ func (l *ledger) close() (Summary, error) {
 			l.fail(err)
 		}
 	}
-	if l.several {
-		if err := l.settle(); err != nil {
-			l.fail(err)
-		}
-	}
-	if f := l.files[Moved]; f != nil && !f.wrote.IsZero() { // by the clock that tells how long ago it moved (newClaims)
-		_ = os.Chtimes(f.f.Name(), f.wrote, f.wrote)
-	}
-	return l.summary, l.err
+	return l.several
 }
 
 // Entries reads the manifest of the drain kept in dir: the lost first, because that is what people look for.

@@ -2,11 +2,12 @@ package migration
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -91,76 +92,101 @@ func (l *ledger) onceMore() {
 	l.several = true
 }
 
-// severalTimes returns the blocks not all of whose lines count, once nothing more is moved.
-func (l *ledger) severalTimes() (map[string]lastLine, error) {
+// severalTimes are the blocks not all of whose lines count, once nothing more is moved.
+func (l *ledger) severalTimes() (lastLines, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || !l.several {
-		return nil, nil
-	}
+	several := l.several && !l.closed
+	var err error
 	for _, f := range l.files {
-		if err := f.w.Flush(); err != nil {
-			return nil, err
+		if several {
+			err = cmp.Or(err, f.w.Flush())
 		}
 	}
+	l.mu.Unlock()
+	if !several || err != nil {
+		return newLastLines(), err
+	}
 	return l.lastLines(ledgerPath(l.dir, Moved))
-}
-
-// lastLine is what becomes of a block's lines.
-type lastLine struct {
-	lines, at int   // how many there are, and the number of the last one
-	void      bool  // nor does that count
-	entry     Entry // that it is
 }
 
 // struck is the outcome of a line that does not count once its drain has ended. It is written over the one before, so that this needs
 // no room: a block is lost where disks are full.
 const struck Outcome = "past"
 
-// settle strikes out the lines of what was moved that do not count, if a block has several.
-func (l *ledger) settle() (err error) {
+// settle strikes out the lines of what was moved that do not count, in an account that nobody writes to any more, and returns what that
+// adds to what was moved.
+func (l *ledger) settle() (once Count, err error) {
 	path := ledgerPath(l.dir, Moved)
 	last, err := l.lastLines(path)
-	if err != nil || len(last) == 0 {
-		return err
+	if err != nil || len(last.of) == 0 {
+		return once, err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return once, err
 	}
-	defer func() { err = errors.Join(err, f.Sync(), f.Close()) }()
+	strikes := strikes{f: f}
+	defer func() { err = errors.Join(err, strikes.flush(), f.Sync(), f.Close()) }()
 	n := -1
 	for line, err := range ledgerLines(path) {
 		if err != nil {
-			return err
+			return once, err
 		}
 		n++
-		if is, has := last[line.ID]; !has || n == is.at && !is.void {
+		if is, has := last.at(line.ID); !has || is.counts(n) {
 			continue
 		}
-		if err := strike(f, line); err != nil {
+		if err := strikes.strike(line); err != nil {
+			return once, err
+		}
+		if line.Outcome == voided { // which was taken off when it was written
+			once = once.plus(Count{1, line.Bytes})
+		} else {
+			once = once.plus(Count{-1, -line.Bytes})
+		}
+	}
+	return once, nil
+}
+
+// strikes strikes out lines of a file, in their order: where a peer is gone that are millions, so it writes a stretch at a time.
+type strikes struct {
+	f       *os.File
+	stretch []byte // of the file
+	begin   int64  // of the stretch
+	dirty   bool
+}
+
+// stretchBytes is longer than any line.
+const stretchBytes = 256 << 10
+
+func (s *strikes) strike(line ledgerLine) error {
+	if line.end > s.begin+int64(len(s.stretch)) {
+		if err := s.flush(); err != nil {
 			return err
 		}
-		once := Count{-1, -line.Bytes}
-		if line.Outcome == voided { // which was taken off when it was written
-			once = Count{1, line.Bytes}
+		s.stretch = slices.Grow(s.stretch[:0], stretchBytes)[:stretchBytes]
+		n, err := s.f.ReadAt(s.stretch, line.begin)
+		if s.begin, s.stretch = line.begin, s.stretch[:n]; line.end > s.begin+int64(n) {
+			return fmt.Errorf("strike out %s: %w", line.ID, err)
 		}
-		l.summary.Moved = l.summary.Moved.plus(once)
 	}
+	text, was := s.stretch[line.begin-s.begin:line.end-s.begin], appendQuoted([]byte(`"outcome":`), string(line.Outcome))
+	at := bytes.Index(text, was)
+	if at < 0 {
+		return fmt.Errorf("strike out %s: its line in %s is another", line.ID, s.f.Name())
+	}
+	now := appendQuoted([]byte(`"outcome":`), string(struck))
+	copy(text[at:], append(now, bytes.Repeat([]byte(" "), len(was)-len(now))...))
+	s.dirty = true
 	return nil
 }
 
-func strike(f *os.File, line ledgerLine) error {
-	text, was := make([]byte, line.end-line.begin), appendQuoted([]byte(`"outcome":`), string(line.Outcome))
-	if _, err := f.ReadAt(text, line.begin); err != nil {
-		return err
+func (s *strikes) flush() error {
+	if !s.dirty {
+		return nil
 	}
-	at := bytes.Index(text, was)
-	if at < 0 {
-		return fmt.Errorf("strike out %s: its line in %s is another", line.ID, f.Name())
-	}
-	now := appendQuoted([]byte(`"outcome":`), string(struck))
-	_, err := f.WriteAt(append(now, bytes.Repeat([]byte(" "), len(was)-len(now))...), line.begin+int64(at))
+	s.dirty = false
+	_, err := s.f.WriteAt(s.stretch, s.begin)
 	return err
 }
 
@@ -178,81 +204,4 @@ func (l *ledger) named() iter.Seq2[Entry, error] {
 			}
 		}
 	}
-}
-
-// lastLines finds the blocks not all of whose lines count. It keeps as many ids as there are of these, a few that only seem so,
-// and 32 bits for a line.
-func (l *ledger) lastLines(path string) (map[string]lastLine, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	const lineBytes = 64 // the shortest
-	met := newMetIDs(32 * info.Size() / lineBytes)
-	last := map[string]lastLine{}
-	for e, err := range l.named() {
-		if err != nil {
-			return nil, err
-		}
-		met.add(e.ID)
-	}
-	for e, err := range readLedger(path) {
-		if err != nil {
-			return nil, err
-		}
-		if met.add(e.ID) {
-			last[e.ID] = lastLine{}
-		}
-	}
-	n := 0
-	for e, err := range readLedger(path) {
-		if err != nil {
-			return nil, err
-		}
-		if is, has := last[e.ID]; has {
-			last[e.ID] = lastLine{is.lines + 1, n, e.Outcome == voided, e}
-		}
-		n++
-	}
-	for e, err := range l.named() {
-		if err != nil {
-			return nil, err
-		}
-		if is, has := last[e.ID]; has {
-			is.void = true
-			last[e.ID] = is
-		}
-	}
-	for id, is := range last {
-		if is.lines == 1 && !is.void {
-			delete(last, id)
-		}
-	}
-	return last, nil
-}
-
-// metIDs remembers ids by a bit for each: it may take one for another, and never forgets one.
-type metIDs struct {
-	seed maphash.Seed
-	bits []uint64
-}
-
-func newMetIDs(bits int64) metIDs { return metIDs{maphash.MakeSeed(), make([]uint64, bits/64+1)} }
-
-// add reports whether the id seems to have been added before.
-func (m metIDs) add(id string) bool {
-	word, bit := m.at(id)
-	had := *word&bit != 0
-	*word |= bit
-	return had
-}
-
-func (m metIDs) has(id string) bool {
-	word, bit := m.at(id)
-	return *word&bit != 0
-}
-
-func (m metIDs) at(id string) (word *uint64, bit uint64) {
-	h := maphash.String(m.seed, id)
-	return &m.bits[(h>>6)%uint64(len(m.bits))], 1 << (h % 64)
 }

@@ -1,0 +1,122 @@
+package migration
+
+import (
+	"hash/maphash"
+	"maps"
+	"os"
+)
+
+// lastLines are the blocks not all of whose lines count in an account. When a peer is gone that took millions, it is millions: some fifty
+// bytes of memory each, and nothing that the collector looks into.
+type lastLines struct {
+	seeds [2]maphash.Seed
+	of    map[[2]uint64]lastLine // by a hash of the id that is long enough for chance not to matter
+}
+
+// lastLine is what becomes of a block's lines.
+type lastLine struct {
+	number  uint32 // of the last one, counted from 0
+	version uint32 // a hash of what that names
+	tag     uint32 // and of its tag
+	lines   uint8  // 2: or more
+	void    bool   // nor does the last one count
+}
+
+func newLastLines() lastLines {
+	return lastLines{[2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, map[[2]uint64]lastLine{}}
+}
+
+func (l lastLines) key(id string) [2]uint64 {
+	return [2]uint64{maphash.String(l.seeds[0], id), maphash.String(l.seeds[1], id)}
+}
+
+func (l lastLines) at(id string) (is lastLine, has bool) {
+	if len(l.of) == 0 {
+		return is, false
+	}
+	is, has = l.of[l.key(id)]
+	return is, has
+}
+
+func (l lastLines) hash(text string) uint32 { return uint32(maphash.String(l.seeds[0], text)) }
+
+// take takes in the next line of a block.
+func (l lastLines) take(number int, e Entry, was lastLine) {
+	l.of[l.key(e.ID)] = lastLine{uint32(number), l.hash(e.Version), l.hash(e.tag()), min(was.lines+1, 2), e.Outcome == voided}
+}
+
+// counts reports whether a line counts.
+func (is lastLine) counts(number int) bool { return uint32(number) == is.number && !is.void }
+
+// lastLines finds the blocks not all of whose lines count. It keeps something of as many as there are of these, of a few that only seem
+// so, and 32 bits for a line.
+func (l *ledger) lastLines(path string) (lastLines, error) {
+	last := newLastLines()
+	info, err := os.Stat(path)
+	if err != nil {
+		return last, err
+	}
+	const lineBytes = 64 // the shortest
+	met := newMetIDs(32 * info.Size() / lineBytes)
+	for e, err := range l.named() {
+		if err != nil {
+			return last, err
+		}
+		met.add(e.ID)
+	}
+	for e, err := range readLedger(path) {
+		if err != nil {
+			return last, err
+		}
+		if met.add(e.ID) {
+			last.of[last.key(e.ID)] = lastLine{}
+		}
+	}
+	n := -1
+	for e, err := range readLedger(path) {
+		if err != nil {
+			return last, err
+		}
+		n++
+		if was, has := last.at(e.ID); has {
+			last.take(n, e, was)
+		}
+	}
+	for e, err := range l.named() {
+		if err != nil {
+			return last, err
+		}
+		if is, has := last.at(e.ID); has {
+			is.void = true
+			last.of[last.key(e.ID)] = is
+		}
+	}
+	maps.DeleteFunc(last.of, func(_ [2]uint64, is lastLine) bool { return is.lines < 2 && !is.void })
+	return last, nil
+}
+
+// metIDs remembers ids by a bit for each: it may take one for another, and never forgets one.
+type metIDs struct {
+	seed maphash.Seed
+	bits []uint64
+}
+
+func newMetIDs(bits int64) metIDs { return metIDs{maphash.MakeSeed(), make([]uint64, bits/64+1)} }
+
+// add reports whether the id seems to have been added before.
+func (m metIDs) add(id string) bool {
+	word, bit := m.at(id)
+	had := *word&bit != 0
+	*word |= bit
+	return had
+}
+
+func (m metIDs) has(id string) bool {
+	word, bit := m.at(id)
+	return *word&bit != 0
+}
+
+func (m metIDs) at(id string) (word *uint64, bit uint64) {
+	h := maphash.String(m.seed, id)
+	return &m.bits[(h>>6)%uint64(len(m.bits))], 1 << (h % 64)
+}
