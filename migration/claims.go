@@ -55,7 +55,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 				first, because = batch[at].ID, why
 				d.awaitOver(ctx)
 			}
-			again = again.plus(d.planAnew(ctx, batch[at]))
+			again = again.plus(d.planAnew(ctx, batch[at], -1))
 		}
 	}
 	if again.Blocks > 0 {
@@ -86,13 +86,17 @@ func (d doubt) asks(peer string) bool {
 	return !strings.HasPrefix(peer, fallbackPeer) && slices.Contains(d.named, peer) != d.others
 }
 
-// planAnew plans a block again that the account claims was moved. Where a newer version is in the plan, or was moved since, that one's
-// line is the last, and what is in the plan already is not planned twice.
-func (d *Drain) planAnew(ctx context.Context, b Block) (planned Count) {
-	if !d.history.lapse(b) {
+// planAnew plans a block again of which a line of the account, which begins there, claims that it was moved; -1: an earlier run's. Where a
+// newer version is in the plan, or was moved since, that one's line is the last, and what is in the plan already is not planned twice.
+func (d *Drain) planAnew(ctx context.Context, b Block, begin int64) (planned Count) {
+	line, anew := d.history.lapse(b)
+	if !anew {
 		return Count{}
 	}
-	d.ledger.void(Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(b.appendVersion(nil))})
+	if begin < 0 {
+		begin = line
+	}
+	d.ledger.takeBack(begin, Entry{ID: string(b.ID), Bytes: b.Bytes(), Version: string(b.appendVersion(nil))})
 	if why := d.isOver(b); why != "" {
 		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: why})
 	} else if d.enter(ctx, b) != nil {
@@ -109,6 +113,7 @@ func (d *Drain) CarryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 
 func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed) (bool, error) {
 	var batch []Block
+	var begins []int64 // of their lines
 	var again Count
 	ask := func() error {
 		missing, _, err := lapsed(ctx, 0, batch)
@@ -116,18 +121,19 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 			if d.plan.isSealed() || err != nil {
 				break
 			}
-			again = again.plus(d.planAnew(ctx, batch[at]))
+			again = again.plus(d.planAnew(ctx, batch[at], begins[at]))
 		}
-		batch = batch[:0]
+		batch, begins = batch[:0], begins[:0]
 		return err
 	}
 	if err := d.ledger.written(); err != nil {
 		return false, err
 	}
-	for e, err := range readLedger(ledgerPath(d.cfg.Dir, Moved)) {
+	for line, err := range ledgerLines(ledgerPath(d.cfg.Dir, Moved)) {
 		if err != nil {
 			return false, err
 		}
+		e := line.Entry
 		if e.Outcome != Moved || !slices.Contains(absent, e.Peer) {
 			continue
 		}
@@ -135,7 +141,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 		if v, known := e.version(); gone != nil || !known || b.version() != v {
 			continue // its engine deleted it, or what it is now is in the plan by itself
 		}
-		if batch = append(batch, b); len(batch) < askedAbout {
+		if batch, begins = append(batch, b), append(begins, line.begin); len(batch) < askedAbout {
 			continue
 		}
 		if err := ask(); err != nil {

@@ -85,6 +85,65 @@ func TestWhatNobodyHasAnyMoreIsCarriedAgain(t *testing.T) {
 	}
 }
 
+// When a peer is gone that took millions, what says so is struck out where it stands: lines that void those would be as many again, and
+// be settled at the end.
+func TestWhatIsTakenBackIsStruckOut(t *testing.T) {
+	for name, absent := range map[string][]string{"about all": nil, "about those who are gone": {"b"}} {
+		t.Run(name, func(t *testing.T) {
+			_, a, _ := drained(t)
+			next := newTrip(t, a, newNode(t, "c"))
+			next.cfg.Lapsed, next.cfg.Absent = (&asked{gone: func(BlockID) bool { return true }}).lapsed, absent
+			sum, entries := next.run(t.Context())
+			wantAccount(t, sum, entries, 4, 0)
+			if n := takenBy(t, entries); n["c"] != 4 {
+				t.Errorf("got %v, want all carried again", n)
+			}
+			lines := map[Outcome]int{}
+			for line, err := range allLines(ledgerPath(next.cfg.Dir, Moved)) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines[line.Outcome]++
+			}
+			if lines[struck] != 4 || lines[Moved] != 4 || len(lines) != 2 {
+				t.Errorf("got %v, want the lines of before struck out, and those of now", lines)
+			}
+		})
+	}
+}
+
+// A line is struck out only if it is the one that is meant; else another takes it back.
+func TestWhatStandsElsewhereIsVoided(t *testing.T) {
+	dir := t.TempDir()
+	l, err := openLedger(dir, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := "cache/-/" + strings.Repeat("long/", 300)
+	moved := func(id string) Entry { return Entry{ID: id, Bytes: 10, Outcome: Moved, Peer: "b"} }
+	l.add(moved("cache/-/a"), moved(long), moved("cache/-/b"), moved("cache/-/c"))
+	begins := map[string]int64{}
+	for line, err := range ledgerLines(ledgerPath(dir, Moved)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		begins[line.ID] = line.begin
+	}
+	l.takeBack(begins["cache/-/a"], moved("cache/-/a"))
+	l.takeBack(begins[long], moved(long))
+	l.takeBack(begins[long]+3, moved("cache/-/b"))
+	l.takeBack(begins["cache/-/a"], moved("cache/-/c"))
+	l.add(moved(long))
+	if sum := l.counts(); sum.Moved.Blocks != 1 {
+		t.Errorf("got %+v, want all taken back, and one moved again", sum)
+	}
+	sum, err := l.close()
+	entries := entriesOf(t, dir)
+	if err != nil || len(entries) != 1 || entries[0] != moved(long) || sum.Moved.Blocks != 1 {
+		t.Errorf("got %v, %+v, %v, want what was moved again", entries, sum, err)
+	}
+}
+
 // Where it is known which peers are gone, nobody is asked about what others took, nor about what is in a fallback.
 func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	_, a, b := drained(t)
@@ -181,7 +240,7 @@ func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	b := Block{ID: "spark/app-1/rdd_0_0", Members: []Member{{Name: "rdd_0_0", Bytes: 10}}}
 	d.ledger.moved("b", []entry{{Block: b}})
 	d.over.Store(&map[string]string{"app-1": "it ended"})
-	d.planAnew(t.Context(), b)
+	d.planAnew(t.Context(), b, -1)
 	sum, err := d.ledger.close()
 	if err != nil || sum.Moved.Blocks != 0 || sum.Skipped.Blocks != 1 {
 		t.Errorf("got %+v, %v, want that it is skipped", sum, err)
@@ -267,7 +326,7 @@ func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	d.history.remember(now)
 	d.ledger.moved("c", []entry{{Block: now}})
 	d.ledger.onceMore()
-	d.planAnew(t.Context(), old)
+	d.planAnew(t.Context(), old, -1)
 	if sum, err := d.ledger.close(); err != nil || sum.Moved.Blocks != 1 || sum.Moved.Bytes != 5 {
 		t.Errorf("got %+v, %v, want the newer one moved", sum, err)
 	}

@@ -195,7 +195,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}
 	}
-	l.summary.Moved, l.several = earlier, earlier.Blocks > 0 || len(history.broke) > 0
+	l.summary.Moved, l.several = earlier, len(cfg.Again) > 0
 	d.found, d.earlier = earlier, earlier.Bytes
 	d.goOn()
 	return d, nil
@@ -247,6 +247,9 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 		d.surrender()
 	}
 	d.account(ctx)
+	if d.history.severalLines() {
+		d.ledger.onceMore()
+	}
 	d.withdraw(ctx)
 	d.setPhase(PhaseDrained)
 	sum, err := d.ledger.close()

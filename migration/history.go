@@ -1,28 +1,32 @@
 package migration
 
-import "sync"
+import (
+	"hash/maphash"
+	"sync"
+)
 
 // history is which blocks a drain has met. Only what earlier runs of it moved, and what changed after it began, or after the index that
 // it has, is remembered: memory stays flat on a node whose engines have stopped.
 type history struct {
 	mu       sync.Mutex
 	broke    map[BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
-	handled  latest           // moved by earlier runs; marked: it is asked about where the others are not, or is not where they are
+	handled  handled          // moved by earlier runs
 	about    doubt
 	again    latest           // planned anew, though moved once, and not moved since
 	renewed  latest           // changed since the scan began: what they are newer than is handled no more
 	givenUp  map[BlockID]bool // lost because of its own files
 	takers   map[string]bool  // peers that earlier runs moved something to
 	struck   bool             // some of what was moved does not count any more, and may be out of date where it is
+	repeats  bool             // a block that was moved may have another line, or be lost
 	recalled int              // how many blocks were moved by earlier runs
 	met      int              // how many of them were met again
 	here     metIDs           // what is here, where another pass follows this one (shorten)
 }
 
-// recall reads what an earlier run of the drain in dir moved: 16 bytes of memory a block, and what the map adds, only where there was one. An error says that
+// recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one. An error says that
 // not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, Count, error) {
-	s := &history{handled: newLatest(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	s := &history{handled: newHandled(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -43,18 +47,17 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 			if known {
 				s.handled.drop(id, v)
 			}
-			s.broke[id] = true
+			s.broke[id], s.repeats = true, true
 			moved = moved.plus(Count{-1, -e.Bytes})
 		case known:
 			delete(s.broke, id) // it was moved all the same
-			s.handled.set(id, v)
+			s.repeats = s.repeats || s.handled.has(id)
+			s.handled.set(id, v, line.begin, s.about.asks(e.Peer) != s.about.others)
 			s.takers[e.Peer] = true
-			if s.about.asks(e.Peer) != s.about.others {
-				s.handled.mark(id)
-			}
 			moved = moved.plus(Count{1, e.Bytes})
 		default:
 			delete(s.broke, id)
+			s.repeats = true // it is not remembered
 		}
 	}
 	return moved, nil
@@ -74,30 +77,32 @@ func (s *history) first(b Block, recent bool) (first, claimed bool) {
 		s.met++
 	}
 	if known || s.givenUp[b.ID] {
-		return false, known && !s.renewed.has(b.ID) && s.handled.marked(b.ID) != s.about.others
+		return false, known && !s.renewed.has(b.ID) && s.handled.unlike(b.ID) != s.about.others
 	}
 	if recent {
 		s.renewed.set(b.ID, v)
 	}
+	s.repeats = s.repeats || s.handled.has(b.ID)
 	return true, false
 }
 
 // lapse has what was moved, in this run or before, count as planned anew. It reports false if it is already, or a newer version is, or an
-// earlier run has taken back that it was moved.
-func (s *history) lapse(b Block) bool {
+// earlier run has taken back that it was moved. Of what an earlier run moved it tells where the line begins that says so; else -1.
+func (s *history) lapse(b Block) (line int64, anew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := b.version()
 	if s.again.is(b.ID, v) || s.broke[b.ID] {
-		return false
+		return -1, false
 	}
-	s.handled.drop(b.ID, v)
+	line = s.handled.drop(b.ID, v)
 	if s.renewed.has(b.ID) && !s.renewed.is(b.ID, v) {
-		return false
+		return -1, false
 	}
 	s.renewed.set(b.ID, v)
 	s.again.set(b.ID, v)
-	return true
+	s.struck = true
+	return line, true
 }
 
 // takenBack says whether an earlier run has taken back that a block was moved, and it was not moved since.
@@ -162,6 +167,7 @@ func (s *history) remember(b Block) {
 func (s *history) putBack(b Block) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.repeats = true
 	s.renewed.set(b.ID, b.version())
 	s.again.set(b.ID, b.version())
 }
@@ -180,6 +186,7 @@ func (s *history) giveUp(id BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.givenUp[id] = true
+	s.repeats = s.repeats || s.handled.has(id)
 }
 
 // allMet reports whether all is still here that earlier runs of the drain have moved.
@@ -187,4 +194,65 @@ func (s *history) allMet() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.met >= s.recalled
+}
+
+// severalLines reports whether blocks may have several lines in the account.
+func (s *history) severalLines() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.repeats
+}
+
+// handled is what was moved, by hashes of the ids: of two that share one, each is news after the other.
+type handled struct {
+	seed maphash.Seed
+	of   map[uint64]movedLine
+}
+
+type movedLine struct {
+	half  uint64 // of the version; the bit unlikeBit says something else
+	begin int64  // of the line in the account
+}
+
+// unlikeBit says of a block that it is asked about where the others are not, or is not where they are.
+const unlikeBit = 1
+
+func newHandled() handled { return handled{maphash.MakeSeed(), map[uint64]movedLine{}} }
+
+func (h handled) at(id BlockID) (l movedLine, has bool) {
+	l, has = h.of[maphash.String(h.seed, string(id))]
+	return l, has
+}
+
+func (h handled) has(id BlockID) bool {
+	_, has := h.at(id)
+	return has
+}
+
+func (h handled) is(id BlockID, v version) bool {
+	l, has := h.at(id)
+	return has && (l.half^v.half())&^unlikeBit == 0
+}
+
+func (h handled) unlike(id BlockID) bool {
+	l, _ := h.at(id)
+	return l.half&unlikeBit != 0
+}
+
+func (h handled) set(id BlockID, v version, begin int64, unlike bool) {
+	l := movedLine{v.half() &^ unlikeBit, begin}
+	if unlike {
+		l.half |= unlikeBit
+	}
+	h.of[maphash.String(h.seed, string(id))] = l
+}
+
+// drop forgets a version if it is the newest, and tells where its line begins; else -1.
+func (h handled) drop(id BlockID, v version) (begin int64) {
+	if !h.is(id, v) {
+		return -1
+	}
+	l, _ := h.at(id)
+	delete(h.of, maphash.String(h.seed, string(id)))
+	return l.begin
 }

@@ -70,6 +70,7 @@ type ledger struct {
 	closed  bool
 	several bool                    // a block may have several lines (see settle)
 	files   map[Outcome]*ledgerFile // but for what was lost
+	strikes *os.File                // what was moved, to strike lines out; nil: none were
 	lost    *lostLines
 	summary Summary
 	err     error // the first write that failed: of what was moved or skipped, there are then only numbers
@@ -257,6 +258,9 @@ func (l *ledger) seal() (several bool) {
 		if err := cmp.Or(f.w.Flush(), f.f.Sync(), f.f.Close()); err != nil {
 			l.fail(err)
 		}
+	}
+	if l.strikes != nil {
+		_ = l.strikes.Close()
 	}
 	return l.several
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"os"
 	"slices"
@@ -30,6 +31,79 @@ func (l *ledger) void(e Entry) {
 	e.Outcome = voided
 	l.line = e.AppendLine(l.line[:0])
 	l.write(Moved)
+}
+
+// takeBack takes back that a block was moved, by striking out the line that begins there and says so. Where there is none, a line that
+// voids it follows. Of what a peer had who is gone that are millions: their account grows by the lines of where they went, and needs no
+// settling.
+func (l *ledger) takeBack(begin int64, e Entry) {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return
+	}
+	err := l.strike(begin, e.ID)
+	if err == nil {
+		l.summary.Moved = l.summary.Moved.plus(Count{-1, -e.Bytes})
+	}
+	l.mu.Unlock()
+	if err != nil {
+		l.void(e)
+	}
+}
+
+// strike strikes out the line of a block that was moved. Its file, which is appended to, is opened a second time.
+func (l *ledger) strike(begin int64, id string) (err error) {
+	if begin < 0 {
+		return fmt.Errorf("strike out %s: nobody knows its line", id)
+	}
+	if l.strikes == nil {
+		if l.strikes, err = os.OpenFile(ledgerPath(l.dir, Moved), os.O_RDWR, 0); err != nil {
+			return err
+		}
+	}
+	line, err := l.lineAt(begin)
+	if err != nil {
+		return fmt.Errorf("strike out %s: %w", id, err)
+	}
+	e, err := parseLine(line)
+	at := strikeOut(line, e.Outcome)
+	if err != nil || e.ID != id || e.Outcome != Moved || at < 0 {
+		return errors.Join(err, fmt.Errorf("strike out %s: its line in %s is another", id, l.strikes.Name()))
+	}
+	_, err = l.strikes.WriteAt(line[at:at+len(outcomeWords(Moved))], begin+int64(at))
+	return err
+}
+
+const (
+	shortLine   = 512
+	longestLine = 32 << 10 // or longer: an id has at most 4 KiB, which are more in JSON
+)
+
+// lineAt reads a line to where others are put together.
+func (l *ledger) lineAt(begin int64) ([]byte, error) {
+	for most := shortLine; ; most = longestLine {
+		l.line = slices.Grow(l.line[:0], most)[:most]
+		n, err := l.strikes.ReadAt(l.line, begin)
+		if end := bytes.IndexByte(l.line[:n], '\n'); end >= 0 {
+			return l.line[:end+1], nil
+		}
+		if most == longestLine || err != nil {
+			return nil, cmp.Or(err, io.ErrUnexpectedEOF)
+		}
+	}
+}
+
+// outcomeWords are how a line says what became of its block.
+func outcomeWords(o Outcome) []byte { return appendQuoted([]byte(`"outcome":`), string(o)) }
+
+// strikeOut strikes out a line in memory, and says where that changed it; -1: nowhere.
+func strikeOut(line []byte, was Outcome) (at int) {
+	words, now := outcomeWords(was), outcomeWords(struck)
+	if at = bytes.Index(line, words); at >= 0 {
+		copy(line[at:], append(now, bytes.Repeat([]byte(" "), len(words)-len(now))...))
+	}
+	return at
 }
 
 // spend notes, in the account of a drain that is over, that a peer has no copy any more of what a line says was moved: the
@@ -170,13 +244,9 @@ func (s *strikes) strike(line ledgerLine) error {
 			return fmt.Errorf("strike out %s: %w", line.ID, err)
 		}
 	}
-	text, was := s.stretch[line.begin-s.begin:line.end-s.begin], appendQuoted([]byte(`"outcome":`), string(line.Outcome))
-	at := bytes.Index(text, was)
-	if at < 0 {
+	if strikeOut(s.stretch[line.begin-s.begin:line.end-s.begin], line.Outcome) < 0 {
 		return fmt.Errorf("strike out %s: its line in %s is another", line.ID, s.f.Name())
 	}
-	now := appendQuoted([]byte(`"outcome":`), string(struck))
-	copy(text[at:], append(now, bytes.Repeat([]byte(" "), len(was)-len(now))...))
 	s.dirty = true
 	return nil
 }

@@ -198,6 +198,7 @@ func TestAccountIsAsOldAsWhatMovedLast(t *testing.T) {
 	for what, do := range map[string]func() error{
 		"a peer forgot":          func() error { return spend(dir, last.Entry, last.end) },
 		"a receipt is void":      func() error { return amend(dir, func(l *ledger) { l.void(last.Entry) }) },
+		"it is taken back":       func() error { return amend(dir, func(l *ledger) { l.takeBack(last.begin, last.Entry) }) },
 		"a drain moved nothing":  func() error { return amend(dir, func(*ledger) {}) },
 		"it was moved once more": func() error { return amend(dir, func(l *ledger) { l.moved("b", nil) }) },
 	} {

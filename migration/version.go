@@ -32,18 +32,16 @@ func versionOf(said []byte) (v version) {
 }
 
 // latest are the newest versions of blocks that are known of, by half of their hashes: 16 bytes each. A block that becomes again what it
-// was before is news. A block may be marked, which lasts until another version is known.
+// was before is news.
 type latest struct {
 	seed maphash.Seed
 	of   map[uint64]uint64 // by a hash of the id: of two that share one, each is news after the other
 }
 
-const markBit = 1
-
 func newLatest() latest { return latest{maphash.MakeSeed(), map[uint64]uint64{}} }
 
 // half is enough of a version to compare one block's by.
-func (v version) half() uint64 { return binary.BigEndian.Uint64(v[:]) &^ markBit }
+func (v version) half() uint64 { return binary.BigEndian.Uint64(v[:]) }
 
 func (l latest) has(id BlockID) bool {
 	_, has := l.of[maphash.String(l.seed, string(id))]
@@ -51,16 +49,10 @@ func (l latest) has(id BlockID) bool {
 }
 
 func (l latest) is(id BlockID, v version) bool {
-	return l.of[maphash.String(l.seed, string(id))]&^markBit == v.half()
+	return l.of[maphash.String(l.seed, string(id))] == v.half()
 }
 
 func (l latest) set(id BlockID, v version) { l.of[maphash.String(l.seed, string(id))] = v.half() }
-
-func (l latest) mark(id BlockID) { l.of[maphash.String(l.seed, string(id))] |= markBit }
-
-func (l latest) marked(id BlockID) bool {
-	return l.of[maphash.String(l.seed, string(id))]&markBit != 0
-}
 
 // drop forgets a version if it is the newest.
 func (l latest) drop(id BlockID, v version) {
