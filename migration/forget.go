@@ -180,7 +180,10 @@ func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, current 
 				return
 			}
 			e := line.Entry
-			if e.Outcome != struck || e.Peer == "" || e.tag() == "" || current(e) || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, w.d.stirred.has) {
+			if e.Outcome != struck || e.Peer == "" || e.tag() == "" || current(e) {
+				continue
+			}
+			if w.away(ctx, e.Peer) || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, w.d.stirred.has) {
 				continue
 			}
 			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.end, past: true}) {

@@ -154,6 +154,26 @@ func (w *withdrawal) holder(ctx context.Context, node string) (Holder, error) {
 	return Holder{node, address}, nil
 }
 
+// away reports whether a peer cannot be told anything now. It may have taken millions, of which no file need be looked at then.
+func (w *withdrawal) away(ctx context.Context, node string) bool {
+	w.mu.Lock()
+	over := w.over[node]
+	w.mu.Unlock()
+	if over {
+		return true
+	}
+	if f := w.d.cfg.Fallback; f != nil && node == f.Peer() {
+		return false
+	}
+	if _, err := w.holder(ctx, node); err == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over[node] = true
+	return true
+}
+
 // report says what came of it, and once what did not.
 func (w *withdrawal) report() {
 	if w.told > 0 {

@@ -301,3 +301,36 @@ func TestHeirsAreToldWhatToForget(t *testing.T) {
 		})
 	}
 }
+
+// finds counts the files that are looked for.
+type finds struct {
+	layout
+	n *int
+}
+
+func (f finds) find(s *Store, id BlockID) (Block, error) {
+	*f.n++
+	return f.layout.find(s, id)
+}
+
+// A peer is gone that took all. While it is, no file is looked at for its sake, and it is told when it is back.
+func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
+	_, a, _ := drained(t)
+	next := newTrip(t, a, newNode(t, "c"))
+	next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+	next.run(t.Context())
+	write(t, filepath.Join(a.dir, "cache", "f-1"), []byte("newer"))
+	looked, at, told := 0, "", []BlockID{}
+	a.stores[0].layout = finds{a.stores[0].layout, &looked}
+	next.cfg.Where = func(context.Context, string) (string, error) { return at, nil }
+	next.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error { told = append(told, id); return nil }
+	away, err := ForgetRest(t.Context(), next.cfg)
+	if err != nil || !slices.Equal(away, []string{"b"}) || looked > 0 || len(told) > 0 {
+		t.Errorf("while it is gone: got %v, %v, looked at %d files, told it of %v", away, err, looked, told)
+	}
+	at = "b:1"
+	away, err = ForgetRest(t.Context(), next.cfg)
+	if err != nil || len(away) > 0 || looked != 4 || !slices.Equal(told, []BlockID{"cache/-/f-1"}) {
+		t.Errorf("once it is back: got %v, %v, looked at %d files, told it of %v", away, err, looked, told)
+	}
+}
