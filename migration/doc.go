@@ -21,7 +21,7 @@
 //	a drain:              drain, history, claims, homes, homes_wire, questions, looks, oversee, peers, fan, lane, send, write, window; watch
 //	  reads its blocks:   beneath, near, fetch_ahead
 //	  in time:            pace, throttle, traffic, hush
-//	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, adopt
+//	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, adopt, leftover
 //	a receiver:           receive, inbound, berth, budget, allotment, known, glance, nowhere, outbox
 //	  to its receipts:    landing, publish, commit
 //	what landed:          vault, vaultdir, segment, pieces, catalog, resident

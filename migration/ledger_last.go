@@ -56,7 +56,6 @@ func (l *ledger) lastLines(path string) (lastLines, error) {
 	if err != nil {
 		return last, err
 	}
-	const lineBytes = 64 // the shortest
 	met := newMetIDs(32 * info.Size() / lineBytes)
 	for e, err := range l.named() {
 		if err != nil {
@@ -94,6 +93,9 @@ func (l *ledger) lastLines(path string) (lastLines, error) {
 	maps.DeleteFunc(last.of, func(_ [2]uint64, is lastLine) bool { return is.lines < 2 && !is.void })
 	return last, nil
 }
+
+// lineBytes is what the shortest line of an account has.
+const lineBytes = 64
 
 // metIDs remembers ids by a bit for each: it may take one for another, and never forgets one.
 type metIDs struct {
