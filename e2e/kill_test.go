@@ -36,11 +36,7 @@ func TestSourceKilledMidDrain(t *testing.T) {
 	a.reconfigure()
 	a.start()
 	after := a.drained()
-	if after.Notice == nil || after.Notice.Incident != before.Incident {
-		t.Errorf("after the restart: got notice %+v, want incident %s", after.Notice, before.Incident)
-	} else {
-		f.sameDeadline("the agent after the restart", after.Notice.Deadline, before.Deadline)
-	}
+	f.sameNotice("the agent after the restart", after.Notice, before)
 	f.until(a.is("DECOMMISSIONED"))
 	m := a.manifest()
 	a.allMoved(m)

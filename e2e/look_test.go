@@ -246,6 +246,16 @@ func (f *fleet) sameDeadline(what string, got, want *time.Time) {
 	}
 }
 
+// sameNotice fails the test unless a notice is of the incident that it was of, with its deadline.
+func (f *fleet) sameNotice(what string, got, want *noticeView) {
+	f.t.Helper()
+	if got == nil || got.Incident != want.Incident {
+		f.t.Errorf("%s: got notice %+v, want incident %s", what, got, want.Incident)
+		return
+	}
+	f.sameDeadline(what, got.Deadline, want.Deadline)
+}
+
 // comes fails the test unless a deadline is that long after a moment between from and now.
 func (f *fleet) comes(what string, got *time.Time, from time.Time, lead time.Duration) {
 	f.t.Helper()

@@ -180,12 +180,7 @@ func TestPowerOfAllIsCut(t *testing.T) {
 			b.has(t, a.blocks, receipted)
 			c.has(t, a.blocks, receipted)
 		}
-		after := a.drained()
-		if after.Notice == nil || after.Notice.Incident != before.Incident {
-			t.Errorf("after the cuts: got notice %+v, want incident %s", after.Notice, before.Incident)
-		} else {
-			f.sameDeadline("the agent", after.Notice.Deadline, before.Deadline)
-		}
+		f.sameNotice("the agent after the cuts", a.drained().Notice, before)
 		f.until(a.is("DECOMMISSIONED"))
 		a.allMoved(a.manifest())
 		a.kill()

@@ -23,8 +23,8 @@ type history struct {
 	here     metIDs           // what is here, where another pass follows this one (shorten)
 }
 
-// recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one. An error says that
-// not all of it could be read; the rest is sent again.
+// recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.
+// An error says that not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, Count, error) {
 	s := &history{handled: newHandled(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)

@@ -222,7 +222,7 @@ func (l *ledger) settle() (once Count, err error) {
 	return once, nil
 }
 
-// strikes strikes out lines of a file, in their order: where a peer is gone that are millions, so it writes a stretch at a time.
+// strikes strikes out lines of a file, in their order. They may be millions, so it writes a stretch at a time.
 type strikes struct {
 	f       *os.File
 	stretch []byte // of the file

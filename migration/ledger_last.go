@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// lastLines are the blocks not all of whose lines count in an account. When a peer is gone that took millions, it is millions: some fifty
-// bytes of memory each, and nothing that the collector looks into.
+// lastLines are the blocks not all of whose lines count in an account. Where an engine writes all of its files anew, it is all of them: some
+// fifty bytes of memory each, and nothing that the collector looks into.
 type lastLines struct {
 	seeds [2]maphash.Seed
 	of    map[[2]uint64]lastLine // by a hash of the id that is long enough for chance not to matter
