@@ -28,6 +28,10 @@ const (
 	// unpackShare is the part of its time, one in so many, that unpacking takes while blocks are landing.
 	unpackShare = 5
 
+	// mostTwice is for how many bytes of files the space in segments is given back at once: the disk may have no room for all
+	// that landed twice.
+	mostTwice = 64 << 20
+
 	// unpackAgain is when a disk that took no files is tried again, if nothing is heard of it before; recheckEvery, when
 	// somebody looks whether a file is still in the way.
 	unpackAgain  = time.Minute
@@ -282,7 +286,7 @@ func (u *unpacker) take(now time.Time) (fresh []Held, all bool) {
 func (u *unpacker) pass(ctx context.Context) {
 	fresh, all := u.take(time.Now())
 	began := time.Now()
-	var made Count
+	var made, returned Count // returned: of which the space has been given back
 	var err error
 	for after, more := []byte(nil), true; more && err == nil; err = cmp.Or(err, ctx.Err()) {
 		var group []record
@@ -299,15 +303,24 @@ func (u *unpacker) pass(ctx context.Context) {
 			made = made.plus(n)
 			u.rest(ctx, time.Since(began))
 		}
+		if made.Bytes-returned.Bytes >= mostTwice {
+			u.giveBack(ctx)
+			returned = made
+		}
 	}
 	u.end(ctx, made, err)
 	if made.Blocks == 0 {
 		return
 	}
+	u.giveBack(ctx)
+	u.r.cfg.Log.Info("made files of blocks that rested in segments", "store", u.store.Name, "blocks", made.Blocks, "bytes", made.Bytes, "took", time.Since(began).Round(time.Millisecond))
+}
+
+// giveBack frees what segments have of blocks that became files.
+func (u *unpacker) giveBack(ctx context.Context) {
 	if err := u.r.cfg.Vault.reclaim(ctx); err != nil && ctx.Err() == nil {
 		u.r.cfg.Log.Warn("the space of what became files could not be given back: it is tried again", "err", err)
 	}
-	u.r.cfg.Log.Info("made files of blocks that rested in segments", "store", u.store.Name, "blocks", made.Blocks, "bytes", made.Bytes, "took", time.Since(began).Round(time.Millisecond))
 }
 
 // rest leaves the node to whoever sends to it, after so much time was taken.

@@ -143,6 +143,26 @@ func TestNodeThatLeavesStopsUnpacking(t *testing.T) {
 	})
 }
 
+// What lands may be more than the disk has room for twice: the space of what became files is given back on the way, and not
+// when the last of it has.
+func TestSpaceIsGivenBackWhileMoreIsUnpacked(t *testing.T) {
+	const blocks = 160
+	n, want := packed(t, blocks, 1<<20)
+	var least int64 = blocks << 20
+	n.tune = func(cfg *ReceiverConfig) {
+		cfg.Admit = func(string, bool) Admission { // asked before each block
+			least = min(least, spaceOf(t, n.vault.dir))
+			return Admission{}
+		}
+	}
+	n.receive(t)
+	n.unpack()
+	n.wantFiles(t, want)
+	if most := int64(blocks<<20 - mostTwice); least > most {
+		t.Errorf("segments took at least %d MiB while files were made, want %d MiB at most towards the end", least>>20, most>>20)
+	}
+}
+
 // Whoever carries all that is here looks when the files that are being made have their names, and no more are made.
 func TestDrainWaitsForTheFilesOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
