@@ -18,6 +18,9 @@ type chunkReader struct {
 	ahead int64  // how much a disk is asked for, when what is read is not in memory
 	done  func() // told when it is closed; may be nil
 
+	// missed is called, if it is there, when a chunk has to come from a disk, before it is waited for.
+	missed func()
+
 	pos  int64
 	have int64 // number of the chunk in buf; -1: none
 	buf  []byte
@@ -45,7 +48,9 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 		if r.buf == nil {
 			r.buf = make([]byte, headerBytes+min(r.bytes, ChunkBytes))
 		}
-		fetchMissing(int(r.f.Fd()), r.from.place(n), r.ahead)
+		if fetchMissing(int(r.f.Fd()), r.from.place(n), r.ahead) && r.missed != nil {
+			r.missed()
+		}
 		body, err := r.from.read(r.f, n, int(min(ChunkBytes, r.bytes-n*ChunkBytes)), r.buf)
 		if err != nil {
 			r.have = -1

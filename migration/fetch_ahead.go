@@ -27,6 +27,9 @@ const (
 func (n *near) fill(r io.Reader, p []byte) error {
 	f, ok := r.(*memberFile)
 	if !ok {
+		if c, ok := r.(*chunkReader); ok {
+			c.missed = n.missed
+		}
 		return readFull(r, p)
 	}
 	got, miss := f.cached(p)

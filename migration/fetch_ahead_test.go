@@ -55,19 +55,37 @@ func cachedBytes(t *testing.T, f *os.File, most int) int64 {
 	return int64(has.Cache) * int64(os.Getpagesize())
 }
 
-// What a lane reads soon is asked for before it waits for the disk.
+// What a lane reads soon is asked for before it waits for the disk, whether it was written here or landed in its place.
 func TestTheRestOfABatchIsFetchedWhileItsFirstIsWaitedFor(t *testing.T) {
 	const size = 80 << 10 // four are a batch, and three fill the buffer
-	a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+	t.Run("the node's own", func(t *testing.T) {
+		a, want := newNode(t, "a", with(filesStore, "cache")), map[string][]byte{}
+		for i := range 16 {
+			id := fmt.Sprintf("cache/-/d/f-%02d", i)
+			want[id] = contentOf(id, size)
+			plainFile(t, a.file(id), want[id])
+		}
+		wantFetchedAhead(t, a, want)
+	})
+	t.Run("landed in place", func(t *testing.T) {
+		a, want := packed(t, 16, size)
+		a.receive(t)
+		a.unpack()
+		wantFetchedAhead(t, a, want)
+	})
+}
+
+func wantFetchedAhead(t *testing.T, a *node, want map[string][]byte) {
+	t.Helper()
+	c := newNode(t, "c")
 	var files []string
-	for i := range 16 {
-		files = append(files, filepath.Join(a.dir, "cache/d", fmt.Sprintf("f-%02d", i)))
-		plainFile(t, files[i], contentOf(fmt.Sprint(i), size))
+	for id := range want {
+		files = append(files, a.file(id))
 	}
 	evict(t, 0, files...)
 	var mu sync.Mutex
 	var gone, ahead int64
-	tr := newTrip(t, a, b)
+	tr := newTrip(t, a, c)
 	tr.cfg.Connections = 1
 	tr.wrap = func(c net.Conn) net.Conn {
 		return &tapped{c, func(n int) {
@@ -84,9 +102,9 @@ func TestTheRestOfABatchIsFetchedWhileItsFirstIsWaitedFor(t *testing.T) {
 	if ahead <= laneBuffer {
 		t.Errorf("at most %d bytes were in memory that had not left: no more than the lane's buffer has", ahead)
 	}
-	for i := range files {
-		if got := b.content(t, fmt.Sprintf("cache/-/d/f-%02d", i)); !bytes.Equal(got, contentOf(fmt.Sprint(i), size)) {
-			t.Errorf("block %d came with other bytes", i)
+	for id, content := range want {
+		if got := c.content(t, id); !bytes.Equal(got, content) {
+			t.Errorf("%s came with other bytes", id)
 		}
 	}
 }
