@@ -28,7 +28,9 @@ func (n *near) fill(r io.Reader, p []byte) error {
 	f, ok := r.(*memberFile)
 	if !ok {
 		if c, ok := r.(*chunkReader); ok {
-			c.missed = n.missed
+			if _, placed := c.from.(placedChunks); placed { // what follows in a segment is asked for with it
+				c.missed = n.missed
+			}
 		}
 		return readFull(r, p)
 	}
