@@ -30,7 +30,10 @@ func TestParse(t *testing.T) {
 	if o, err = parse([]string{"-corpus", "d", "-cold"}, io.Discard); err != nil || !o.corpora[0].cold || o.corpora[0].name == "d" {
 		t.Errorf("got corpora %v, %v, want one that is not in memory and is told apart", o.corpora, err)
 	}
-	for _, args := range [][]string{{"-corpus", "e"}, {"-rounds", "0"}, {"-scale", "0"}, {"-scale", "2"}, {"now"}} {
+	if o, err = parse([]string{"-corpus", "d", "-scale", "10"}, io.Discard); err != nil || o.corpora[0].n != 2_000_000 {
+		t.Errorf("got corpora %v, %v, want two million blocks", o.corpora, err)
+	}
+	for _, args := range [][]string{{"-corpus", "e"}, {"-rounds", "0"}, {"-scale", "0"}, {"-scale", "21"}, {"now"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v: taken, want an error", args)
 		}
@@ -130,11 +133,15 @@ func TestFigures(t *testing.T) {
 func TestReadManifest(t *testing.T) {
 	from := source{files: corpus.Corpus{Blocks: 2, Bytes: 10}}
 	good := `{"started_at":"2026-11-21T10:00:00Z","finished_at":"2026-11-21T10:00:00.5Z","blocks":{"total":2,"moved":2,"lost":0,"skipped":0},"bytes":{"moved":10}}`
-	if began, ended, err := readManifest([]byte(good), from); err != nil || ended.Sub(began) != 500*time.Millisecond {
+	if began, ended, err := readManifest([]byte(good), from, false); err != nil || ended.Sub(began) != 500*time.Millisecond {
 		t.Errorf("got %v to %v and error %v, want half a second", began, ended, err)
 	}
-	for _, bad := range []string{"null", "", strings.Replace(good, `"moved":2`, `"moved":1`, 1), strings.Replace(good, `"moved":10`, `"moved":9`, 1)} {
-		if _, _, err := readManifest([]byte(bad), from); err == nil {
+	more := strings.NewReplacer(`"moved":2`, `"moved":3`, `"moved":10`, `"moved":11`).Replace(good)
+	if _, _, err := readManifest([]byte(more), from, true); err != nil {
+		t.Errorf("%s, of a node that has the account of another's leave, too: %v", more, err)
+	}
+	for _, bad := range []string{"null", "", more, strings.Replace(good, `"moved":2`, `"moved":1`, 1), strings.Replace(good, `"moved":10`, `"moved":9`, 1)} {
+		if _, _, err := readManifest([]byte(bad), from, false); err == nil {
 			t.Errorf("%s: taken, want an error", bad)
 		}
 	}

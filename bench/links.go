@@ -116,7 +116,7 @@ func (l link) measure(ctx context.Context, b bench, name, dir string) (c carriag
 	if err := f.start(ctx, l.peers, from.dir); err != nil {
 		return c, err
 	}
-	if err := f.settled(ctx, l.peers, from.files); err != nil {
+	if err := f.settled(ctx, "source", l.peers, from.files); err != nil {
 		return c, err
 	}
 	at := f.w.machines[1]
@@ -226,7 +226,7 @@ func (f *town) start(ctx context.Context, peers int, store string) (err error) {
 		if node == "source" {
 			dir = store
 		}
-		file := f.agent(node, at, fmt.Sprintf("%s:%d", on.ip, peerPort), "127.0.0.1:7413", dir) + fmt.Sprintf("drain: {tail: %s}\n", linkTail)
+		file := f.agent(node, at, fmt.Sprintf("%s:%d", on.ip, peerPort), "127.0.0.1:7413", f.land, dir) + fmt.Sprintf("drain: {tail: %s}\n", linkTail)
 		d, err := f.daemonOn(ctx, on, "agent", node, file)
 		if err != nil {
 			return err

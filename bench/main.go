@@ -34,6 +34,9 @@ func main() {
 	}
 }
 
+// mostScale is four million tiny blocks, as a node with terabytes of shuffle files may have, and 16 GB.
+const mostScale = 20
+
 type options struct {
 	suites  []string
 	rounds  int
@@ -56,7 +59,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.dir, "dir", "", "make the work directory in `DIR` (default: bin/ of the checkout)")
 	f.BoolVar(&o.skipSSH, "skip-ssh", false, "leave out rsync over ssh")
 	f.StringVar(&o.against, "against", "", "measure another lifeboat `BINARY` beside this one")
-	f.Float64Var(&o.scale, "scale", 1, "make corpora, samples and minutes this `PART` of what they are, for a quick try; records nothing")
+	f.Float64Var(&o.scale, "scale", 1, "make corpora, samples and minutes so many `TIMES` what they are, less than 1 for a quick try; records nothing")
 	chosen := f.String("suite", strings.Join(defaultSuites(), ","), "`NAMES` of what is measured; links are for root")
 	beside := f.String("beside", "", "`NAMES` of the contenders that run beside lifeboat (default: all)")
 	f.BoolVar(&o.cold, "cold", false, "have nothing of a corpus in memory when a contender begins; for root, and records nothing")
@@ -64,8 +67,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
-	if f.NArg() > 0 || o.rounds < 1 || o.scale <= 0 || o.scale > 1 {
-		return o, errors.New("want -rounds of 1 or more, -scale above 0 and at most 1, and no other words")
+	if f.NArg() > 0 || o.rounds < 1 || o.scale <= 0 || o.scale > mostScale {
+		return o, fmt.Errorf("want -rounds of 1 or more, -scale above 0 and at most %d, and no other words", mostScale)
 	}
 	if *beside != "" {
 		o.contenders = strings.Split(*beside, ",")
@@ -118,6 +121,7 @@ func suites() []suite {
 		{"transfer", func(o options) error {
 			return errors.Join(needCold(o.cold), needs("rsync", "rsync"), needs("nc", "netcat-openbsd"), needs("tar", "tar"), needSSH(o.skipSSH))
 		}, measureTransfer},
+		{"relay", func(o options) error { return needCold(o.cold) }, measureRelay},
 		{"notices", nothing, measureNotices},
 		{"idle", nothing, measureIdle},
 		{"soak", nothing, measureSoak},
@@ -207,7 +211,7 @@ func measureTransfer(ctx context.Context, b bench) ([]figure, error) {
 
 // prepare makes what the contenders keep between rounds: certificates, ssh keys, the contenders that are programs here.
 func prepare(ctx context.Context, b bench) ([]contender, error) {
-	us, err := newLifeboat(ctx, b.binary, b.g.dir)
+	us, err := newLifeboat(ctx, b.binary, b.g.dir, "source", "sink")
 	if err != nil {
 		return nil, err
 	}

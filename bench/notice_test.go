@@ -23,7 +23,7 @@ import (
 
 func TestParseSuites(t *testing.T) {
 	o, err := parse(nil, io.Discard)
-	want := []string{"transfer", "notices", "idle", "soak", "failover", "subscribers", "agents", "links", "value"}
+	want := []string{"transfer", "relay", "notices", "idle", "soak", "failover", "subscribers", "agents", "links", "value"}
 	if os.Geteuid() != 0 {
 		want = slices.DeleteFunc(want, func(name string) bool { return name == "links" }) // it makes network namespaces
 	}

@@ -107,9 +107,13 @@ func (d *daemon) trouble(err error) error {
 	return fmt.Errorf("%s: %w; it said:\n%s", filepath.Base(d.cmd.Path), err, b)
 }
 
-// until asks ready again and again, until it says yes, the process ends or ready has taken too long.
+// until asks ready again and again, until it says yes, the process ends or half a minute has passed.
 func (d *daemon) until(ctx context.Context, what string, ready func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	return d.within(ctx, 30*time.Second, what, ready)
+}
+
+func (d *daemon) within(ctx context.Context, patience time.Duration, what string, ready func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !ready() {
 		select {

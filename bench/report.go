@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,6 +22,15 @@ type row struct {
 	speed []float64 // MiB/s, a round each
 	cpu   []float64 // CPU s/GiB
 	rss   [2]int64
+}
+
+// add adds a round.
+func (r *row) add(s size, o outcome, took time.Duration) {
+	r.speed = append(r.speed, perSecond(s, took))
+	r.cpu = append(r.cpu, perGiB(s, o.cpu))
+	for i, rss := range o.rss {
+		r.rss[i] = max(r.rss[i], rss)
+	}
 }
 
 const (
@@ -38,11 +48,7 @@ func (t trial) rows() []row {
 			if synced {
 				took = o.durable
 			}
-			r.speed = append(r.speed, perSecond(t.size, took))
-			r.cpu = append(r.cpu, perGiB(t.size, o.cpu))
-			for i, rss := range o.rss {
-				r.rss[i] = max(r.rss[i], rss)
-			}
+			r.add(t.size, o, took)
 		}
 		return r
 	}

@@ -32,13 +32,16 @@ const (
 	// time goes to.
 	readEvery = 5 * time.Millisecond
 	askEvery  = 50 * time.Millisecond
-	// unpackWithin is more than a busy machine takes for corpus d.
-	unpackWithin = 3 * time.Minute
 )
+
+// unpackWithin is more than a busy machine takes, to whose file system a file is new inodes and new directories.
+func unpackWithin(files int) time.Duration {
+	return time.Minute + time.Duration(files)*time.Millisecond
+}
 
 // unpacked waits until the sink has made files of all blocks, and reads random ones meanwhile.
 func (f *fleet) unpacked(ctx context.Context, from source, g *gauge, since time.Time) (u unpacking, err error) {
-	ctx, cancel := context.WithTimeout(ctx, unpackWithin)
+	ctx, cancel := context.WithTimeout(ctx, unpackWithin(len(from.files.Files)))
 	defer cancel()
 	pid := f.sink.cmd.Process.Pid
 	before := g.now(pid).cpu
