@@ -61,7 +61,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.against, "against", "", "measure another lifeboat `BINARY` beside this one")
 	f.Float64Var(&o.scale, "scale", 1, "make corpora, samples and minutes so many `TIMES` what they are, less than 1 for a quick try; records nothing")
 	chosen := f.String("suite", strings.Join(defaultSuites(), ","), "`NAMES` of what is measured; links are for root")
-	beside := f.String("beside", "", "`NAMES` of the contenders that run beside lifeboat (default: all)")
+	beside := f.String("beside", "", "`NAMES` of the contenders that run beside lifeboat, of one suite (default: all)")
 	f.BoolVar(&o.cold, "cold", false, "have nothing of a corpus in memory when a contender begins; for root, and records nothing")
 	names := f.String("corpus", "a,b,c,d", "`NAMES` of the corpora: a has many small blocks, b a mixture, c few large ones, d very many tiny ones")
 	if err := f.Parse(args); err != nil {

@@ -90,16 +90,14 @@ func measureRelay(ctx context.Context, b bench) ([]figure, error) {
 		return nil, err
 	}
 	contenders := []contender{us}
-	for _, binary := range []string{b.binary, b.against} {
-		for _, land := range []string{"vault", "place"} {
-			label := "landed in the " + land
-			if binary == b.against {
-				label += ", other"
-			}
-			if binary != "" {
-				contenders = append(contenders, relay{&lifeboat{label: label, land: land, binary: binary, pki: us.pki}})
-			}
+	for _, land := range []string{"vault", "place"} {
+		contenders = append(contenders, relay{&lifeboat{label: "landed in the " + land, land: land, binary: us.binary, pki: us.pki}})
+		if b.against != "" {
+			contenders = append(contenders, relay{&lifeboat{label: "other: landed in the " + land, land: land, binary: b.against, pki: us.pki}})
 		}
+	}
+	if contenders, err = chosen(contenders, b.contenders); err != nil {
+		return nil, err
 	}
 	var all []figure
 	for _, s := range b.corpora {

@@ -18,9 +18,6 @@ type chunkReader struct {
 	ahead int64  // how much a disk is asked for, when what is read is not in memory
 	done  func() // told when it is closed; may be nil
 
-	// missed is called, if it is there, when a chunk has to come from a disk, before it is waited for.
-	missed func()
-
 	pos  int64
 	have int64 // number of the chunk in buf; -1: none
 	buf  []byte
@@ -48,9 +45,7 @@ func (r *chunkReader) Read(p []byte) (int, error) {
 		if r.buf == nil {
 			r.buf = make([]byte, headerBytes+min(r.bytes, ChunkBytes))
 		}
-		if fetchMissing(int(r.f.Fd()), r.from.place(n), r.ahead) && r.missed != nil {
-			r.missed()
-		}
+		fetchMissing(int(r.f.Fd()), r.from.place(n), r.ahead)
 		body, err := r.from.read(r.f, n, int(min(ChunkBytes, r.bytes-n*ChunkBytes)), r.buf)
 		if err != nil {
 			r.have = -1
@@ -103,12 +98,10 @@ func (c framedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]b
 	if _, err := f.ReadAt(raw, at); err != nil {
 		return nil, err
 	}
-	h, payload := raw[:headerBytes], raw[headerBytes:]
-	sum := crc32.Update(crc32.Checksum(payload, castagnoli), castagnoli, h[:12])
-	if frameType(h[0]) != frameData || binary.BigEndian.Uint32(h[4:]) != uint32(bytes) || sum != binary.BigEndian.Uint32(h[12:]) {
+	if !isFrame(frameData, raw[:headerBytes], raw[headerBytes:]) {
 		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), at, errCorrupt)
 	}
-	return payload, nil
+	return raw[headerBytes:], nil
 }
 
 // placedChunks are the bytes of a plain file whose checksums are in the catalog.
@@ -124,8 +117,13 @@ func (c placedChunks) read(f *os.File, number int64, bytes int, buf []byte) ([]b
 	if _, err := f.ReadAt(p, c.place(number)); err != nil {
 		return nil, err
 	}
-	if crc32.Checksum(p, castagnoli) != binary.BigEndian.Uint32(c.sums[number*4:]) {
+	if !c.has(number, p) {
 		return nil, fmt.Errorf("%s at byte %d: %w", f.Name(), c.place(number), errCorrupt)
 	}
 	return p, nil
+}
+
+// has reports whether those are the bytes of a chunk.
+func (c placedChunks) has(number int64, p []byte) bool {
+	return len(p) == 0 || int64(len(c.sums)) >= (number+1)*4 && crc32.Checksum(p, castagnoli) == binary.BigEndian.Uint32(c.sums[number*4:])
 }

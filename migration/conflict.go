@@ -178,10 +178,17 @@ func (s *Store) sum(b Block, step func()) (Sum, error) {
 	return sum.sum(), nil
 }
 
-// origin is the node that a block was born on, "" for one of this node's own. It is asked once for each block that is
-// sent; a block that landed here keeps its origin however often it moves on.
-func (d *Drain) origin(b Block) string {
-	if s := d.stores[b.ID.Store()]; b.Members[0].root != inVault && (s == nil || s.Land != LandPlace) {
+// origin is the node that a block was born on, "" for one of this node's own; a block that landed here keeps its origin however
+// often it moves on. It is looked up once and noted in the block.
+func (d *Drain) origin(b *Block) string {
+	if !b.traced {
+		b.origin, b.traced = d.trace(b), true
+	}
+	return b.origin
+}
+
+func (d *Drain) trace(b *Block) string {
+	if s := d.stores[b.ID.Store()]; b.Members[0].root != inVault && (s == nil || s.Land != LandPlace || d.cfg.Vault.Count().Blocks == 0) {
 		return ""
 	}
 	r, err := d.cfg.Vault.catalog.get(b.ID)

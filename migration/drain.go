@@ -342,7 +342,7 @@ func (d *Drain) lose(e entry, why string) {
 		return // the next pass tries again
 	}
 	if e.spare {
-		d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Skipped, Reason: d.origin(e.Block) + ", which it came from, has it: " + why})
+		d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Skipped, Reason: d.origin(&e.Block) + ", which it came from, has it: " + why})
 		return
 	}
 	d.ledger.add(Entry{ID: string(e.ID), Bytes: e.Bytes(), Outcome: Lost, Reason: why})

@@ -545,19 +545,6 @@ func TestChangedBlockIsCountedOnce(t *testing.T) {
 	})
 }
 
-func TestDrainLosesACorruptBlockByName(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, want := cached(t, 3, 1000)
-		b, c := newNode(t, "b"), newNode(t, "c")
-		a.drain(t, within(t, time.Minute), b)
-		flip(t, filepath.Join(b.dir, "vault/segments"), contentOf("f-0001", 1000), 500)
-		_, entries := b.drain(t, within(t, time.Minute), c)
-		wantLost(t, map[string][]byte{"cache/-/f-0001": nil}, entries, "checksum")
-		delete(want, "cache/-/f-0001")
-		wantThere(t, want, entries, c)
-	})
-}
-
 // flip changes one bit of the content, in whichever file below dir has it.
 func flip(t testing.TB, dir string, content []byte, at int) {
 	t.Helper()

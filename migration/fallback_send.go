@@ -270,7 +270,7 @@ const staleThere = 12 * time.Hour
 // stay; one of other content from another node stays, and ours is refused as a peer would refuse it.
 func (u *upload) save(ctx context.Context) error {
 	d, f := u.d, u.d.fallback
-	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(u.e.Block), Modified: u.e.modified().UTC()}
+	ours := fallbackRecord{ID: u.e.ID, Kind: u.e.Kind, Layout: u.e.Layout, Place: f.place(u.e.Block), Origin: d.origin(&u.e.Block), Modified: u.e.modified().UTC()}
 	if ours.Origin == "" {
 		ours.Origin = d.cfg.Node
 	}

@@ -26,12 +26,7 @@ const (
 // fill reads the next bytes of a file. Before it waits for any, it has the disk asked for others, too.
 func (n *near) fill(r io.Reader, p []byte) error {
 	f, ok := r.(*memberFile)
-	if !ok {
-		if c, ok := r.(*chunkReader); ok {
-			if _, placed := c.from.(placedChunks); placed { // what follows in a segment is asked for with it
-				c.missed = n.missed
-			}
-		}
+	if !ok { // what follows in a segment is asked for with it
 		return readFull(r, p)
 	}
 	got, miss := f.cached(p)

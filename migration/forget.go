@@ -241,28 +241,30 @@ func (w *withdrawal) superseded(e Entry, is lastLine) bool {
 // engine that cleans up as it ends deletes most of its files, and does not say by it that its blocks are of no use: what
 // peers have of them stays.
 func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared map[*Store]bool) {
-	moved, deleted := map[*Store]int{}, map[*Store]int{}
-	for e, err := range readLedger(ledgerPath(dir, Moved)) {
-		if err != nil || !w.goesOn() {
-			return nil
+	count := func(of func(s *Store, id BlockID) bool) map[*Store]int {
+		n := map[*Store]int{}
+		for e, err := range readLedger(ledgerPath(dir, Moved)) {
+			if err != nil || !w.goesOn() {
+				return nil
+			}
+			// What landed is another node's, or came back: it was no file of this store when it was moved.
+			s := w.d.stores[BlockID(e.ID).Store()]
+			if s != nil && e.Outcome != voided && of(s, BlockID(e.ID)) && !w.landed(e.ID) {
+				n[s]++
+			}
 		}
-		s := w.d.stores[BlockID(e.ID).Store()]
-		if s == nil || e.Outcome == voided {
-			continue
-		}
-		switch gone := maybe(e.ID) && s.deleted(BlockID(e.ID)); {
-		case w.landed(e.ID): // another node's, or one that came back: it was no file of this store when it was moved
-		case gone:
-			deleted[s]++
-			fallthrough
-		default:
-			moved[s]++
-		}
+		return n
 	}
+	deleted := count(func(s *Store, id BlockID) bool { return maybe(string(id)) && s.deleted(id) })
+	if len(deleted) == 0 {
+		return nil
+	}
+	moved := count(func(s *Store, _ BlockID) bool { return deleted[s] > 0 })
+	if moved == nil {
+		return nil
+	}
+	cleared = map[*Store]bool{}
 	for s, n := range deleted {
-		if cleared == nil {
-			cleared = map[*Store]bool{}
-		}
 		if cleared[s] = 2*n > moved[s]; cleared[s] && w.news(dir+" "+s.Name) {
 			w.d.cfg.Log.Info("most of what was moved is deleted here: the peers keep it", "store", s.Name, "blocks", n)
 		}

@@ -103,6 +103,12 @@ const readAhead = 32 << 10
 // once: CRC-32C is several times slower in parts of less than a KiB.
 const sumStep = 16 << 10
 
+// isFrame reports whether a header and a payload are a frame of that type, as it was written.
+func isFrame(typ frameType, header, payload []byte) bool {
+	sum := crc32.Update(crc32.Checksum(payload, castagnoli), castagnoli, header[:12])
+	return frameType(header[0]) == typ && binary.BigEndian.Uint32(header[4:]) == uint32(len(payload)) && sum == binary.BigEndian.Uint32(header[12:])
+}
+
 // newFrameReader makes a reader that refuses payloads larger than largest.
 func newFrameReader(r io.Reader, largest int) *frameReader {
 	return &frameReader{r: r, largest: largest, buf: make([]byte, headerBytes+largest+min(largest, readAhead))}

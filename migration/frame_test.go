@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -144,8 +145,15 @@ func TestPayloadsRoundTrip(t *testing.T) {
 		t.Errorf("record: got %+v, %v", got, err)
 	}
 	blk := Block{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []Member{{Name: "x", Bytes: 3, ModTime: time.Unix(0, 9), root: 1, path: "x", ctim: 8}}}
-	if got, err := parseBlock(appendBlock(nil, blk), Block{}, new(roster)); err != nil || got.version() != blk.version() || got.Members[0] != blk.Members[0] {
-		t.Errorf("block: got %+v, %v, want %+v", got, err, blk)
+	came := blk
+	came.value, came.origin, came.traced, came.spare = time.Hour, "home", true, true
+	own := blk
+	own.traced = true
+	for _, want := range []Block{blk, came, own} {
+		got, err := parseBlock(appendBlock(nil, want), Block{origin: "another", traced: true}, new(roster))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("block: got %+v, %v, want %+v", got, err, want)
+		}
 	}
 }
 

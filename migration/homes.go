@@ -59,14 +59,14 @@ func newHomes(cfg DrainConfig) *homes {
 
 // enter plans a block, at once or after its home was asked.
 func (d *Drain) enter(ctx context.Context, b Block) error {
-	if d.homes.asks && d.homes.silent.Load() < mostSilent && d.homeOf(b) != "" && d.homes.add(b) {
+	if home := d.homeOf(&b); home != "" && d.homes.asks && d.homes.silent.Load() < mostSilent && d.homes.add(b) {
 		return nil
 	}
 	return d.plan.add(ctx, b)
 }
 
 // homeOf is the other node that a block came from, "" for one of this node's own, and one that came back.
-func (d *Drain) homeOf(b Block) string {
+func (d *Drain) homeOf(b *Block) string {
 	if node := d.origin(b); node != d.cfg.Node {
 		return node
 	}
@@ -109,7 +109,7 @@ func (d *Drain) planAll(ctx context.Context, batch []Block) {
 // skips has what is something else by now where it was born stay: nobody is to be given it any more.
 func (d *Drain) skips(b Block) bool {
 	if b.outdated {
-		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: "it has changed on " + d.homeOf(b) + ", which it came from"})
+		d.ledger.add(Entry{ID: string(b.ID), Bytes: b.Bytes(), Outcome: Skipped, Reason: "it has changed on " + d.homeOf(&b) + ", which it came from"})
 	}
 	return b.outdated
 }
@@ -129,7 +129,7 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 			}
 			reason := why
 			if !b.spare {
-				reason += ": " + d.homeOf(b) + ", which it came from, had it, and leaves too or does not answer"
+				reason += ": " + d.homeOf(&b) + ", which it came from, had it, and leaves too or does not answer"
 			}
 			d.lose(entry{Block: b}, reason)
 		}
@@ -142,9 +142,9 @@ func (d *Drain) leaveBehind(ctx context.Context, why string) {
 // askEach marks what the nodes that it came from have.
 func (d *Drain) askEach(ctx context.Context, batch []Block) {
 	of := map[string][]int{}
-	for i, b := range batch {
+	for i := range batch {
 		batch[i].spare, batch[i].outdated = false, false
-		if node := d.homeOf(b); node != "" {
+		if node := d.homeOf(&batch[i]); node != "" {
 			of[node] = append(of[node], i)
 		}
 	}
@@ -181,7 +181,7 @@ func (d *Drain) askOthers(ctx context.Context, batch []Block) {
 	var ids []BlockID
 	var asked []Version
 	for i, b := range batch {
-		if node := d.homeOf(b); node != "" && d.homes.gone(node) {
+		if node := d.homeOf(&b); node != "" && d.homes.gone(node) {
 			places, ids = append(places, i), append(ids, b.ID)
 			asked = append(asked, Version{b.ID, b.tag(), node, b.modified().UnixNano()})
 		}

@@ -16,6 +16,8 @@ type near struct {
 	fd    int    // of it; 0: it is not open (0 is the standard input's: Go opens those three if nobody did)
 	file  memberFile
 	word  []byte // the name of the last file, and a NUL
+	// segments are of the vault, where what landed lies.
+	segments nearSegments
 	// missed is called, if it is there, when bytes have to come from a disk, before they are waited for.
 	missed func()
 }
@@ -55,7 +57,7 @@ func (n *near) open(s *Store, m Member) bool {
 	}
 	dir, name := m.path[:at], m.path[at+1:]
 	if n.store != s || n.root != m.root || n.dir != dir {
-		n.leave()
+		n.leaveDir()
 		n.store, n.root, n.dir = s, m.root, dir
 		return false
 	}
@@ -69,7 +71,7 @@ func (n *near) open(s *Store, m Member) bool {
 	n.word = append(append(n.word[:0], name...), 0)
 	fd, err := openAt(n.fd, n.word, flags)
 	if err != nil {
-		n.leave()
+		n.leaveDir()
 		return false
 	}
 	n.file = memberFile{fd: fd, path: m.path, size: m.Bytes}
@@ -88,10 +90,15 @@ func (n *near) enter() bool {
 	return err == nil
 }
 
-// leave keeps no directory open.
+// leave keeps nothing open.
 func (n *near) leave() {
+	n.leaveDir()
+	n.segments.leave()
+}
+
+func (n *near) leaveDir() {
 	if n.fd != 0 {
 		unix.Close(n.fd)
 	}
-	*n = near{word: n.word, missed: n.missed}
+	n.store, n.root, n.dir, n.fd = nil, 0, "", 0
 }

@@ -156,7 +156,7 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 		d.missed.Store(true)
 	}
 	switch {
-	case it.ID != "" && (!d.concerns(it.Block) || d.cfg.Own && d.homeOf(it.Block) != ""):
+	case it.ID != "" && (!d.concerns(it.Block) || d.cfg.Own && d.homeOf(&it.Block) != ""):
 	case silent(err) && it.ID == "": // told by who reads the store
 	case err == nil && it.ID == "": // it goes on
 		d.stirred.stir(it.Stirred)
@@ -170,7 +170,7 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 			d.history.giveUp(it.ID)
 			return lost(err.Error())
 		}
-	case it.Skip != "" && it.Members[0].root == inVault && d.homeOf(it.Block) == "": // it came home, and the store has what became of it
+	case it.Skip != "" && it.Members[0].root == inVault && d.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
 		if pass == 0 {
 			d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})

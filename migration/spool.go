@@ -108,8 +108,11 @@ func (s *spool) close() error {
 // name, neither is written: so it is with every block of one file.
 func appendBlock(b []byte, blk Block) []byte {
 	b = appendString(appendString(appendString(b, string(blk.ID)), blk.Kind), blk.Layout)
-	b = binary.AppendVarint(b, int64(blk.value))
-	members := uint64(len(blk.Members)) << 1
+	b = appendString(binary.AppendVarint(b, int64(blk.value)), blk.origin)
+	members := uint64(len(blk.Members)) << 2
+	if blk.traced {
+		members |= 2
+	}
 	if blk.spare {
 		members |= 1
 	}
@@ -128,9 +131,10 @@ func appendBlock(b []byte, blk Block) []byte {
 func parseBlock(record []byte, before Block, lists *roster) (blk Block, err error) {
 	d := decoder{p: record}
 	blk.ID, blk.Kind, blk.Layout, blk.value = BlockID(d.string()), d.like(before.Kind), d.like(before.Layout), time.Duration(d.varint())
+	blk.origin = d.like(before.origin)
 	members, name := d.uvarint(), blk.ID.Name()
-	n := min(members>>1, maxMembers)
-	blk.spare = members&1 != 0
+	n := min(members>>2, maxMembers)
+	blk.traced, blk.spare = members&2 != 0, members&1 != 0
 	blk.Members = lists.of(int(n))
 	for i := range blk.Members {
 		m := &blk.Members[i]

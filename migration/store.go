@@ -93,8 +93,10 @@ type Block struct {
 	Members []Member
 
 	value    time.Duration // what somebody said that it is worth; 0: nobody did
-	spare    bool          // the node that it came from has it, too
-	outdated bool          // that node has it as something else by now
+	origin   string        // the node that it was born on, "" for this one, if it is traced
+	traced   bool
+	spare    bool // the node that it came from has it, too
+	outdated bool // that node has it as something else by now
 }
 
 // Member is one file of a block. Name is relative to the block's scope; for a block of one file it is the id's name.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"iter"
 	"os"
@@ -189,9 +188,11 @@ func (v *Vault) blocks(stores []*Store) iter.Seq2[Item, error] {
 // of this node has itself: a block is carried once, and the store's version is the one that its engine knows.
 func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
 	return func(yield func(Item, error) bool) {
+		var glance glance
+		defer glance.close()
 		for it, err := range v.blocks(stores) {
-			if err == nil {
-				own, found := findIn(stores, it.ID)
+			if s := storeOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID) {
+				own, found := s.Find(it.ID)
 				switch {
 				case found != nil:
 				case own.Bytes() == it.Bytes() && own.modified().Equal(it.modified()):
@@ -217,7 +218,7 @@ func findIn(stores []*Store, id BlockID) (Block, error) {
 // block describes a block in a segment. The path of its members is the vault's directory that the segment lies in.
 func (v *Vault) block(r record) Block {
 	dir, _ := v.home(r.Segment)
-	b := Block{ID: BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, value: time.Duration(r.Value) * time.Millisecond}
+	b := Block{ID: BlockID(r.ID), Kind: r.Kind, Layout: r.Layout, value: time.Duration(r.Value) * time.Millisecond, origin: r.Origin, traced: true}
 	for _, m := range r.Members {
 		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), root: inVault, path: dir, ctim: r.Landed.UnixNano()})
 	}
@@ -261,19 +262,39 @@ func (v *Vault) reader(r record, member int, ahead int64) (_ *chunkReader, err e
 		return nil, err
 	}
 	fetchMissing(int(f.Fd()), r.Offset, ahead)
-	open := newFrameReader(io.NewSectionReader(f, r.Offset, r.OpenLen), int(r.OpenLen)-headerBytes)
-	if begins, err := open.next(); err != nil || begins.typ != frameOpen || !bytes.HasPrefix(begins.payload, appendString(nil, r.ID)) {
+	open := make([]byte, r.OpenLen)
+	if _, err := f.ReadAt(open, r.Offset); err != nil || !opens(open, r.ID) {
 		f.Close()
-		err = fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, errCorrupt)
+		err = r.elsewhere()
 		return nil, err
 	}
-	start := r.Offset + r.OpenLen
-	for _, m := range r.Members[:member] {
-		start += m.Bytes + chunks(m.Bytes)*headerBytes
-	}
-	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: start}, ahead)
+	c := newChunkReader(f, r.Members[member].Bytes, framedChunks{at: r.frames(member)}, ahead)
 	c.done = done
 	return c, nil
+}
+
+// frames is where in its segment the frames of a member begin.
+func (r *record) frames(member int) int64 {
+	at := r.Offset + r.OpenLen
+	for _, m := range r.Members[:member] {
+		at += m.Bytes + chunks(m.Bytes)*headerBytes
+	}
+	return at
+}
+
+// elsewhere says that a segment has no such block where it is said to be.
+func (r *record) elsewhere() error {
+	return fmt.Errorf("block %s does not begin at byte %d of segment %d: %w", r.ID, r.Offset, r.Segment, errCorrupt)
+}
+
+// opens reports whether a frame is the opening of the block of that id.
+func opens(raw []byte, id string) bool {
+	return len(raw) >= headerBytes && isFrame(frameOpen, raw[:headerBytes], raw[headerBytes:]) && bytes.HasPrefix(raw[headerBytes:], appendString(nil, id))
+}
+
+// is reports whether what is on record is the version that a member was planned as.
+func (r *record) is(m Member, i int) bool {
+	return r.Landed.UnixNano() == m.ctim && i < len(r.Members) && r.Members[i].Bytes == m.Bytes
 }
 
 func chunks(bytes int64) int64 { return (bytes + ChunkBytes - 1) / ChunkBytes }

@@ -69,7 +69,7 @@ func (l *lane) giveRoom(e entry) {
 }
 
 func (l *lane) writeBlock(ctx context.Context, e entry) error {
-	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(e.Block), ModTime: e.modified().UnixNano(), Value: e.value.Milliseconds(), Members: l.members[:0]}
+	o := opening{ID: string(e.ID), Kind: e.Kind, Layout: e.Layout, Origin: l.d.origin(&e.Block), ModTime: e.modified().UnixNano(), Value: e.value.Milliseconds(), Members: l.members[:0]}
 	for _, m := range e.Members {
 		o.Members = append(o.Members, memberSize{m.Name, m.Bytes})
 	}

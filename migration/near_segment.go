@@ -1,0 +1,119 @@
+package migration
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// nearSegments reads small blocks of the vault, one after the other, as they leave: a segment is opened once, and a block is read with
+// one call. What is verified of it is what Vault.reader verifies.
+type nearSegments struct {
+	open []openSegment // the last ones that blocks were in
+	head []byte        // what was read last before a chunk's bytes
+}
+
+type openSegment struct {
+	no   uint32
+	f    *os.File
+	done func() // that it is read
+}
+
+// mostNear is how many segments are kept open. As many as its connections took what a node sent, and so its blocks alternate between
+// them.
+const mostNear = 4
+
+// leave keeps no segment open.
+func (n *nearSegments) leave() {
+	for _, s := range n.open {
+		s.leave()
+	}
+	n.open = n.open[:0]
+}
+
+func (s openSegment) leave() {
+	s.f.Close() // it was only read
+	s.done()
+}
+
+// read reads a member that is as long as p, and no longer than a chunk. It reports false, and has read nothing, where the block is
+// not in a segment any more or that cannot be opened: whoever looks for it alone says why.
+func (n *nearSegments) read(v *Vault, b Block, i int, p []byte) (is bool, err error) {
+	r, f := n.find(v, b.ID)
+	if f == nil {
+		return false, nil
+	}
+	if !r.is(b.Members[i], i) {
+		return true, errChanged // another version has landed since
+	}
+	at, open, header := r.frames(i), int64(0), int64(headerBytes)
+	if i == 0 { // how a block begins is verified with its first member
+		at, open = r.Offset, r.OpenLen
+	}
+	if len(p) == 0 { // nothing has no frame
+		header = 0
+	}
+	n.head = slices.Grow(n.head[:0], int(open+header))[:open+header]
+	if err := n.fill(f, at, p); err != nil {
+		return true, err
+	}
+	switch {
+	case open > 0 && !opens(n.head[:open], r.ID):
+		return true, r.elsewhere()
+	case header > 0 && !isFrame(frameData, n.head[open:], p):
+		return true, fmt.Errorf("%s at byte %d: %w", f.Name(), at+open, errCorrupt)
+	}
+	return true, nil
+}
+
+// find looks up a block, and opens the segment that it is in; nil: there is none. That a segment is read is said before it is relied
+// on that the block is there: what is free of it may be given to others otherwise.
+func (n *nearSegments) find(v *Vault, id BlockID) (record, *os.File) {
+	for range 2 {
+		r, err := v.catalog.get(id)
+		if err != nil || r.Segment == 0 {
+			return r, nil
+		}
+		if i := slices.IndexFunc(n.open, func(s openSegment) bool { return s.no == r.Segment }); i >= 0 {
+			return r, n.open[i].f
+		}
+		dir, err := v.home(r.Segment)
+		if err != nil || v.readable(dir) != nil {
+			return r, nil
+		}
+		done := v.read(r.Segment)
+		f, err := os.Open(segmentFile(dir, r.Segment))
+		if err != nil {
+			done()
+			return r, nil
+		}
+		if len(n.open) == mostNear {
+			n.open[0].leave()
+			n.open = slices.Delete(n.open, 0, 1)
+		}
+		n.open = append(n.open, openSegment{r.Segment, f, done})
+	}
+	return record{}, nil // it moves about
+}
+
+// fill reads what is at a place into the head, and what follows into p. What memory lacks the disk is asked for, with what follows.
+func (n *nearSegments) fill(f *os.File, at int64, p []byte) error {
+	fd := int(f.Fd())
+	got, _ := again(func() (int, error) { return unix.Preadv2(fd, [][]byte{n.head, p}, at, unix.RWF_NOWAIT) })
+	if got == len(n.head)+len(p) {
+		return nil
+	}
+	fetch(fd, at, at+fetchWindow)
+	_, err := f.ReadAt(n.head, at)
+	if err == nil && len(p) > 0 {
+		_, err = f.ReadAt(p, at+int64(len(n.head)))
+	}
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%s is shorter than it was: %w", f.Name(), errCorrupt)
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+package migration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What lies side by side in segments is read as it came, whatever it is made of, and nothing else is taken for it.
+func TestSmallBlocksOfASegmentAreReadAsTheyCame(t *testing.T) {
+	n := newNode(t, "b")
+	content := map[string][]byte{}
+	frames := func(id string) []byte {
+		content[id] = contentOf(id, 3000)
+		return blockFrames(1, id, content[id])
+	}
+	three := opening{ID: "spark/app/shuffle_1_2_0", Kind: KindShuffle, Layout: LayoutSpark,
+		Members: []memberSize{{"shuffle_1_2_0.data", 400}, {"shuffle_1_2_0.checksum.CRC32C", 0}, {"shuffle_1_2_0.index", 16}}}
+	data, index := contentOf("data", 400), make([]byte, 16)
+	index[14], index[15] = 400>>8, 400&255
+	sum := newSummer()
+	stream := appendFrame(nil, frameOpen, 1, three.append(nil))
+	for _, member := range [][]byte{data, nil, index} {
+		sum.member(int64(len(member)))
+		if len(member) > 0 {
+			frame := appendFrame(nil, frameData, 1, member)
+			f, err := newFrameReader(bytes.NewReader(frame), ChunkBytes).next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream = append(stream, frame...)
+			sum.chunk(f.sum)
+		}
+	}
+	whole := sum.sum()
+	stream = appendFrame(stream, frameClose, 1, whole[:])
+	wantDurable(t, landAll(t, n, frames("cache/-/first"), stream, frames("cache/-/rots"), frames("cache/-/misplaced"), frames("cache/-/removed"), frames("cache/-/last")))
+	planned := map[string]Block{}
+	find := func(id string) Block {
+		b, err := n.vault.find(BlockID(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for id := range content {
+		planned[id] = find(id)
+	}
+
+	var near nearSegments
+	defer near.leave()
+	read := func(id string) (bool, error) {
+		got := make([]byte, 3000)
+		is, err := near.read(n.vault, planned[id], 0, got)
+		if is && err == nil && !bytes.Equal(got, content[id]) {
+			t.Errorf("%s: was read with other bytes", id)
+		}
+		return is, err
+	}
+	for _, id := range []string{"cache/-/first", "cache/-/rots", "cache/-/misplaced", "cache/-/last", "cache/-/first"} {
+		if is, err := read(id); !is || err != nil {
+			t.Errorf("%s: got %v, %v, want it read", id, is, err)
+		}
+	}
+	output := find(three.ID)
+	for i, want := range [][]byte{data, {}, index} {
+		got := make([]byte, len(want))
+		if is, err := near.read(n.vault, output, i, got); !is || err != nil || !bytes.Equal(got, want) {
+			t.Errorf("member %d of a map output: got %v, %v, %x, want %x", i, is, err, got, want)
+		}
+	}
+
+	flip(t, filepath.Join(n.dir, "vault/segments"), content["cache/-/rots"], 1000)
+	flip(t, filepath.Join(n.dir, "vault/segments"), []byte("cache/-/misplaced"), 10)
+	for _, id := range []string{"cache/-/rots", "cache/-/misplaced"} {
+		if is, err := read(id); !is || !errors.Is(err, errCorrupt) {
+			t.Errorf("%s: got %v, %v, want it named as corrupt", id, is, err)
+		}
+	}
+	n.remove(t, func(h Held) bool { return h.ID == "cache/-/removed" })
+	if is, err := read("cache/-/removed"); is || err != nil {
+		t.Errorf("what was removed: got %v, %v, want that it is not there", is, err)
+	}
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/first", contentOf("news", 3000))))
+	if is, err := read("cache/-/first"); !is || !errors.Is(err, errChanged) {
+		t.Errorf("another version has landed: got %v, %v, want that it has changed", is, err)
+	}
+	r, err := n.vault.catalog.get("cache/-/last")
+	if err := errors.Join(err, os.Truncate(n.vault.segmentPath(r.Segment), r.Offset+r.OpenLen+100)); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := read("cache/-/last"); !is || !errors.Is(err, errCorrupt) {
+		t.Errorf("half of it is gone: got %v, %v, want it named as corrupt", is, err)
+	}
+}
+
+// Who carries blocks on keeps the segments of the last few open, and says so: what is free of them is not given to others meanwhile.
+func TestFewSegmentsAreOpenAtOnce(t *testing.T) {
+	n := newNode(t, "b")
+	var near nearSegments
+	for i := range mostNear + 2 {
+		id := fmt.Sprintf("cache/-/x%d", i)
+		wantDurable(t, landAll(t, n, blockFrames(1, id, contentOf(id, 100))))
+		full, kept := n.vault.acquire(n.vault.dir) // the next comes to another
+		b, err := n.vault.find(BlockID(id))
+		if err := errors.Join(kept, err); err != nil {
+			t.Fatal(err)
+		}
+		defer n.vault.release(full, false)
+		got := make([]byte, 100)
+		if is, err := near.read(n.vault, b, 0, got); !is || err != nil || !bytes.Equal(got, contentOf(id, 100)) {
+			t.Errorf("%s: got %v, %v, %d bytes", id, is, err, len(got))
+		}
+		if open := len(n.vault.reading); open != min(i+1, mostNear) || open != len(near.open) {
+			t.Errorf("after %d blocks, of a segment each, %d are said to be read and %d are open, want as many and at most %d", i+1, open, len(near.open), mostNear)
+		}
+	}
+	if near.leave(); len(n.vault.reading) != 0 {
+		t.Errorf("%v are said to be read, and nobody does", n.vault.reading)
+	}
+}
+
+// A bit that turned in what landed is found by who carries it on, wherever it lies.
+func TestDrainLosesACorruptBlockByName(t *testing.T) {
+	place := with(filesStore, "cache")
+	place.Land = LandPlace
+	for where, c := range map[string]struct {
+		stores []StoreConfig
+		dir    string
+	}{
+		"in a segment":     {nil, "vault/segments"},
+		"in a placed file": {[]StoreConfig{place}, "cache"},
+	} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, want := cached(t, 3, 1000)
+				b, then := newNode(t, "b", c.stores...), newNode(t, "c")
+				a.drain(t, within(t, time.Minute), b)
+				b.unpack()
+				flip(t, filepath.Join(b.dir, c.dir), contentOf("f-0001", 1000), 500)
+				_, entries := b.drain(t, within(t, time.Minute), then)
+				wantLost(t, map[string][]byte{"cache/-/f-0001": nil}, entries, "checksum")
+				delete(want, "cache/-/f-0001")
+				wantThere(t, want, entries, then)
+			})
+		})
+	}
+}
