@@ -19,7 +19,7 @@
 //	what leaves first:    values, values_said, worth, wave, plan, rack, spool
 //	the wire:             frame, payload, conn, chunk
 //	a drain:              drain, history, claims, homes, homes_wire, questions, looks, oversee, peers, fan, lane, send, write, window; watch
-//	  reads its blocks:   beneath, near, fetch_ahead
+//	  reads its blocks:   beneath, near, near_segment, fetch_ahead
 //	  in time:            pace, throttle, traffic, hush
 //	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, adopt, leftover
 //	a receiver:           receive, inbound, berth, budget, allotment, known, glance, nowhere, outbox
