@@ -62,7 +62,7 @@ func (a *Agent) appsOver(ctx context.Context, apps []string) (map[string]string,
 	defer cancel()
 	over, err := a.beat.CheckApps(ctx, apps)
 	maps.DeleteFunc(over, func(app, _ string) bool { return a.inUse(app) })
-	a.vigil.leave(over)
+	a.vigil.leave(slices.Collect(maps.Keys(over)))
 	return over, err
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -250,6 +249,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	another := !p.Work.Drained.Finished.Equal(v.ended)
 	if another {
 		v.ended, v.takers = p.Work.Drained.Finished, a.takers(dir)
+		v.remember(dir)
 	}
 	q := &question{began: v.looked}
 	var news []string
@@ -311,12 +311,27 @@ func (v *lookout) resumed(ctx context.Context) bool {
 	return len(are) < len(were)
 }
 
+// remember has it asked whether the apps are over yet of which an earlier process left something behind.
+func (v *lookout) remember(dir string) {
+	if v.agent.drains.of(dir) != nil {
+		return // it was this one
+	}
+	apps, err := migration.AppsLeft(dir)
+	if err != nil {
+		v.agent.log.Warn("cannot read which apps were over: what is here of them stays, even if an end is taken back", "err", err)
+	}
+	if len(apps) > 0 {
+		v.leave(apps)
+		v.ends = true
+	}
+}
+
 // leave notes apps that are over.
-func (v *vigil) leave(over map[string]string) {
+func (v *vigil) leave(over []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.over) < mostOver {
-		v.over = union(v.over, slices.Collect(maps.Keys(over)))
+		v.over = union(v.over, over)
 	}
 }
 

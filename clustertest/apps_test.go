@@ -156,19 +156,32 @@ func TestAppThatIsNotOverAfterAll(t *testing.T) {
 	})
 }
 
-// So it is when others had removed what they had of it before that. Its node is told so where it may go, or is empty and there yet.
+// So it is when others had removed what they had of it before that. Its node is told so where it may go, or is empty and there yet, also
+// if its agent has started anew since.
 func TestEndOfAnAppIsTakenBack(t *testing.T) {
+	wait := func(slip time.Duration) func(c *clustertest.Cluster) {
+		return func(c *clustertest.Cluster) { c.Sleep(slip) }
+	}
 	for name, leave := range map[string]func(c *clustertest.Cluster){
 		"advised": func(c *clustertest.Cluster) { c.Rebalance(0); c.Sleep(time.Minute) },
 		"drained": func(c *clustertest.Cluster) { c.Decommission(0, 0, ""); c.WaitDrained(0) },
 	} {
-		for _, slip := range []time.Duration{15 * time.Second, 5 * time.Minute} { // until somebody sees it
-			t.Run(fmt.Sprintf("%s, after %s", name, slip), func(t *testing.T) {
+		for after, slip := range map[string]func(c *clustertest.Cluster){ // until somebody sees it
+			"15 s":  wait(15 * time.Second),
+			"5 min": wait(5 * time.Minute),
+			"it has left it behind, and starts anew": func(c *clustertest.Cluster) {
+				c.Sleep(16 * time.Minute) // by its look at what it carried
+				c.Kill(0)
+				c.Restart(0)
+				c.Sleep(time.Minute)
+			},
+		} {
+			t.Run(name+", after "+after, func(t *testing.T) {
 				bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 					done, live := outputs(c, 0)
 					leave(c)
 					c.EndApps("a slip", doneApp)
-					c.Sleep(slip)
+					slip(c)
 					if a := appNow(t, c, doneApp); a.HeldBlocks != 0 {
 						t.Errorf("got %v, want nothing held of it", a)
 					}

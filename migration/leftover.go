@@ -2,13 +2,30 @@ package migration
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 )
 
 // AnyLeft reports whether there is something here that is in no account of the drain of cfg, which is over, as moved or as skipped: a
 // process that starts anew may find a disk mounted that was not, and what was written since. A disk that hangs holds it up until ctx ends.
 func AnyLeft(ctx context.Context, cfg DrainConfig) (some bool, err error) {
 	return unlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg) })
+}
+
+// AppsLeft are the apps of which a drain in that directory has left something behind because they were over.
+func AppsLeft(dir string) ([]string, error) {
+	apps := map[string]bool{}
+	for e, err := range readLedger(ledgerPath(dir, Skipped)) {
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(e.Reason, itsAppIsOver) {
+			apps[BlockID(e.ID).App()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(apps)), nil
 }
 
 func anyLeft(ctx context.Context, cfg DrainConfig) (some bool, err error) {

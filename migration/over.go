@@ -128,6 +128,8 @@ func (d *Drain) learnOver(ctx context.Context) {
 	}
 }
 
+const itsAppIsOver = "its app is over: "
+
 // isOver says why a block is not carried: its app is over; empty: it may be wanted.
 func (d *Drain) isOver(b Block) (why string) {
 	over := d.over.Load()
@@ -135,7 +137,7 @@ func (d *Drain) isOver(b Block) (why string) {
 		return ""
 	}
 	if why = (*over)[b.ID.App()]; why != "" {
-		why = "its app is over: " + why
+		why = itsAppIsOver + why
 	}
 	return why
 }
@@ -162,7 +164,7 @@ func (r *Receiver) letGoOf(ctx context.Context, apps []string) {
 		r.cfg.Log.Debug("nobody says which apps are over", "err", err)
 	}
 	for _, why := range slices.Compact(slices.Sorted(maps.Values(over))) { // most that end at once end alike
-		gone, err := r.Remove(ctx, "its app is over: "+why, func(h Held) bool { return over[h.App()] == why })
+		gone, err := r.Remove(ctx, itsAppIsOver+why, func(h Held) bool { return over[h.App()] == why })
 		if gone.Blocks > 0 {
 			r.cfg.Log.Info("removed what landed of apps that are over", "why", why, "blocks", gone.Blocks, "bytes", gone.Bytes)
 		}
