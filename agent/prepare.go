@@ -37,6 +37,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		pass, cut := context.WithCancel(ctx)
 		var turn sync.WaitGroup
 		turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut() })
+		turn.Go(func() { a.watchTakers(pass) })
 		sum, err := d.Run(pass)
 		turned := pass.Err() != nil && ctx.Err() == nil
 		cut()
@@ -55,6 +56,23 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		case <-time.After(pause):
 		case <-changed: // something is broken that a pass is too short for to be told of amid it
 		case <-ctx.Done():
+		}
+	}
+}
+
+// watchTakers keeps the vigil amid a pass that goes on for long, until ctx ends: one waits for as long as nobody has room.
+func (a *Agent) watchTakers(ctx context.Context) {
+	eye := lookout{vigil: &a.vigil}
+	look := time.NewTicker(copyAgain)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			if p, open := a.incidents.Open(); open {
+				eye.amid(ctx, p)
+			}
+		case <-ctx.Done():
+			return
 		}
 	}
 }

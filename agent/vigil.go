@@ -45,6 +45,7 @@ type vigil struct {
 	doubtAt  time.Time  // when it was asked for such a word last
 	over     []string   // apps that were said to be over: what there is of theirs was left behind
 	since    uint64     // the event after which all of it happened
+	log      uint64     // that the event is of
 	was      fates      // those of takers and heirs when their blocks were
 	parted   []string   // takers that may have been gone at some time, and have handed on what they had
 	heirs    []string   // who had what was asked about, by the answers
@@ -369,9 +370,9 @@ func (v *vigil) losses(ctx context.Context, takers []string) (is fates, news []s
 	if err != nil {
 		return v.was, nil
 	}
-	if v.since == 0 || said.Index < v.since { // nothing is known of what was before, or it is another log
-		v.since = said.Index
-		v.parted = union(v.parted, takers)
+	if another := v.since > 0 && (said.Index < v.since || said.Log != v.log); another || v.since == 0 {
+		v.since, v.log = said.Index, said.Log
+		v.parted, v.doubted = union(v.parted, takers), v.doubted || another // nothing is known of what was before
 	}
 	is = fates{said.Gone, said.Renewed}
 	was := fates{renewed: v.was.renewed}

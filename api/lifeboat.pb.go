@@ -129,7 +129,9 @@ type CheckHeldReply struct {
 	Addresses map[string]string `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// For how long those of the peers have been gone that are: 0 for one that may go any moment. Those that stay, and those of which nothing
 	// is known, are left out.
-	GoneFor       map[string]*durationpb.Duration `protobuf:"bytes,9,rep,name=gone_for,json=goneFor,proto3" json:"gone_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	GoneFor map[string]*durationpb.Duration `protobuf:"bytes,9,rep,name=gone_for,json=goneFor,proto3" json:"gone_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Which log the index is of: one that began anew, or was restored, counts its events from others. 0: the coordinator is an older one.
+	Log           uint64 `protobuf:"varint,10,opt,name=log,proto3" json:"log,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +227,13 @@ func (x *CheckHeldReply) GetGoneFor() map[string]*durationpb.Duration {
 		return x.GoneFor
 	}
 	return nil
+}
+
+func (x *CheckHeldReply) GetLog() uint64 {
+	if x != nil {
+		return x.Log
+	}
+	return 0
 }
 
 type CheckAppsRequest struct {
@@ -8677,7 +8686,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\x12\x14\n" +
 	"\x05peers\x18\x04 \x03(\tR\x05peers\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x1c\n" +
-	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xbc\x04\n" +
+	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xce\x04\n" +
 	"\x0eCheckHeldReply\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
 	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +
@@ -8687,7 +8696,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\arenewed\x18\x06 \x03(\v2(.lifeboat.v1.CheckHeldReply.RenewedEntryR\arenewed\x12\x14\n" +
 	"\x05index\x18\a \x01(\x04R\x05index\x12H\n" +
 	"\taddresses\x18\b \x03(\v2*.lifeboat.v1.CheckHeldReply.AddressesEntryR\taddresses\x12C\n" +
-	"\bgone_for\x18\t \x03(\v2(.lifeboat.v1.CheckHeldReply.GoneForEntryR\agoneFor\x1a:\n" +
+	"\bgone_for\x18\t \x03(\v2(.lifeboat.v1.CheckHeldReply.GoneForEntryR\agoneFor\x12\x10\n" +
+	"\x03log\x18\n" +
+	" \x01(\x04R\x03log\x1a:\n" +
 	"\fRenewedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
 )
 
@@ -150,6 +151,56 @@ func TestHolderIsBackWithNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The coordinator that knew of that begins anew before the next look, and counts its events from one again.
+func TestHolderIsBackWithNothingAndSoIsTheCoordinator(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+		copiedAhead(c)
+		c.Sleep(10 * time.Second)
+		wiped, _ := most(c, 0)
+		c.Kill(wiped)
+		backWithNothing(t, c, wiped)
+		c.Sleep(2 * time.Second)
+		beginAnew(t, c)
+		c.Sleep(2 * time.Minute)
+		c.Notice(0, 2*time.Minute)
+		c.WaitDrained(0)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// beginAnew has the only coordinator start with an empty disk.
+func beginAnew(t *testing.T, c *clustertest.Cluster) {
+	t.Helper()
+	c.KillCoordinator()
+	if err := os.RemoveAll(filepath.Join(filepath.Dir(c.Dir(0)), clustertest.Coordinator)); err != nil {
+		t.Fatal(err)
+	}
+	c.RestartCoordinator()
+}
+
+// A pass of copying ahead waits until somebody has room, for as long as that takes: who took blocks is watched meanwhile.
+func TestHolderIsBackWithNothingWhileNobodyHasRoom(t *testing.T) {
+	room := func(_ int, cfg *agent.Config) { cfg.Receive.MaxBytes = fillBlocks * fillSize / 4 }
+	bubble(t, clustertest.Config{Agents: 4, Agent: room}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Rebalance(0)
+		c.Sleep(5 * time.Minute)
+		wiped, _ := most(c, 0)
+		c.Kill(wiped)
+		backWithNothing(t, c, wiped)
+		c.Sleep(2 * time.Minute)
+		held := int64(0)
+		for _, b := range blocks {
+			held += int64(min(1, len(c.Locate(b.ID).Holders)))
+		}
+		if moved, _ := c.Moved(0); moved != held || moved == 0 {
+			t.Errorf("by its account %d blocks are with others, who have %d", moved, held)
+		}
+	})
 }
 
 // The same in the two minutes of a notice, with the blocks of a drain that runs and of one that is over.

@@ -202,6 +202,7 @@ func (s *web) listAudit(w http.ResponseWriter, r *http.Request) {
 
 // restored records that the machine begins anew with a snapshot.
 func (m *machine) restored(by Restorer, savedAt, at time.Time) {
+	m.Began = at
 	if by == (Restorer{}) {
 		return
 	}

@@ -200,6 +200,7 @@ type machine struct {
 	Schedule  *schedule       `json:"schedule,omitempty"`   // of maintenance; replaced, never changed
 	Banned    []string        `json:"banned,omitempty"`     // incarnations of nodes that are GONE, the newest last; replaced, never changed
 	LivesSaid uint64          `json:"lives_said,omitempty"` // the newest event that says of an app that it is over, or not any more
+	Began     time.Time       `json:"began,omitzero"`       // of its first event, or when it was restored: no other log has the same
 }
 
 func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
@@ -399,6 +400,9 @@ func (m *machine) try(c command) (t trial, err error) {
 
 // record appends. It never writes into the part of the slice that a snapshot may be reading.
 func (m *machine) record(events []event) {
+	if m.Began.IsZero() && len(events) > 0 {
+		m.Began = events[0].Time
+	}
 	m.Events = append(m.Events, events...)
 	m.LastEvent += uint64(len(events))
 	if len(m.Events) >= keptEvents+keptEvents/4 {

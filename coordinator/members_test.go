@@ -160,8 +160,9 @@ func TestSnapshotComesBack(t *testing.T) {
 		}
 		var file bytes.Buffer
 		var want string
+		var began time.Time
 		l.view(func(m *machine) {
-			want = written(t, m)
+			want, began = written(t, m), m.Began
 			if err := writeSnapshot(m, &file); err != nil {
 				t.Fatal(err)
 			}
@@ -187,7 +188,11 @@ func TestSnapshotComesBack(t *testing.T) {
 		for range 2 {
 			l = openTestLedger(t, dir, log)
 			l.view(func(m *machine) {
-				if got := written(t, m); got != want {
+				if m.Began.Equal(began) {
+					t.Error("it cannot be told from the log that was there before")
+				}
+				same := *m
+				if same.Began = began; written(t, &same) != want {
 					t.Error("what came back is not what was saved")
 				}
 			})

@@ -28,6 +28,7 @@ type Peers struct {
 	Renewed   map[string]string // the ids of those that are, as other machines than before
 	Addresses map[string]string // where those are read that are there
 	Index     uint64            // of the last event
+	Log       uint64            // that it is of; 0: an older coordinator does not say
 	// GoneFor is for how long those have been gone that are: 0 for those that may go any moment.
 	GoneFor map[string]time.Duration
 }
@@ -39,7 +40,7 @@ func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (
 		some := rest[:min(len(rest), mostTakers)]
 		err := c.call(ctx, "ask who of those that took blocks is there", func(m *link) error {
 			reply, err := m.CheckHeld(ctx, &api.CheckHeldRequest{Node: c.cfg.Node, Peers: some, Since: since})
-			is.Gone, is.Index = append(is.Gone, reply.GetGone()...), reply.GetIndex()
+			is.Gone, is.Index, is.Log = append(is.Gone, reply.GetGone()...), reply.GetIndex(), reply.GetLog()
 			maps.Copy(is.Renewed, reply.GetRenewed())
 			maps.Copy(is.Addresses, reply.GetAddresses())
 			for node, age := range reply.GetGoneFor() {
