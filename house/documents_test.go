@@ -1,6 +1,7 @@
 package house_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -118,7 +119,7 @@ var (
 	metricMade = regexp.MustCompile(`"(lifeboat_[a-z_]+)"`)
 )
 
-// A metric that an alert or a document names is one that a daemon has: an alert on another never fires.
+// A metric that an alert, a dashboard or a document names is one that a daemon has: an alert on another never fires.
 func TestMetricsThatAreNamedExist(t *testing.T) {
 	made := map[string]bool{}
 	for _, s := range parsed(t) {
@@ -128,9 +129,12 @@ func TestMetricsThatAreNamedExist(t *testing.T) {
 			}
 		}
 	}
-	const rules = "packaging/examples/prometheus-rules.yaml"
-	texts := documents(t)
-	texts[rules] = read(t, rules)
+	texts, named := documents(t), []string{"packaging/examples/prometheus-rules.yaml", "packaging/examples/grafana-dashboard.json"}
+	for _, path := range named {
+		if texts[path] = read(t, path); len(metricSaid.FindAllString(texts[path], -1)) < 10 {
+			t.Errorf("%s names hardly any metric", path)
+		}
+	}
 	for path, text := range texts {
 		for _, name := range metricSaid.FindAllString(text, -1) {
 			if !made[name] && !(made["lifeboat_disk_"] && strings.HasPrefix(name, "lifeboat_disk_")) { // these are put together
@@ -138,8 +142,36 @@ func TestMetricsThatAreNamedExist(t *testing.T) {
 			}
 		}
 	}
-	if len(metricSaid.FindAllString(texts[rules], -1)) < 10 {
-		t.Errorf("%s names hardly any metric", rules)
+}
+
+// Grafana reads the dashboard, and each of its figures comes from a metric.
+func TestDashboardIsOne(t *testing.T) {
+	var board struct {
+		UID    string
+		Panels []struct {
+			Type, Title, Description string
+			Targets                  []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "packaging/examples/grafana-dashboard.json")), &board); err != nil {
+		t.Fatal(err)
+	}
+	figures := 0
+	for _, p := range board.Panels {
+		if p.Type == "row" {
+			continue
+		}
+		if p.Description == "" || len(p.Targets) == 0 {
+			t.Errorf("panel %q: got the description %q and %d questions, want both", p.Title, p.Description, len(p.Targets))
+		}
+		for _, target := range p.Targets {
+			if figures++; !metricSaid.MatchString(target.Expr) {
+				t.Errorf("panel %q asks %q, which names no metric", p.Title, target.Expr)
+			}
+		}
+	}
+	if board.UID == "" || figures < 10 {
+		t.Errorf("got the uid %q and %d figures, want one and 10 at least", board.UID, figures)
 	}
 }
 
