@@ -284,8 +284,11 @@ func (w *wander) maintain() {
 
 // without has a node come up without one of its stores' disks, and with it again.
 func (w *wander) without(i int, store string) {
-	w.say("comes up without "+store, i)
 	dir := filepath.Join(w.Dir(i), store)
+	if _, err := os.Lstat(filepath.Join(dir, ".lifeboat-staging")); err != nil && store != "cache" {
+		return // nothing has landed there, so what would now lie beneath the mount
+	}
+	w.say("comes up without "+store, i)
 	for _, names := range [][2]string{{dir, dir + "-aside"}, {dir + "-aside", dir}} {
 		w.Kill(i)
 		if err := errors.Join(os.RemoveAll(names[1]), os.Rename(names[0], names[1])); err != nil { // what is beneath the mount is out of sight

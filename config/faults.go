@@ -12,12 +12,12 @@ import (
 // Fault is one thing wrong with the settings: where, what stands there, what would be right, and how to get there.
 // Line is 0 where no line is to blame, such as for a key that is missing altogether.
 type Fault struct {
-	File   string
-	Line   int
-	Key    string
-	Value  string
-	Bound  string
-	Remedy string
+	File   string `json:"file"`
+	Line   int    `json:"line"` // 0: of the file as a whole
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Bound  string `json:"bound"`
+	Remedy string `json:"remedy"`
 }
 
 // String is the fault on one line, with the parts that it has.

@@ -33,6 +33,7 @@ func configCommand() *cobra.Command {
 
 func configCheckCommand() *cobra.Command {
 	said := map[string]*bool{}
+	var out format
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say all that is wrong with a file of settings and what is merged into it, each with its line and remedy",
@@ -41,7 +42,8 @@ agent's, a coordinator's or a sidecar's, is said by a flag; without one it shows
 file's name (coordinator*.yaml, sidecar*.yaml), else it is an agent's, and which it was taken for is printed. Certificates are
 checked, too: they must be there, unless it is an agent's file with join in it.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
-  lifeboat config check --coordinator /etc/lifeboat/main.yaml`,
+  lifeboat config check --coordinator /etc/lifeboat/main.yaml
+  lifeboat config check -o json agent.yaml | jq -r '.faults[] | "\(.file):\(.line) \(.key)"'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, kind, guess := args[0], "", ""
@@ -57,11 +59,19 @@ checked, too: they must be there, unless it is an agent's file with join in it.`
 				kind, guess = kindOf(file)
 			}
 			note, err := fits(kind, file)
+			if out == formatJSON {
+				if err := writeJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, err)); err != nil {
+					return err
+				}
+			}
 			if err != nil {
 				if guess != "" {
 					guess = " (" + guess + ")"
 				}
 				return usagef("config check %s: not fit for %s%s:\n%w", file, article(kind), guess, err)
+			}
+			if out == formatJSON {
+				return nil
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
 			for _, more := range []string{note, guess} {
@@ -76,7 +86,28 @@ checked, too: they must be there, unless it is an agent's file with join in it.`
 		said[k] = cmd.Flags().Bool(k, false, "it is "+article(k)+"'s file")
 	}
 	cmd.MarkFlagsMutuallyExclusive(daemonKinds...)
+	out.flag(cmd)
 	return cmd
+}
+
+// checked is what config check found, for programs.
+type checked struct {
+	File   string         `json:"file"`
+	Kind   string         `json:"kind"` // agent, coordinator or sidecar
+	Fit    bool           `json:"fit"`
+	Faults []config.Fault `json:"faults"`          // all there are
+	Error  string         `json:"error,omitempty"` // what is no fault of a key: a file that cannot be read, a wrong certificate
+	Note   string         `json:"note,omitempty"`  // what was left unchecked
+}
+
+func checkedOf(file, kind, note string, err error) checked {
+	c := checked{File: file, Kind: kind, Fit: err == nil, Faults: []config.Fault{}, Note: note}
+	if faults, is := errors.AsType[*config.Faults](err); is {
+		c.Faults = *faults
+	} else if err != nil {
+		c.Error = err.Error()
+	}
+	return c
 }
 
 // daemonKinds are whose settings there are, the most usual first.
