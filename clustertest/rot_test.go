@@ -86,6 +86,25 @@ func TestRotIsFoundAndCarriedAgain(t *testing.T) {
 	})
 }
 
+// The coordinator that was told restarts before the node that the block came from has heard of it.
+func TestRotIsCarriedAgainThoughTheCoordinatorRestarts(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		c.Sleep(20 * time.Second)
+		at := rots(t, c, blocks[0], 1, 2)
+		c.Read(at, blocks[0].ID)
+		c.Until("it is told", 5*time.Second, func() bool { return len(told(c)) > 0 })
+		c.KillCoordinator()
+		c.RestartCoordinator()
+		c.Sleep(time.Minute)
+		c.Kill(0)
+		c.Sleep(time.Minute)
+		c.VerifyEverywhere(1, 2)
+	})
+}
+
 // The same in the middle of a drain: it is carried again by the drain that runs.
 func TestRotIsCarriedAgainByTheDrainThatRuns(t *testing.T) {
 	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {

@@ -3,12 +3,18 @@ package heartbeat
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 )
 
-// mostBroken bounds the words on broken blocks that wait to be reported; of any more it is told that they are gone.
-const mostBroken = 1024
+const (
+	// mostBroken bounds the words on broken blocks that wait to be reported; of any more it is told that they are gone.
+	mostBroken = 1024
+	// brokenAnew is how long ago such a word was told at most that a full report tells again: who wants one may not be who heard it, and a
+	// leader that fell before the next beat of the node that the block came from has told nobody.
+	brokenAnew = time.Minute
+)
 
 // Broken queues word that blocks no longer rest here because they were no longer whole: the node that each came from may
 // still be there to carry it again. Call it once Held no longer yields them. The blocks must not change afterwards.
@@ -26,8 +32,14 @@ func (c *Client) Again() (blocks []*api.BrokenBlock, changed <-chan struct{}) { 
 
 // brokenWords wait for the next report. They go with its first message: what comes after may say anew who holds a block.
 type brokenWords struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	blocks []*api.HeldBlock
+	told   []toldBroken // of late, in order
+}
+
+type toldBroken struct {
+	*api.HeldBlock
+	at time.Time
 }
 
 func (w *brokenWords) add(blocks []*api.HeldBlock) {
@@ -36,14 +48,33 @@ func (w *brokenWords) add(blocks []*api.HeldBlock) {
 	w.blocks = append(w.blocks, blocks[:min(len(blocks), max(0, mostBroken-len(w.blocks)))]...)
 }
 
-// take returns what a message may carry.
-func (w *brokenWords) take() []*api.HeldBlock {
+// take returns what a message may carry, of a full report what was told of late, too.
+func (w *brokenWords) take(full bool, now time.Time) []*api.HeldBlock {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if full {
+		for _, b := range slices.Backward(w.told) {
+			if now.Sub(b.at) <= brokenAnew {
+				w.blocks = slices.Insert(w.blocks, 0, b.HeldBlock)
+			}
+		}
+		w.told = nil
+	}
 	n := min(len(w.blocks), batchItems)
 	taken := slices.Clone(w.blocks[:n])
 	w.blocks = slices.Delete(w.blocks, 0, n)
 	return taken
+}
+
+// arrived notes what was told.
+func (w *brokenWords) arrived(blocks []*api.HeldBlock, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = slices.DeleteFunc(w.told, func(b toldBroken) bool { return now.Sub(b.at) > brokenAnew })
+	for _, b := range blocks {
+		w.told = append(w.told, toldBroken{b, now})
+	}
+	w.told = slices.Delete(w.told, 0, max(0, len(w.told)-mostBroken))
 }
 
 // putBack is for a report that did not arrive.

@@ -95,7 +95,7 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 		}
 		return err
 	}
-	broken := c.broken.take()
+	broken := c.broken.take(full, time.Now())
 	unsaid := broken
 	send := func(r *api.ReportBlocksRequest) error {
 		r.Node, r.Incarnation = c.cfg.Node, c.cfg.Incarnation
@@ -114,6 +114,7 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 		c.broken.putBack(broken)
 		return fmt.Errorf("report blocks to %s: %w", k.address, err)
 	}
+	c.broken.arrived(broken, time.Now())
 	return nil
 }
 
