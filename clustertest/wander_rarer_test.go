@@ -115,10 +115,52 @@ func (w *wander) rarer(h *home) {
 	}
 }
 
+// rarerAmid is what happens in the two minutes once in a while.
+func (w *wander) rarerAmid(h *home, i, step int) {
+	switch step {
+	case 0:
+		w.say("is stopped", h.node)
+		w.Stop(h.node)
+		w.Restart(h.node)
+	case 1:
+		if w.Coordinators() == 1 {
+			w.say("the coordinator begins anew")
+			beginAnew(w.T, w.Cluster)
+			w.orderAgain()
+		}
+	case 2:
+		i = []int{i, h.node}[w.IntN(2)]
+		w.say("has its clock set", i)
+		w.SetClock(i, 10*time.Second)
+	case 3:
+		w.say("has a disk that dies", i)
+		w.SetDisk(i, "data", disks.Critical)
+		w.pause(10)
+		w.SetDisk(i, "data", disks.Healthy)
+	case 4:
+		w.say("is cut off from the coordinator", h.node)
+		w.Partition(h.node, clustertest.Coordinator)
+		w.pause(20)
+		w.Heal()
+	case 5:
+		if !h.ordered {
+			w.say("is not to go, and goes", h.node)
+			w.Withdraw(h.node)
+			w.pause(10)
+			w.Notice(h.node, 2*time.Minute)
+		}
+	}
+}
+
 // coordinatorForgets has the only coordinator start with an empty disk: what operators said is said again.
 func (w *wander) coordinatorForgets() {
 	beginAnew(w.T, w.Cluster)
 	w.pause(100)
+	w.orderAgain()
+}
+
+// orderAgain has operators say again what a coordinator has forgotten that began anew.
+func (w *wander) orderAgain() {
 	if w.over {
 		w.EndApps("test", doneApp)
 	}

@@ -340,7 +340,7 @@ func (w *wander) anybody(h *home) int {
 // amid is what happens in the two minutes, or in what is left of them.
 func (w *wander) amid() {
 	h, i := w.homes[w.IntN(len(w.homes))], w.up[w.IntN(len(w.up))]
-	switch w.IntN(10) {
+	switch step := w.IntN(16); step {
 	case 0, 1:
 		if w.takers() < 3 {
 			return
@@ -378,6 +378,8 @@ func (w *wander) amid() {
 		}
 	case 8:
 		w.remove(h)
+	default:
+		w.rarerAmid(h, i, step-10)
 	}
 }
 
