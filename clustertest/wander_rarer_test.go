@@ -159,16 +159,23 @@ func (w *wander) coordinatorForgets() {
 	w.orderAgain()
 }
 
-// orderAgain has operators say again what a coordinator has forgotten that began anew.
+// orderAgain has operators say again what a coordinator has forgotten that began anew, once all are back.
 func (w *wander) orderAgain() {
 	if w.over {
 		w.EndApps("test", doneApp)
 	}
+	there := slices.Clone(w.up)
+	for _, h := range w.homes {
+		there = append(there, h.node)
+	}
+	w.Until("all are back", time.Minute, func() bool {
+		known := w.Nodes()
+		return !slices.ContainsFunc(there, func(i int) bool {
+			return !slices.ContainsFunc(known, func(n *api.Node) bool { return n.Name == w.Name(i) })
+		})
+	})
 	for _, h := range w.homes {
 		if h.ordered {
-			w.Until("it is back", time.Minute, func() bool {
-				return slices.ContainsFunc(w.Nodes(), func(n *api.Node) bool { return n.Name == w.Name(h.node) })
-			})
 			w.Decommission(h.node, 0, "test")
 		}
 	}
