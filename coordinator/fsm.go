@@ -410,6 +410,14 @@ func (m *machine) record(events []event) {
 	}
 }
 
+// log is another number for each log; 0: it has no event yet.
+func (m *machine) log() uint64 {
+	if m.Began.IsZero() {
+		return 0
+	}
+	return uint64(m.Began.UnixNano())
+}
+
 // keep adds a manifest; a repeated goodbye replaces what it said before.
 func (m *machine) keep(ref *manifestRef) {
 	kept := make([]*manifestRef, 0, len(m.Manifests)+1)

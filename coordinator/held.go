@@ -42,7 +42,7 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 	}
 	reply := s.held(r)
 	reply.Renewed, reply.Addresses, reply.GoneFor = map[string]string{}, map[string]string{}, map[string]*durationpb.Duration{}
-	s.ledger.view(func(m *machine) { reply.Index, reply.Log = m.LastEvent, uint64(m.Began.UnixNano()) })
+	s.ledger.view(func(m *machine) { reply.Index, reply.Log = m.LastEvent, m.log() })
 	for _, peer := range r.GetPeers() { // what can be no node is none
 		if is := s.reachable([]string{peer}); len(is) > 0 {
 			reply.Addresses[peer] = is[0].Address
