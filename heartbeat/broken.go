@@ -53,12 +53,13 @@ func (w *brokenWords) take(full bool, now time.Time) []*api.HeldBlock {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if full {
-		for _, b := range slices.Backward(w.told) {
+		var anew []*api.HeldBlock
+		for _, b := range w.told {
 			if now.Sub(b.at) <= brokenAnew {
-				w.blocks = slices.Insert(w.blocks, 0, b.HeldBlock)
+				anew = append(anew, b.HeldBlock)
 			}
 		}
-		w.told = nil
+		w.blocks, w.told = append(anew, w.blocks...), nil
 	}
 	n := min(len(w.blocks), batchItems)
 	taken := slices.Clone(w.blocks[:n])
