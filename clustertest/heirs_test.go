@@ -381,3 +381,27 @@ func TestHolderIsBackAndLeavesWhenTheHomeIsGone(t *testing.T) {
 		c.VerifyEverywhere(live[0], live[1])
 	})
 }
+
+// A node handed blocks back to the one that it had them from, and stayed. Both go, that one first: it says that the other has them, and the
+// other may not say the same of it.
+func TestEachHasWhatTheOtherGoesWith(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		c.Deactivate(false, 2)
+		c.Sleep(5 * time.Second) // all have heard
+		copiedAhead(c)
+		c.Decommission(1, 0, "test")
+		c.WaitDrained(1)
+		c.Recommission(1)
+		c.Deactivate(true, 2)
+		c.Sleep(20 * time.Second)
+		c.Notice(0, 2*time.Minute)
+		c.Sleep(3 * time.Second)
+		c.Notice(1, 2*time.Minute)
+		c.WaitDrained(0)
+		c.WaitDrained(1)
+		c.Kill(0)
+		c.Kill(1)
+		c.Sleep(time.Minute)
+		c.Verify(2)
+	})
+}

@@ -176,6 +176,22 @@ func (b *blocks) appendHolders(to []string, k blockKey, bytes int64) []string {
 	return to
 }
 
+// cameFrom is the node that carried a block to another, "" if that is not said to hold it.
+func (b *blocks) cameFrom(k blockKey, holder string) string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	number, known := b.numbers[holder]
+	if !known {
+		return ""
+	}
+	s := b.shelves[number]
+	at, has := b.find(s, b.hash(k), k)
+	if !has {
+		return ""
+	}
+	return s.what(at.row).from.Value()
+}
+
 // reported says whether node has said all that landed there since this process started, as the machine of that id, and whether it said
 // so as another: what is known of that is forgotten in a moment.
 func (b *blocks) reported(node, machine string) (told, another bool) {

@@ -73,6 +73,16 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 		}
 		return is
 	}
+	leaving := map[string]bool{}
+	leaves := func(node string) bool {
+		is, asked := leaving[node]
+		if !asked {
+			n, _ := f.node(node)
+			is = n.leaving() || n.State == Decommissioned
+			leaving[node] = is
+		}
+		return is
+	}
 	told := f.toldAll(r.GetAge().AsDuration())
 	if r.GetElsewhere() {
 		for _, run := range r.GetBlocks() {
@@ -94,9 +104,11 @@ func (f *fleet) held(r *api.CheckHeldRequest) *api.CheckHeldReply {
 			holders = f.blocks.appendHolders(holders[:0], k, bytes)
 			kept, was := false, ""
 			for _, node := range holders {
-				// Whoever asks goes. What it took in once it carries like its own, and has it still.
+				// Whoever asks goes. What it took in once it carries like its own, and has it still. Of what it had from one that goes, too, that
+				// one may say that this one has it.
 				if node != r.GetNode() {
-					if kept, was = vouched(node), node; kept {
+					kept, was = vouched(node) && !(leaves(node) && f.blocks.cameFrom(k, r.GetNode()) == node), node
+					if kept {
 						break
 					}
 				}
