@@ -87,6 +87,7 @@ type Agent struct {
 	attention   *attention
 	vigil       vigil         // of the open incident
 	behind      atomic.Bool   // it was away, and has yet to find out what has changed elsewhere
+	doubted     chan string   // nodes that say to ask them what has changed there
 	accounting  chan struct{} // has one while an account is written and sent
 	drains      drains
 	ballast     ballast

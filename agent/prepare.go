@@ -112,6 +112,9 @@ func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainCon
 	if a.behind.Load() {
 		cfg.WhoElse = a.whoElse
 	}
+	if a.beat.Namesake() {
+		cfg.Namesake = a.askHolders()
+	}
 	return cfg
 }
 

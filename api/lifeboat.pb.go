@@ -586,7 +586,8 @@ type RegisterReply struct {
 	// The node's place in the coordinator's own numbering.
 	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Pace          *Pace  `protobuf:"bytes,2,opt,name=pace,proto3" json:"pace,omitempty"`
-	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"` // as in HeartbeatReply
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`         // as in HeartbeatReply
+	Namesake      bool   `protobuf:"varint,4,opt,name=namesake,proto3" json:"namesake,omitempty"` // it took the place of another machine of its name, of whose blocks others may have some
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -640,6 +641,13 @@ func (x *RegisterReply) GetTerm() uint64 {
 		return x.Term
 	}
 	return 0
+}
+
+func (x *RegisterReply) GetNamesake() bool {
+	if x != nil {
+		return x.Namesake
+	}
+	return false
 }
 
 // Pace is how often the coordinator wants to hear from this node.
@@ -8730,11 +8738,12 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04pool\x18\x05 \x01(\tR\x04pool\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12+\n" +
 	"\x06status\x18\a \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12\x1a\n" +
-	"\bsequence\x18\b \x01(\x04R\bsequence\"c\n" +
+	"\bsequence\x18\b \x01(\x04R\bsequence\"\x7f\n" +
 	"\rRegisterReply\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xf4\x01\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1a\n" +
+	"\bnamesake\x18\x04 \x01(\bR\bnamesake\"\xf4\x01\n" +
 	"\x04Pace\x125\n" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +

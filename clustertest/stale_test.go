@@ -2,6 +2,7 @@ package clustertest_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,4 +92,33 @@ func TestHolderHandedOnAndStays(t *testing.T) {
 		c.Sleep(2 * time.Minute)
 		goes(c, 1, 2, 3)
 	})
+}
+
+// A machine comes under the name of one that copied blocks ahead, and its engines write others of the same names. It has no account of
+// what peers have of them.
+func TestAnotherMachineOfTheNameHasOthersOfTheSameNames(t *testing.T) {
+	for name, dirs := range map[string][]string{"nothing is left of it": {"data", "cache"}, "its files are left": {"data"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{Agents: 4}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := copiedAhead(c)
+				c.Withdraw(0)
+				c.Sleep(time.Minute)
+				c.Kill(0)
+				for _, dir := range dirs {
+					dir = filepath.Join(c.Dir(0), dir)
+					if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(filepath.Join(dir, c.Name(0)), 0o755)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				c.Restart(0)
+				c.Sleep(time.Minute)
+				rewrite(t, c, blocks)
+				c.Sleep(5 * time.Minute)
+				c.Kill(0)
+				c.Restart(0)
+				c.Sleep(time.Minute)
+				goes(c, 1, 2, 3)
+			})
+		})
+	}
 }

@@ -51,6 +51,7 @@ type node struct {
 	Excluded     bool          `json:"excluded,omitempty"`    // it said that all its disks are unwell, and has not said otherwise
 	Deactivated  bool          `json:"deactivated,omitempty"` // an operator wants it given nothing new
 	Gone         bool          `json:"gone,omitempty"`        // it is DECOMMISSIONED for ever
+	Namesake     bool          `json:"namesake,omitempty"`    // another machine had its name before
 }
 
 // registeredAt is the event with which this machine came under its name: its id says (step.id).

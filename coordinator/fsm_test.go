@@ -249,11 +249,14 @@ func TestStories(t *testing.T) {
 		"another machine under the name": func(s *story) {
 			s.register("a", "i1")
 			id := s.Nodes["a"].ID
+			if s.Nodes["a"].Namesake {
+				s.t.Error("the first of a name is a namesake")
+			}
 			s.order(time.Hour, "a")
 			s.register("a", "i2")
 			s.is("a", Active, 0)
-			if n := s.Nodes["a"]; n.ID == id || n.Decommission != nil {
-				s.t.Errorf("got %s with decommission %v, want another id and none", n.ID, n.Decommission)
+			if n := s.Nodes["a"]; n.ID == id || n.Decommission != nil || !n.Namesake {
+				s.t.Errorf("got %s with decommission %v, a namesake: %t, want another id, none and one", n.ID, n.Decommission, n.Namesake)
 			}
 			if err := s.do(command{Do: doAnnounce, Nodes: []string{"a"}, Incarnation: "i1", Notice: &notice{Incident: "x"}}); !errors.Is(err, errIncarnation) {
 				s.t.Errorf("got %v, want %v", err, errIncarnation)

@@ -54,7 +54,7 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	s.roster.change()
 	n, _ := s.node(name)
 	s.heedNotice(n, r.Status)
-	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo(n), Term: s.reign()}, nil
+	return &api.RegisterReply{NodeId: n.ID, Pace: s.paceTo(n), Term: s.reign(), Namesake: n.Namesake}, nil
 }
 
 func (s *membership) Heartbeat(ctx context.Context, r *api.HeartbeatRequest) (*api.HeartbeatReply, error) {

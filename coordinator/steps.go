@@ -139,12 +139,13 @@ func (s *step) register() error {
 	if err := s.admit(); err != nil {
 		return err
 	}
-	if n.State != "" && n.Incarnation != c.Facts.Incarnation {
+	replaces := n.State != "" && n.Incarnation != c.Facts.Incarnation
+	if replaces {
 		s.tell(evReplaced, "id", n.ID, "state", string(n.State))
 		*n = node{}
 	}
 	if n.State == "" {
-		*n = node{Name: s.name, ID: s.id("node"), State: Active, facts: *c.Facts}
+		*n = node{Name: s.name, ID: s.id("node"), State: Active, facts: *c.Facts, Namesake: replaces}
 		s.tell(evRegistered, "id", n.ID, "peer_address", n.PeerAddress)
 		return nil
 	}

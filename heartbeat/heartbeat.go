@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -87,6 +88,8 @@ type Client struct {
 	nudge  chan struct{}
 	unsaid chan struct{}      // see Unaccounted
 	back   chan time.Duration // see Back
+
+	namesake atomic.Bool // see Namesake
 
 	sequence sequence
 
@@ -199,6 +202,10 @@ func (c *Client) Unaccounted() <-chan struct{} { return c.unsaid }
 // Back has for how long no beat was answered, whenever one is after that: others may have taken this node for gone. At the start that is
 // the longest time there is.
 func (c *Client) Back() <-chan time.Duration { return c.back }
+
+// Namesake says whether a coordinator knew another machine of this node's name before it: others may have blocks that were born there, of
+// which this one has no account. What one has said of it stands though the next has forgotten it.
+func (c *Client) Namesake() bool { return c.namesake.Load() }
 
 func (c *Client) paceReports(within time.Duration) {
 	c.mu.Lock()

@@ -134,6 +134,9 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 	p.peersVersion = 0
 	p.keepPace(reply.GetPace())
 	p.paceReports(span(reply.GetPace().GetReportWithin()))
+	if reply.GetNamesake() {
+		p.namesake.Store(true)
+	}
 	p.outbox.full() // the coordinator knows nothing of what rests here
 	p.log.Info("registered with the coordinator", "peer", k.address, "id", reply.GetNodeId())
 	return nil

@@ -19,6 +19,8 @@ type CatchUp struct {
 	Ask func(ctx context.Context, h Holder, about []Version) (AtHome, error)
 	// WhoElse has some of these blocks; sure: nobody has yet to say so. Nil: nobody is asked.
 	WhoElse func(ctx context.Context, blocks []BlockID) (holders []Holder, sure bool, err error)
+	// Of are the nodes of whose blocks it asks. Nil: of all.
+	Of map[string]bool
 }
 
 // CatchUp removes what is something else by now, as far as anybody says so. It reports false if not all could be asked.
@@ -46,7 +48,7 @@ type catchingUp struct {
 func (c *catchingUp) through(ctx context.Context, rest func() bool) (all bool) {
 	of, n := map[string][]record{}, 0
 	for rec, err := range c.r.cfg.Vault.catalog.all() {
-		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" {
+		if err != nil || rec.Origin == c.r.cfg.Node || rec.Origin == "" || c.Of != nil && !c.Of[rec.Origin] {
 			continue // a record that cannot be read is seen to by who reads back what landed
 		}
 		of[rec.Origin] = append(of[rec.Origin], rec)

@@ -78,6 +78,9 @@ type DrainConfig struct {
 	AtHome func(ctx context.Context, home Holder, about []Version) (AtHome, error)
 	// WhoElse has blocks of this node, besides it. It is there where this node was away, and has yet to catch up. Nil: nobody is asked.
 	WhoElse func(ctx context.Context, blocks []BlockID) (holders []Holder, sure bool, err error)
+	// Namesake has whoever has some of these blocks look at what it has that was born here: another machine had this node's name before,
+	// and this one's accounts say nothing of what that one's blocks became. Nil: there was none.
+	Namesake func(ctx context.Context, blocks []BlockID) error
 	// ForgetElsewhere has all others than a holder do so, which may have handed on what it had. Nil: they keep it.
 	ForgetElsewhere func(ctx context.Context, but string, id BlockID, tag string) error
 	// Over says which apps are over. Nil: none is.

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -112,7 +113,34 @@ func (d *Drain) tellAll(ctx context.Context) {
 			w.tellOf(ctx, w.earlier(dir))
 		}
 	}
+	if d.cfg.Namesake != nil && !d.cfg.Once {
+		if err := d.askNamesakes(ctx); err != nil {
+			d.cfg.Log.Warn("peers may keep what blocks were on another machine of this node's name", "err", err)
+		}
+	}
 	w.report()
+}
+
+// askNamesakes has peers look at what they have from another machine of this node's name: it may be what blocks were that have moved now.
+func (d *Drain) askNamesakes(ctx context.Context) error {
+	var ids []BlockID
+	var all error
+	ask := func() {
+		if len(ids) > 0 {
+			all = errors.Join(all, d.cfg.Namesake(ctx, ids))
+		}
+		ids = ids[:0]
+	}
+	for e, err := range readLedger(ledgerPath(d.cfg.Dir, Moved)) {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return errors.Join(all, err)
+		}
+		if ids = append(ids, BlockID(e.ID)); len(ids) == askedAbout {
+			ask()
+		}
+	}
+	ask()
+	return all
 }
 
 // ForgetRest tells peers of copies that are out of date of which the drain of cfg, which is over, could not tell them: they were away,

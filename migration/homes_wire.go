@@ -16,6 +16,9 @@ type homeQuestion struct {
 	Blocks []Version `json:"blocks"` // at most askedAbout
 }
 
+// POST /home/doubt is between nodes alone, too: one that took another machine's name has whoever may have that one's blocks ask it so
+// what it has of them. 202: it will.
+
 // maxHomeQuestion is askedAbout of the longest ids, tags and names of nodes.
 const maxHomeQuestion = askedAbout * (maxIDBytes + 512)
 
@@ -64,4 +67,24 @@ func (f *Fetcher) AtHome(ctx context.Context, home Holder, about []Version) (is 
 		return AtHome{}, fmt.Errorf("ask %s what it has of %d blocks: %w", home.Node, len(about), err)
 	}
 	return is, nil
+}
+
+// Doubt has a node ask this one what it has of the blocks that were born here.
+func (f *Fetcher) Doubt(ctx context.Context, h Holder) error {
+	ctx, cancel := context.WithTimeout(ctx, forgetTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(context.WithValue(ctx, holderKey{}, h), http.MethodPost, "https://"+h.Address+"/home/doubt", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := f.http().Do(req)
+	if err != nil {
+		return fmt.Errorf("have %s look at what it has: %w", h.Node, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
+		return fmt.Errorf("have %s look at what it has: %s: %s", h.Node, resp.Status, strings.TrimSpace(string(why)))
+	}
+	return nil
 }
