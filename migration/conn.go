@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Conn is a TLS connection that crosses into the kernel in large pieces. crypto/tls writes each 16 KiB record by itself
@@ -58,8 +60,8 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// buffered is how much has come and not been decrypted.
-func (c *Conn) buffered() int { return c.raw.r.Buffered() }
+// beforeWaiting has f called before a read that may wait for what has not come, by whoever reads.
+func (c *Conn) beforeWaiting(f func()) { c.raw.waits = f }
 
 // Write sends p in as few system calls as its size allows.
 func (c *Conn) Write(p []byte) (int, error) {
@@ -78,6 +80,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 type gatheringConn struct {
 	net.Conn
 	kernel syscall.RawConn // nil: it is no socket
+	waits  func()          // called before a read that may wait; nil: nobody is told
 	r      *bufio.Reader
 
 	mu      sync.Mutex // TLS may write an alert from the reading side
@@ -95,7 +98,29 @@ func newGatheringConn(c net.Conn, in, out int) *gatheringConn {
 		_ = t.SetKeepAliveConfig(keepAlive) // a closed connection says so at its next use
 		kernel, _ = t.SyscallConn()
 	}
-	return &gatheringConn{Conn: c, kernel: kernel, r: bufio.NewReaderSize(c, in), w: bufio.NewWriterSize(c, out)}
+	g := &gatheringConn{Conn: c, kernel: kernel, w: bufio.NewWriterSize(c, out)}
+	g.r = bufio.NewReaderSize(arriving{g}, in)
+	return g
+}
+
+// arriving is what comes over a connection.
+type arriving struct{ *gatheringConn }
+
+func (a arriving) Read(p []byte) (int, error) {
+	if a.waits != nil && !a.hasCome() {
+		a.waits()
+	}
+	return a.Conn.Read(p)
+}
+
+// hasCome reports whether the kernel has something that was not read. Where that is not known it has not.
+func (c *gatheringConn) hasCome() bool {
+	if c.kernel == nil {
+		return false
+	}
+	n := 0
+	_ = c.kernel.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) })
+	return n > 0
 }
 
 func (c *gatheringConn) Read(p []byte) (int, error) { return c.r.Read(p) }

@@ -1,11 +1,13 @@
 package migration
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lifeboat/lifeboat/certs"
 )
@@ -43,4 +45,62 @@ type countingConn struct {
 func (c *countingConn) Write(p []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(p)
+}
+
+// Of two connections, one over which a block and half of the next have come: the first has its receipt before there is more. On a link that
+// many share the rest may be a minute away.
+func TestReceiptDoesNotWaitForTheNextFrame(t *testing.T) {
+	a, b := certs.Dev(certs.Name{Role: certs.RoleNode, Name: "a"}), certs.Dev(certs.Name{Role: certs.RoleNode, Name: "b"})
+	pipe := func(*testing.T) (ours, theirs net.Conn) { return net.Pipe() }
+	for name, connect := range map[string]func(*testing.T) (ours, theirs net.Conn){
+		"bare": pipe,
+		"TLS": func(t *testing.T) (net.Conn, net.Conn) {
+			here, there := pipe(t)
+			return Client(here, a.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), Server(there, b.Server([]string{Protocol}, certs.RoleNode))
+		},
+		"TLS over TCP": func(t *testing.T) (net.Conn, net.Conn) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			here, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			there, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return Client(here, a.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: "b"})), Server(there, b.Server([]string{Protocol}, certs.RoleNode))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "b")
+			n.receive(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer cancel()
+			running.Go(func() { n.receiver.Run(ctx) })
+			ours, theirs := connect(t)
+			defer cut(ours)
+			running.Go(func() { n.receiver.Serve(ctx, theirs, "a") })
+			replies := newFrameReader(ours, maxPayload[frameReceipts])
+			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a"}.append(nil)))
+			if _, err := replies.next(); err != nil {
+				t.Fatal(err)
+			}
+			next := blockFrames(2, "cache/-/y", contentOf("y", 1000))
+			running.Go(func() { ours.Write(append(blockFrames(1, "cache/-/x", contentOf("x", 1000)), next[:len(next)/2]...)) })
+			ours.SetReadDeadline(time.Now().Add(10 * time.Second))
+			f, err := replies.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if vs, err := parseVerdicts(f.payload); err != nil || len(vs) != 1 || vs[0].Code != verdictDurable {
+				t.Errorf("got %v, %v, want one receipt", vs, err)
+			}
+		})
+	}
 }

@@ -19,7 +19,6 @@ type inbound struct {
 	alone  bool // its coordinator does not answer
 	last   bool // what it sends is for a node, too, that is advised to go
 	frames *frameReader
-	more   func() bool // whether bytes have come that are no frame yet
 	out    *outbox
 	beat   atomic.Int64 // rises with every frame
 
@@ -56,13 +55,25 @@ type inbound struct {
 }
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
-	frames := newFrameReader(conn, ChunkBytes)
-	more := func() bool { return frames.buffered() > 0 }
+	in := &inbound{r: r, node: node, out: newOutbox(), sum: newSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
+	var from io.Reader = flushing{conn, in}
 	if c, ok := conn.(*Conn); ok {
-		more = func() bool { return frames.buffered() > 0 || c.buffered() > 0 }
+		c.beforeWaiting(in.flush)
+		from = c
 	}
-	return &inbound{r: r, node: node, frames: frames, more: more, out: newOutbox(), sum: newSummer(),
-		changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
+	in.frames = newFrameReader(from, ChunkBytes)
+	return in
+}
+
+// flushing has what is complete handed over before it waits for more.
+type flushing struct {
+	io.Reader
+	in *inbound
+}
+
+func (f flushing) Read(p []byte) (int, error) {
+	f.in.flush()
+	return f.Reader.Read(p)
 }
 
 // handshake answers a hello. After a grant the stream counts until leave is called.
@@ -124,8 +135,9 @@ func (in *inbound) run() error {
 		if err != nil {
 			return err
 		}
-		// What came in one piece is handed over in one piece, if it is not much.
-		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending || !in.more() {
+		// What came in one piece is handed over in one piece, if it is not much: when more is waited for, amid a frame, too, for on a
+		// narrow link the rest of one may be long in coming.
+		if in.bytes >= maxPendingBytes || len(in.pending) >= maxPending {
 			in.flush()
 		}
 		if n := max(in.out.len(), int(in.waiting.Load())); !in.open.Load() && n > maxUnread {
