@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -292,4 +293,21 @@ func TestSparesWaitForWhatTheNodeHasItself(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A drain looks again once it knows what to do with all that it found: what waits for an answer is not in the plan yet, which is no end.
+func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNode(t, "c", with(filesStore, "cache"))
+		_, next := handed(t, c)
+		next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) {
+			time.Sleep(time.Second / 2) // it has looked twice by then
+			write(t, filepath.Join(next.from.dir, "cache", "late"), []byte("late"))
+			return AtHome{}, nil
+		}
+		_, entries := next.run(within(t, time.Minute))
+		if moved := outcome(t, entries, Moved); moved["cache/-/late"].Peer != "c" {
+			t.Errorf("got %v, want what was written meanwhile, too", slices.Sorted(maps.Keys(moved)))
+		}
+	})
 }

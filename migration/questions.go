@@ -17,10 +17,12 @@ type questions struct {
 	closed bool          // nobody asks any more
 	sealed bool          // none are added any more
 	ready  chan struct{} // has one when there is something to ask about, or the last was added
+	open   int           // added, and not answered
+	fewer  chan struct{} // closed when those are fewer
 }
 
 func newQuestions(dir, of string) questions {
-	return questions{spool: spool{path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1)}
+	return questions{spool: spool{path: filepath.Join(dir, of+".spool")}, ready: make(chan struct{}, 1), fewer: make(chan struct{})}
 }
 
 // add has a block asked about. It reports false if it will not be. Where the disk takes no more, this is the last that is.
@@ -31,6 +33,7 @@ func (q *questions) add(b Block) bool {
 		return false
 	}
 	q.sealed = q.spool.push(b) != nil
+	q.open++
 	if q.sealed || q.spool.left.Blocks >= askedAbout {
 		q.rouse()
 	}
@@ -82,6 +85,7 @@ func (q *questions) batches(ctx context.Context) iter.Seq[[]Block] {
 				if !yield(batch) {
 					return
 				}
+				q.answered(len(batch))
 			case !more:
 				return
 			default:
@@ -98,5 +102,35 @@ func (q *questions) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
+	q.less(q.open)
 	_ = q.spool.close() // of what is of no use any more
+}
+
+func (q *questions) answered(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.less(n)
+}
+
+func (q *questions) less(n int) {
+	q.open -= min(n, q.open)
+	close(q.fewer)
+	q.fewer = make(chan struct{})
+}
+
+// settled waits until all that was added is answered, and is false when ctx ends first.
+func (q *questions) settled(ctx context.Context) bool {
+	for {
+		q.mu.Lock()
+		open, fewer := q.open, q.fewer
+		q.mu.Unlock()
+		if open == 0 {
+			return true
+		}
+		select {
+		case <-fewer:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }

@@ -63,7 +63,7 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
 }
 
-// settled waits until all that was found is, and is false when that takes longer than another look should wait. A drain that
+// settled waits until all that was found is, also what somebody is asked about before it is planned, and is false when that takes longer than another look should wait. A drain that
 // another one follows leaves it to that one to look.
 func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
 	if !d.cfg.Once {
@@ -71,7 +71,7 @@ func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
 		defer cancel()
 		ctx = short
 	}
-	return d.plan.idle(ctx) == nil
+	return d.claims.settled(ctx) && d.homes.settled(ctx) && d.plan.idle(ctx) == nil
 }
 
 // lookLast names what was written since the look before, now that there is no time to carry it.
