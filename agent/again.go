@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -19,6 +20,10 @@ const mostBroken = 64
 // took some, too: they may be gone before it is.
 func (a *Agent) carryAgain(ctx context.Context) {
 	vigil := lookout{vigil: &a.vigil}
+	written := make(chan page)
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	looking.Go(func() { a.watchWrites(ctx, written) })
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
 	lapsed, ends := a.beat.Lapsed(), a.beat.AppsChanged()
 	for ctx.Err() == nil {
@@ -49,6 +54,10 @@ func (a *Agent) carryAgain(ctx context.Context) {
 			vigil.doubt()
 		case <-ends:
 			ends, vigil.ends = a.beat.AppsChanged(), true
+		case was := <-written:
+			if p.Work.stands(was.Work.Drained.Finished) { // else it may have been met since
+				a.passAgain(ctx, p, nil, func(*migration.DrainConfig) {})
+			}
 		case <-incidents:
 		case <-look:
 		case <-ask:
@@ -148,7 +157,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	if err := a.incidents.Amend(over); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
 	}
-	a.log.Info("carried blocks again", "incident", p.Incident.ID, "broken", len(broken), "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
+	a.log.Info("carried blocks again", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), "left", left(p.Incident.Deadline()))
 	a.beat.Nudge()
 	a.leaveAccount(ctx)

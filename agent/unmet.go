@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+const (
+	// firstLook is how long after a drain that is over the node looks whether there is something to carry again. The pauses between looks
+	// double, since what each of them finds has the whole account told anew, and a look takes no more than one part in lookShare of the time.
+	firstLook     = 5 * time.Second
+	mostLookPause = 10 * time.Minute
+	lookShare     = 10
+	// leastLook is what is left at least for carrying what the last look before a deadline finds.
+	leastLook = 5 * time.Second
+	// mostLook bounds a look where no deadline does.
+	mostLook = 10 * time.Minute
+)
+
+// watchWrites says on found, once the drain is over and the machine still there, that there is something to carry of which the account of
+// that drain says nothing: engines go on writing. Whoever hears it carries that before it hears it again.
+func (a *Agent) watchWrites(ctx context.Context, found chan<- page) {
+	var next time.Time // zero: no drain is over
+	pause, took := firstLook, time.Duration(0)
+	for ctx.Err() == nil {
+		changed := a.incidents.Changes()
+		p, open := a.incidents.Open()
+		switch over := open && p.Work.Drained != nil && !p.Work.Again && !p.Incident.Rehearsed(); {
+		case !over && !p.Work.Again:
+			next, pause = time.Time{}, firstLook
+		case over && next.IsZero():
+			next = time.Now().Add(pause)
+		}
+		var due <-chan time.Time
+		if at := a.lookAt(p, next, took); !at.IsZero() && !p.Work.Again {
+			due = time.After(time.Until(at))
+		}
+		select {
+		case <-due:
+		case <-changed:
+			continue
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		some := a.unmet(ctx, p)
+		took = time.Since(began)
+		if some {
+			select {
+			case found <- p:
+			case <-ctx.Done():
+			}
+		}
+		pause = min(max(2*pause, lookShare*took), mostLookPause)
+		next = time.Now().Add(pause)
+	}
+}
+
+// lookAt is when to look that would look at next: earlier where there would be no time then to carry what it finds. Zero: not any more.
+func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
+	if next.IsZero() || p.Incident.Deadline().IsZero() {
+		return next
+	}
+	last := a.sendUntil(p.Incident).Add(-max(leastLook, lookShare*took/2))
+	if !time.Now().Before(last) {
+		return time.Time{}
+	}
+	if last.Before(next) {
+		return last
+	}
+	return next
+}
+
+// unmet looks whether there is something to carry that is not in the account of a drain.
+func (a *Agent) unmet(ctx context.Context, p page) bool {
+	ctx, cancel := context.WithTimeout(ctx, mostLook)
+	defer cancel()
+	some, err := migration.Unmet(ctx, a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), 0))
+	if err != nil && ctx.Err() == nil {
+		a.log.Warn("it is not known whether something was written after the drain", "incident", p.Incident.ID, "err", err)
+	}
+	return some
+}
