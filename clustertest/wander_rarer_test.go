@@ -18,7 +18,7 @@ import (
 
 // rarer is what happens to a fleet once in a while: to whole memories and clocks, and to what was promised.
 func (w *wander) rarer(h *home) {
-	switch i := w.up[w.IntN(len(w.up))]; w.IntN(12) {
+	switch i := w.up[w.IntN(len(w.up))]; w.IntN(13) {
 	case 0:
 		if w.Coordinators() == 1 {
 			w.say("the coordinator begins anew")
@@ -111,6 +111,15 @@ func (w *wander) rarer(h *home) {
 			w.Partition(i, w.Name(j))
 			w.pause(200)
 			w.Heal()
+		}
+	case 12:
+		if !h.ordered {
+			w.say("is another machine of the name, with other files", h.node)
+			w.Kill(h.node)
+			w.empty(h.node, "data")
+			w.change(h)
+			w.Restart(h.node)
+			w.Sleep(20 * time.Second)
 		}
 	}
 }
