@@ -33,6 +33,10 @@ func (v *machines) run(ctx context.Context, names []string) error {
 	m, err := operator.GetMaintenance(ask, &api.GetMaintenanceRequest{})
 	if err == nil {
 		r := &api.ChangeMachinesRequest{Machines: scheduledAs(m, names), Up: v.up, Timeout: v.left.remaining(), Reason: v.reason}
+		if none := withoutNode(m, r.GetMachines()); v.wait && len(none) > 0 {
+			return notFoundf("maintenance %s: %s: without a node, or not in the maintenance schedule: nothing was carried, and nothing changed; "+
+				"lifeboat nodes lists the names, lifeboat maintenance status what is scheduled", v.cmd.Name(), plain(strings.Join(none, ", ")))
+		}
 		if m, err = operator.ChangeMachines(ask, r); err == nil && v.wait {
 			return v.follow(ctx, operator, l, nodesOn(m, r.GetMachines()), names)
 		}
@@ -45,16 +49,12 @@ func (v *machines) run(ctx context.Context, names []string) error {
 
 // follow stays until the nodes have left.
 func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *link, nodes, names []string) error {
-	verdictOf := error(nil)
-	if len(nodes) > 0 {
-		fleet := &leavingNodes{operator: operator, link: l, names: nodes}
-		w := newWaiter(v.cmd.ErrOrStderr(), strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " "))
-		w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait"
-		ended, err := w.run(ctx, fleet.look)
-		if err != nil {
-			return err
-		}
-		verdictOf = verdict(ended)
+	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
+	w := newWaiter(v.cmd.ErrOrStderr(), strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " "))
+	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait"
+	ended, err := w.run(ctx, fleet.look)
+	if err != nil {
+		return err
 	}
 	ask, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -62,7 +62,7 @@ func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *l
 	if err != nil {
 		return l.rpcError("maintenance status", err)
 	}
-	return errors.Join(printMachines(v.cmd.OutOrStdout(), v.out, m), verdictOf)
+	return errors.Join(printMachines(v.cmd.OutOrStdout(), v.out, m), verdict(ended))
 }
 
 // nodesOn are the nodes that are known on some of the machines.
@@ -73,6 +73,20 @@ func nodesOn(m *api.Maintenance, some []*api.Machine) (names []string) {
 		}
 		for _, n := range s.GetNodes() {
 			names = append(names, n.GetNode())
+		}
+	}
+	return names
+}
+
+// withoutNode are those of the machines for which no node stands: there is nobody to wait for.
+func withoutNode(m *api.Maintenance, some []*api.Machine) (names []string) {
+	has := map[string]bool{}
+	for _, s := range m.GetMachines() {
+		has[machineName(s.GetMachine())] = len(s.GetNodes()) > 0
+	}
+	for _, id := range some {
+		if name := machineName(id); !has[name] {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -107,7 +121,9 @@ leave is taken back. A node that somebody else had leave stays as it is: recommi
 	cmd.Short = "Say that machines of the schedule are being worked on: their nodes leave, and none is let in"
 	cmd.Long = `Says that machines of the schedule are being worked on. Nodes that have not left leave now, with the time to carry what they have;
 switch a machine off when maintenance status says that its node is DECOMMISSIONED, or --wait has ended with 0. Until maintenance up none of it is let in, also when
-it is booted by mistake.`
+it is booted by mistake.
+
+With --wait each machine must have a node: where one has none, as by a name that is mistyped, nothing is done, and the exit code is 3.`
 	cmd.Example = `  lifeboat maintenance down host-a host-b --wait          # until all that they had is elsewhere
   lifeboat maintenance down host-c --timeout 5m
   lifeboat maintenance schedule --at now host-d && lifeboat maintenance down host-d`

@@ -49,7 +49,8 @@ func maintenanceScheduleCommand() *cobra.Command {
 		Use:   "schedule FILE | schedule --at WHEN MACHINE... | schedule --cancel",
 		Short: "Say which machines are to be worked on, and when",
 		Long: `Replaces the schedule by what a file says, in Mesos's JSON ("-" reads it from the standard input), adds a window to it, or cancels
-it. A machine is the name of a node or the IP address of its peer address; it need not be known. It stands in the schedule once.
+it. A machine is the name of a node or the IP address of its peer address; it need not be known, and one that is not is named on the
+standard error. It stands in the schedule once.
 Machines that are DOWN must stand in the new one, too: maintenance up comes first.
 
 Nodes that had begun to leave for an appointment that is cancelled, or put off, are taken back. For one that has begun (--at now) they
@@ -93,6 +94,13 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 				m, err := operator.ScheduleMaintenance(ctx, r)
 				if err != nil {
 					return err
+				}
+				var named []*api.Machine
+				for _, w := range r.Windows {
+					named = append(named, w.GetMachines()...)
+				}
+				for _, name := range withoutNode(m, named) { // they may come yet, or be mistyped
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: no node stands for it: is that its name? lifeboat nodes lists those that are known\n", plain(name))
 				}
 				return printSchedule(cmd.OutOrStdout(), out, m)
 			})
