@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -98,6 +99,44 @@ func TestGetToStreamDoesNotStartTwice(t *testing.T) {
 		t.Errorf("got %q, %v, want what the first holder sent and an error", out.String(), err)
 	}
 }
+
+// What this machine has no room for no other holder can help with.
+func TestGetStopsAtAFullDisk(t *testing.T) {
+	const room = 1 << 20
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	signal.Ignore(syscall.SIGXFSZ) // what is over the limit is refused then, as on a disk that is full (setrlimit(2))
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: room, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer signal.Reset(syscall.SIGXFSZ)
+	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was)
+
+	dir := t.TempDir()
+	for into, want := range map[string]string{
+		filepath.Join(dir, "out"): "write " + filepath.Join(dir, "out") + ": file too large",
+		"-":                       "write the standard output: no space left on device",
+	} {
+		asked := 0
+		count := func(r *http.Request) (*http.Response, error) {
+			asked++
+			return saying(strings.Repeat("a", room+1), room+1)(r)
+		}
+		err := getInto(t, into, fullWriter{}, pretend("host-b", count), pretend("host-c", count))
+		if err == nil || !strings.HasSuffix(err.Error(), want) || asked != 1 {
+			t.Errorf("%d holders were asked, and got %v, want one and %q", asked, err, want)
+		}
+	}
+	if got := files(t, dir); got != "" {
+		t.Errorf("left behind: %s", got)
+	}
+}
+
+type fullWriter struct{}
+
+func (fullWriter) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // part serves a block from its memory, and cuts the connection after so many bytes of an answer.
 func part(etag, block string, cut int) roundTrip {

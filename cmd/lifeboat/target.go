@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -16,13 +17,13 @@ import (
 type target struct {
 	stream io.Writer
 	dir    *os.Root
-	name   string // of the file in dir; empty: by the block
+	name   string // of the stream, or of the file in dir; empty: by the block
 	opened *os.File
 }
 
 func newTarget(into string, stdout io.Writer) (*target, error) {
 	if into == "" || into == "-" {
-		return &target{stream: stdout}, nil
+		return &target{stream: stdout, name: "the standard output"}, nil
 	}
 	info, err := os.Stat(into)
 	switch {
@@ -33,7 +34,7 @@ func newTarget(into string, stdout io.Writer) (*target, error) {
 		if err != nil {
 			return nil, fmt.Errorf("get: %w", err)
 		}
-		return &target{stream: f, opened: f}, nil
+		return &target{stream: f, opened: f, name: into}, nil
 	case err == nil:
 		if into, err = filepath.EvalSymlinks(into); err != nil { // the link stays, its file is replaced
 			return nil, fmt.Errorf("get: %w", err)
@@ -72,7 +73,7 @@ func (t *target) Close() error {
 // write puts a block in its place. length is what the holder promised, negative when it promised none.
 func (t *target) write(id string, body io.Reader, length int64) error {
 	if t.stream != nil {
-		n, err := io.Copy(t.stream, body)
+		n, err := io.Copy(here{t.stream, t.name}, body)
 		if err = whole(n, length, err); err != nil && n > 0 {
 			return &finalError{err} // part of it is out: another holder cannot unsay that
 		}
@@ -100,15 +101,13 @@ func (t *target) writeFile(name string, body io.Reader, length int64) (err error
 			_ = t.dir.Remove(temp)
 		}
 	}()
-	n, err := io.Copy(f, body)
+	into := filepath.Join(t.dir.Name(), name)
+	n, err := io.Copy(here{f, into}, body)
 	if err := whole(n, length, err); err != nil {
 		return err
 	}
-	if err := f.Sync(); err != nil {
-		return &finalError{err}
-	}
-	if err := f.Close(); err != nil {
-		return &finalError{err}
+	if err := cmp.Or(f.Sync(), f.Close()); err != nil {
+		return refusedHere(into, err)
 	}
 	if err := t.dir.Rename(temp, name); err != nil {
 		return &finalError{err}
@@ -122,6 +121,28 @@ func (t *target) writeFile(name string, body io.Reader, length int64) (err error
 		return &finalError{err}
 	}
 	return nil
+}
+
+// here writes to what is this machine's own: when that is full, no holder can help.
+type here struct {
+	io.Writer
+	name string
+}
+
+func (h here) Write(p []byte) (int, error) {
+	n, err := h.Writer.Write(p)
+	if err != nil {
+		err = refusedHere(h.name, err)
+	}
+	return n, err
+}
+
+// refusedHere names what was to be written, and not the temporary name that it has until then.
+func refusedHere(name string, err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err
+	}
+	return &finalError{fmt.Errorf("write %s: %w", name, err)}
 }
 
 func whole(n, length int64, err error) error {
