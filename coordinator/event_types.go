@@ -15,6 +15,9 @@ var eventTypes = []string{
 	evAppEnded, evAppResumed, evUnschedulable, evSchedulable, evSuspect, evTrusted, evMoved, evBroken, evBrakeHolds, evGap,
 }
 
+// EventTypes are the types that events may have.
+func EventTypes() []string { return slices.Clone(eventTypes) }
+
 // checkType refuses a type that no event has: who filters by it would wait for ever, and take silence for peace.
 func checkType(t string) error {
 	if err := checkWord("type", t, maxWord); err != nil || slices.Contains(eventTypes, t) {

@@ -15,22 +15,30 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/coordinator"
 )
 
 func eventsCommand() *cobra.Command {
 	var to reach
 	var out format
-	var follow bool
+	var follow, all bool
 	var after, node string
 	var types []string
+	var last int
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print what happened to the fleet, one event a line",
 		Long: `Print what happened to the fleet, one event a line, each with its place: TERM.INDEX, or TERM.INDEX.SOFT of what one
 leader alone tells. After the place of the last line come all events that were not printed yet.
 
-An event of type Gap says that what came before it is no longer kept: list the nodes, and go on.`,
-		Example: `  lifeboat events --follow
+An event of type Gap says that what came before it is no longer kept: list the nodes, and go on.
+
+BlocksMoved, which comes each second while nodes leave, is in the table with --all or --type BlocksMoved; -o json has it in any case.
+
+The types are
+` + strings.Join(fold(strings.Join(coordinator.EventTypes(), ", ")+".", sheet), "\n"),
+		Example: `  lifeboat events --last 20
+  lifeboat events --follow
   lifeboat events --follow --type NodeLost --type NodeDecommissioning
   lifeboat events --after 3.1204 -o json
   lifeboat events --node host-a -o json | jq -c '[.time, .type, .data.reason]'`,
@@ -40,12 +48,16 @@ An event of type Gap says that what came before it is no longer kept: list the n
 			if err != nil {
 				return usagef("--after: %w", err)
 			}
+			if last < 0 {
+				return usagef("events: --last %d: must be 1 or more, or 0 for all that are kept", last)
+			}
 			operator, l, err := to.operator()
 			if err != nil {
 				return err
 			}
 			defer l.Close()
-			f := follower{operator: operator, link: l, w: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), out: out, after: at, types: types, node: node}
+			f := follower{operator: operator, link: l, w: cmd.OutOrStdout(), stderr: cmd.ErrOrStderr(), out: out, after: at, types: types, node: node, last: last}
+			f.calm = out != formatJSON && !all && len(types) == 0
 			return f.run(cmd.Context(), follow)
 		},
 	}
@@ -53,10 +65,16 @@ An event of type Gap says that what came before it is no longer kept: list the n
 	out.flag(cmd)
 	cmd.Flags().BoolVar(&follow, "follow", false, "stay, and print what happens until interrupted")
 	cmd.Flags().StringVar(&after, "after", "0", "only events after that `PLACE`")
+	cmd.Flags().IntVar(&last, "last", 0, "the newest `N` of them at most, and with --follow what happens then; 0: all that are kept")
+	cmd.Flags().BoolVar(&all, "all", false, "in the table, BlocksMoved as well")
 	cmd.Flags().StringArrayVar(&types, "type", nil, "only events of that `TYPE`; may be given several times")
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(coordinator.EventTypes(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&node, "node", "", "only events of that `NODE`")
 	return cmd
 }
+
+// blocksMoved is what there is most of: sums of a second for each pair of nodes.
+const blocksMoved = "BlocksMoved"
 
 type follower struct {
 	operator  api.OperatorClient
@@ -66,21 +84,32 @@ type follower struct {
 	after     api.Place
 	types     []string
 	node      string
+	last      int  // how many to begin with; 0: all
+	calm      bool // without BlocksMoved
+	leftOut   int  // for that
 	told      bool // something of node
 }
 
 // run prints events. When it follows, it outlives the coordinator's absence: the place says where to go on, so that no
 // event of the log is missed and none printed twice. Only the first answer may fail.
 func (f *follower) run(ctx context.Context, follow bool) error {
+	if f.last > 0 {
+		if err := f.newest(ctx); err != nil {
+			return err
+		}
+		if !follow {
+			return f.end(ctx)
+		}
+	}
 	answered, streak := false, false
 	for {
-		err := f.read(ctx, follow, func() { answered, streak = true, false })
+		err := f.read(ctx, follow, func() { answered, streak = true, false }, f.print)
 		_, away := errors.AsType[errAway](err)
 		switch {
 		case follow && ctx.Err() != nil:
 			return nil
 		case !follow && err == nil:
-			return f.checkNode(ctx)
+			return f.end(ctx)
 		case !follow, err != nil && !(away && answered):
 			return err
 		case err != nil && !streak:
@@ -93,8 +122,31 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 	}
 }
 
-// checkNode refuses a name of which there was nothing to tell because there is no such node. Of one that is no more there may be events.
-func (f *follower) checkNode(ctx context.Context) error {
+// newest prints the last events that are kept.
+func (f *follower) newest(ctx context.Context) error {
+	var events []*api.Event
+	err := f.read(ctx, false, func() {}, func(e *api.Event) error {
+		events = append(events, e)
+		events = events[max(0, len(events)-f.last):]
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, e := range events {
+		if err := f.print(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end says how much was left out, and refuses a name of which there was nothing to tell because there is no such node. Of one that is
+// no more there may be events.
+func (f *follower) end(ctx context.Context) error {
+	if f.leftOut > 0 {
+		fmt.Fprintf(f.stderr, "%s of type %s left out (--all)\n", count(int64(f.leftOut), "event"), blocksMoved)
+	}
 	if f.node == "" || f.told {
 		return nil
 	}
@@ -105,7 +157,7 @@ func (f *follower) checkNode(ctx context.Context) error {
 	return nil
 }
 
-func (f *follower) read(ctx context.Context, follow bool, answered func()) error {
+func (f *follower) read(ctx context.Context, follow bool, answered func(), take func(*api.Event) error) error {
 	stream, err := f.operator.Events(ctx, &api.EventsRequest{
 		After: f.after.Index, AfterTerm: f.after.Term, AfterSoft: f.after.Soft, Types: f.types, Node: f.node, Follow: follow,
 	})
@@ -123,7 +175,11 @@ func (f *follower) read(ctx context.Context, follow bool, answered func()) error
 		}
 		f.after = api.PlaceOf(e)
 		f.told = f.told || e.GetNode() == f.node
-		if err := f.print(e); err != nil {
+		if f.calm && e.GetType() == blocksMoved {
+			f.leftOut++
+			continue
+		}
+		if err := take(e); err != nil {
 			return err
 		}
 	}
@@ -140,12 +196,16 @@ func (f *follower) print(e *api.Event) error {
 	}
 	var data strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(e.GetData())) {
-		fmt.Fprintf(&data, "  %s=%s", k, e.GetData()[k])
+		v := e.GetData()[k]
+		if t, err := time.Parse(time.RFC3339, v); err == nil { // a deadline: to the second, as the time of the event
+			v = t.Format(time.RFC3339)
+		}
+		fmt.Fprintf(&data, "  %s=%s", k, v)
 	}
 	at := "-"
 	if t := api.Instant(e.GetTime()); t != nil {
 		at = t.Format(time.RFC3339)
 	}
-	_, err := fmt.Fprintf(f.w, "%6s  %s  %-20s  %s%s\n", api.PlaceOf(e), at, plain(e.GetType()), plain(dash(e.GetNode())), plain(data.String()))
+	_, err := fmt.Fprintf(f.w, "%12s  %s  %-22s  %s%s\n", api.PlaceOf(e), at, plain(e.GetType()), plain(dash(e.GetNode())), plain(data.String()))
 	return err
 }
