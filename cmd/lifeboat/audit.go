@@ -107,7 +107,7 @@ func (a *audit) run(ctx context.Context) error {
 	return nil
 }
 
-// printRecord prints two lines, of which neither is wider than a table.
+// printRecord prints two lines.
 func printRecord(w io.Writer, r *api.AuditRecord) error {
 	at := "-"
 	if t := api.Instant(r.GetTime()); t != nil {
@@ -135,6 +135,6 @@ func printRecord(w io.Writer, r *api.AuditRecord) error {
 	for _, k := range slices.Sorted(maps.Keys(r.GetDetail())) {
 		became.WriteString("  " + k + "=" + r.GetDetail()[k])
 	}
-	_, err := fmt.Fprintf(w, "%s\n%s\n", cut(plain(asked), tableWidth), cut(plain(became.String()), tableWidth))
+	_, err := fmt.Fprintf(w, "%s\n%s\n", cut(plain(asked), lineWidth(w)), cut(plain(became.String()), lineWidth(w)))
 	return err
 }

@@ -121,11 +121,11 @@ func (p *blockPrinter) line(bytes, state, value, holders, id string) error {
 	if p.values {
 		state += fmt.Sprintf("  %7s", value)
 	}
-	_, err := fmt.Fprintln(p.w, listed(fmt.Sprintf("%10s  %s", bytes, state), holders, id, blockHolders))
+	_, err := fmt.Fprintln(p.w, listed(lineWidth(p.w), fmt.Sprintf("%10s  %s", bytes, state), holders, id, blockHolders))
 	return err
 }
 
-// blockHolders is how wide the holders of a block may be beside its id.
+// blockHolders is how wide the holders of a block usually are.
 const blockHolders = 24
 
 func (p *blockPrinter) end() error {

@@ -134,7 +134,7 @@ func printDisks(w io.Writer, out format, all []diskOf) error {
 		}
 		return d.GetPath()
 	}
-	t, why := table{narrow: true, short: cutDisk}, table{folded: true, narrow: true, short: cutDisk}
+	t, why := table{narrow: true}, table{folded: true, narrow: true}
 	t.row("PATH", "HEALTH", "SINCE", "USABLE/TOTAL", "FLUSH", "FETCH", "SLOTS")
 	why.row("PATH", "WHY")
 	for _, d := range all {
@@ -155,20 +155,6 @@ func printDisks(w io.Writer, out format, all []diskOf) error {
 		return err
 	}
 	return printSection(w, &why)
-}
-
-// cutDisk shortens NODE:PATH, or a path alone. Disks of a node are told apart by the ends of their paths, and nodes of a
-// cloud by what comes before their domain.
-func cutDisk(s string, width int) string {
-	node, path, both := strings.Cut(s, ":")
-	if !both || columns(s) <= width {
-		return cutFront(s, width)
-	}
-	if host, _, domain := strings.Cut(node, "."); domain {
-		node = host + "…"
-	}
-	node = cut(node, max(width/2, width-1-columns(path)))
-	return node + ":" + cutFront(path, width-1-columns(node))
 }
 
 func whyNot(d *api.Disk) string {

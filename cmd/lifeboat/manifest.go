@@ -156,24 +156,24 @@ func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
 	}
 	if !p.headed {
 		p.headed = true
-		if _, err := fmt.Fprintln(p.w, "\n"+listed(manifestLead("OUTCOME", "SIZE"), "PEER", "BLOCK", manifestPeer)); err != nil {
+		if _, err := fmt.Fprintln(p.w, "\n"+listed(lineWidth(p.w), manifestLead("OUTCOME", "SIZE"), "PEER", "BLOCK", manifestPeer)); err != nil {
 			return err
 		}
 	}
 	// Fixed columns: entries are printed as they come.
-	line := listed(manifestLead(e.GetOutcome(), size(e.GetBytes())), dash(e.GetPeer()), e.GetId(), manifestPeer)
+	line := listed(lineWidth(p.w), manifestLead(e.GetOutcome(), size(e.GetBytes())), dash(e.GetPeer()), e.GetId(), manifestPeer)
 	if reason := plain(e.GetReason()); reason != "" {
-		if columns(line[strings.LastIndexByte(line, '\n')+1:]+": "+reason) <= tableWidth {
+		if columns(line[strings.LastIndexByte(line, '\n')+1:]+": "+reason) <= lineWidth(p.w) {
 			line += ": " + reason
 		} else {
-			line += "\n" + cut("  "+reason, tableWidth)
+			line += "\n" + cut("  "+reason, lineWidth(p.w))
 		}
 	}
 	_, err := fmt.Fprintln(p.w, line)
 	return err
 }
 
-// manifestPeer is how wide the peer of a moved block may be beside an id.
+// manifestPeer is how wide the peer of a moved block usually is.
 const manifestPeer = 16
 
 func manifestLead(outcome, size string) string {

@@ -155,17 +155,17 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 	if err := t.print(w); err != nil {
 		return err
 	}
-	waits := waitTable(nodes)
+	waits := waitTable(nodes, lineWidth(w))
 	return printSection(w, &waits)
 }
 
 // waitTable has the nodes that something holds up, and what.
-func waitTable(nodes []*api.Node) table {
+func waitTable(nodes []*api.Node, width int) table {
 	t := table{narrow: true}
 	t.row("NAME", "WAITS FOR")
 	for _, n := range nodes {
 		if len(n.GetWaitsFor()) > 0 {
-			t.row(n.GetName(), waitLine(n.GetWaitsFor(), tableWidth-minFirstColumn-2))
+			t.row(n.GetName(), waitLine(n.GetWaitsFor(), width-minFirstColumn-2))
 		}
 	}
 	return t

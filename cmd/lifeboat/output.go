@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"unicode/utf8"
@@ -85,14 +87,42 @@ func (l *jsonList) end() error {
 	return err
 }
 
-// tableWidth is what fits on a terminal beside other things, and into a mail.
-const tableWidth = 100
+const (
+	tableWidth    = 100           // what fits on a terminal beside other things, and into a mail
+	leastWidth    = 60            // on a terminal that is narrower lines wrap
+	anyWidth      = math.MaxInt32 // what is read by no person, or by one with a pager
+	minLastColumn = 24
+)
 
-// table lines up columns. Where a line would be wider than tableWidth, the last column of a wordy table gives way, then the
-// first of a narrow one; programs that need the whole of it read JSON. The last column of a folded one goes on below.
+// lineWidth is how wide a line of w may be. Nothing is cut but for a terminal.
+func lineWidth(w io.Writer) int {
+	if p, ok := w.(*picture); ok {
+		return p.width
+	}
+	if !isTerminal(w) {
+		return anyWidth
+	}
+	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
+	if err != nil || width < 1 {
+		return tableWidth
+	}
+	return max(width, leastWidth)
+}
+
+// roomFor is how wide a list may be in a table on w, where it may have n columns of tableWidth.
+func roomFor(w io.Writer, n int) int { return n + max(0, lineWidth(w)-tableWidth) }
+
+// picture is what is printed later, on something so wide.
+type picture struct {
+	bytes.Buffer
+	width int
+}
+
+// table lines up columns. Where a line would be too wide for a terminal, the last column of a wordy table gives way, then the
+// first of a narrow one: that is what people copy, and is not cut but has a line to itself. The last column of a folded one goes on
+// below.
 type table struct {
 	narrow, wordy, folded bool
-	short                 func(s string, width int) string // how the first column gives way; nil: cut
 	rows                  [][]string
 }
 
@@ -103,27 +133,25 @@ func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, cells)
 }
 
-const (
-	minFirstColumn = 8
-	minLastColumn  = 24
-)
+const minFirstColumn = 8
 
 func (t *table) print(w io.Writer) error {
-	short := t.short
-	if short == nil {
-		short = cut
-	}
-	widths := t.widths()
+	widths := t.widths(lineWidth(w))
 	last := len(widths) - 1
+	before := 2 * last // the last column
+	for _, n := range widths[:max(last, 0)] {
+		before += n
+	}
 	var b strings.Builder
 	for _, row := range t.rows {
 		var line strings.Builder
 		for i, c := range row {
 			switch {
-			case i == 0:
-				c = short(c, widths[0])
+			case i == 0 && columns(c) > widths[0]:
+				line.WriteString(c + "\n")
+				c = ""
 			case i == last && t.folded:
-				c = strings.Join(fold(c, widths[i]), "\n"+strings.Repeat(" ", columns(line.String())+2))
+				c = strings.Join(fold(c, widths[i]), "\n"+strings.Repeat(" ", before))
 			case i == last:
 				c = cut(c, widths[i])
 			}
@@ -142,7 +170,7 @@ func (t *table) print(w io.Writer) error {
 }
 
 // widths are those of the columns, once those that may give way have.
-func (t *table) widths() (widths []int) {
+func (t *table) widths(most int) (widths []int) {
 	for _, row := range t.rows {
 		for i, c := range row {
 			if i == len(widths) {
@@ -151,36 +179,38 @@ func (t *table) widths() (widths []int) {
 			widths[i] = max(widths[i], columns(c))
 		}
 	}
-	over := 2*(len(widths)-1) - tableWidth
+	line := 2 * (len(widths) - 1)
 	for _, n := range widths {
-		over += n
+		line += n
 	}
-	give := func(i, least int) {
-		if over > 0 {
-			left := max(min(widths[i], least), widths[i]-over)
-			over -= widths[i] - left
+	give := func(i, least, most int) {
+		if line > most {
+			left := max(min(widths[i], least), widths[i]-(line-most))
+			line -= widths[i] - left
 			widths[i] = left
 		}
 	}
-	if t.wordy || t.folded {
-		give(len(widths)-1, minLastColumn)
+	switch last := len(widths) - 1; {
+	case t.folded:
+		give(last, minLastColumn, min(most, tableWidth))
+	case t.wordy:
+		give(last, minLastColumn, most)
 	}
 	if t.narrow {
-		give(0, minFirstColumn)
+		give(0, minFirstColumn, most)
 	}
 	return widths
 }
 
 // listed is a line of a list that is printed as it comes: who has a block, and its id, behind a lead. The id is never cut, it
 // is what people copy: the name gives way to it, and what that does not make room for has the next line to itself.
-func listed(lead, name, id string, widest int) string {
+func listed(width int, lead, name, id string, usual int) string {
 	name, id = plain(name), plain(id)
-	room := tableWidth - columns(lead) - 2 - 2 - columns(id)
+	room := width - columns(lead) - 2 - 2 - columns(id)
 	if room < minFirstColumn {
-		return lead + "  " + cut(name, tableWidth-columns(lead)-2) + "\n  " + id
+		return lead + "  " + cut(name, width-columns(lead)-2) + "\n  " + id
 	}
-	width := max(minFirstColumn, min(room, widest))
-	return fmt.Sprintf("%s  %-*s  %s", lead, width, cut(name, width), id)
+	return fmt.Sprintf("%s  %-*s  %s", lead, min(room, usual), cut(name, room), id)
 }
 
 // columns is how wide a text is.
@@ -189,14 +219,6 @@ func columns(s string) int { return utf8.RuneCountInString(s) }
 func cut(s string, width int) string {
 	if r := []rune(s); len(r) > width {
 		return string(r[:width-1]) + "…"
-	}
-	return s
-}
-
-// cutFront leaves the end of a text.
-func cutFront(s string, width int) string {
-	if r := []rune(s); len(r) > width {
-		return "…" + string(r[len(r)-width+1:])
 	}
 	return s
 }

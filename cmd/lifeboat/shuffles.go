@@ -165,7 +165,7 @@ func printShuffles(w io.Writer, all []shuffleJSON) error {
 		if s.LostBlocks > 0 {
 			lost = fmt.Sprint(s.LostBlocks)
 		}
-		t.row(s.App, fmt.Sprint(s.Shuffle), s.Store, size(s.HeldBytes), fmt.Sprint(s.HeldBlocks), lost, dash(waitLine(s.Holders, minLastColumn)))
+		t.row(s.App, fmt.Sprint(s.Shuffle), s.Store, size(s.HeldBytes), fmt.Sprint(s.HeldBlocks), lost, dash(waitLine(s.Holders, roomFor(w, minLastColumn))))
 	}
 	return t.print(w)
 }

@@ -167,7 +167,7 @@ func coordinatorTrouble(s *api.AgentStatus) string {
 	return strings.TrimPrefix(s.GetCoordinatorTrouble(), "coordinator "+s.GetCoordinator()+": ")
 }
 
-// appsWidth keeps a list in a table short. -o json has the whole of it.
+// appsWidth keeps a list in a table short on a terminal.
 const appsWidth = 30
 
 // printNotices prints what the sources of notices say, how well they know it, and what was done about it.
@@ -234,13 +234,13 @@ func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 
 // printParts prints a table for each kind of part that a node has.
 func printParts(w io.Writer, s *api.Status) error {
-	working, trouble, disks, stores, peers := table{narrow: true}, table{folded: true}, table{narrow: true, short: cutDisk}, table{}, table{narrow: true, wordy: true}
+	working, trouble, disks, stores, peers := table{narrow: true}, table{folded: true}, table{narrow: true}, table{}, table{narrow: true, wordy: true}
 	working.row("WORKLOAD", "TYPE", "STATE", "SINCE", "PROCESSES", "AWAITED", "APPS")
 	trouble.row("WORKLOAD", "TROUBLE")
 	for _, a := range s.GetWorkloads() {
 		apps := strings.Join(a.GetApps(), ", ")
 		working.row(a.GetName(), a.GetType(), a.GetState(), age(a.GetSince())+" ago", fmt.Sprint(a.GetProcesses()), yesNo(a.GetAwaited()),
-			cut(dash(apps), appsWidth))
+			cut(dash(apps), roomFor(w, appsWidth)))
 		if a.GetTrouble() != "" {
 			trouble.row(a.GetName(), a.GetTrouble())
 		}

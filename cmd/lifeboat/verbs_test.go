@@ -246,22 +246,29 @@ func TestBuildName(t *testing.T) {
 	}
 }
 
-// Long names give way, and what came off the wire does not move the cursor.
+// What stands first is what people copy: on a terminal the rest gives way to it, or stands below. Nothing is cut for a file. What came
+// off the wire does not move the cursor.
 func TestTableGivesWay(t *testing.T) {
-	table := table{narrow: true}
-	table.row("NAME", "B", "C")
-	table.row(strings.Repeat("ä", 120), "b", strings.Repeat("c", 80))
-	table.row("short", "b\x1b[2J", "c")
-	var out strings.Builder
-	if err := table.print(&out); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(out.String()) {
-		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > tableWidth {
-			t.Errorf("%d columns: %q", n, line)
+	name, word := strings.Repeat("ä", 70), strings.Repeat("c", 40)
+	for _, row := range []struct {
+		table
+		width int
+		want  string
+	}{
+		{table{narrow: true, wordy: true}, 80, name + "\n" + strings.Repeat(" ", 49) + "b      " + word[:23] + "…\nshort" + strings.Repeat(" ", 44) + "b?[2J  c\n"},
+		{table{wordy: true}, 100, name + "  b      " + word[:23] + "…\n"},
+		{table{narrow: true}, 120, name + "  b      " + word + "\n"},
+		{table{narrow: true, wordy: true}, anyWidth, name + "  b      " + word + "\n"},
+	} {
+		row.row("NAME", "B", "C")
+		row.row(name, "b", word)
+		row.row("short", "b\x1b[2J", "c")
+		out := picture{width: row.width}
+		if err := row.print(&out); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if strings.Contains(out.String(), "\x1b") || !strings.Contains(out.String(), "…") {
-		t.Errorf("got %q", out.String())
+		if got := out.String(); !strings.Contains(got, row.want) {
+			t.Errorf("%d columns: got\n%s\nwant\n%s", row.width, got, row.want)
+		}
 	}
 }

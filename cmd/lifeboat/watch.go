@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -16,8 +15,8 @@ const watchPace = time.Second
 // one picture after the other. Only the first look may fail; later a coordinator that is away is a thing to wait out.
 func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(ctx context.Context, w io.Writer) error) error {
 	for first := true; ; first = false {
-		var picture bytes.Buffer
-		err := draw(ctx, &picture)
+		p := picture{width: lineWidth(stdout)}
+		err := draw(ctx, &p)
 		switch {
 		case watch && !first && ctx.Err() != nil:
 			return nil
@@ -26,7 +25,7 @@ func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 		case err != nil:
 			fmt.Fprintf(stderr, "lifeboat: %s\n", err)
 		default:
-			out := picture.String()
+			out := p.String()
 			if width, height := terminalSize(stdout); watch && width > 0 {
 				out = redraw(out, width, height)
 			}
