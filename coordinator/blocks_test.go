@@ -102,6 +102,35 @@ func TestBrokenBlockOfAGoneNodeIsListedAsLost(t *testing.T) {
 	})
 }
 
+// What a node carried away and has still, for it stays after all, is not lost with the one that took it.
+func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		a.register()
+		b.register()
+		const x, y = "spark/app/x", "spark/app/y"
+		a.notice("inc1", time.Minute)
+		a.announce()
+		landed := []*api.HeldBlock{{Id: x, From: "a", Bytes: 7}, {Id: y, From: "gone", Bytes: 7}}
+		if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Landed: landed}); err != nil {
+			v.Fatal(err)
+		}
+		a.goodbye("inc1", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "moved", Peer: "b"})
+		a.status.Notice = nil
+		if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
+			v.Fatal(err)
+		}
+		v.lists("", x+" held [b] a", y+" held [b] gone")
+		v.order(10*time.Second, "b")
+		a.live(31)
+		v.is("b", Decommissioned)
+		v.lists("", y+" lost [] gone")
+		a.incarnation = "another machine"
+		a.register()
+		v.lists("", x+" lost [] a", y+" lost [] gone")
+	})
+}
+
 func (v *town) lists(node string, want ...string) {
 	v.Helper()
 	stream, err := v.operator().ListBlocks(v.Context(), &api.ListBlocksRequest{Node: node})

@@ -175,12 +175,21 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 				b.State = "held"
 				b.Holders = append(b.Holders, h.Node)
 			}
+			if b.State == "lost" && s.lost(b.Id) == nil && s.keeps(b.From) {
+				continue // it is where it was before it landed
+			}
 			if err := send(b); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// keeps says whether the machine that carried blocks away is there still, or again, and has them.
+func (f *fleet) keeps(source string) bool {
+	n, _ := f.node(source)
+	return !n.Namesake && len(f.reachable([]string{source})) > 0
 }
 
 func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error {
