@@ -16,13 +16,14 @@ import (
 func blocksCommand() *cobra.Command {
 	var to reach
 	var out format
-	var node string
+	var node, store string
 	cmd := &cobra.Command{
 		Use:   "blocks",
 		Short: "List blocks: those that nodes hold for others, or on a node those that a drain would carry now",
-		Long: `Asks the coordinator which blocks landed where, and which are known to be lost. Without a coordinator it asks the agent of
-this machine which blocks a drain would carry now, and shows what somebody said that they are worth: how long it takes to
-compute them again (lifeboat value --help).`,
+		Long: `Asks the coordinator which blocks landed where, and which are lost: who took them is gone, and so is
+the node that they came from, or a node left without them. Without a coordinator it asks the agent of this machine which
+blocks a drain would carry now, and shows what somebody said that they are worth: how long it takes to compute them again
+(lifeboat value --help).`,
 		Example: `  lifeboat blocks --node host-b
   lifeboat blocks --socket /run/lifeboat/agent.sock
   lifeboat blocks -o json | jq -r '.[] | select(.state == "lost") | .id'`,
@@ -59,7 +60,7 @@ compute them again (lifeboat value --help).`,
 					return l.rpcError("list blocks", err)
 				}
 			}
-			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local}
+			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local, store: store}
 			for {
 				reply, err := stream.Recv()
 				switch {
@@ -85,6 +86,7 @@ compute them again (lifeboat value --help).`,
 	out.flag(cmd)
 	cmd.AddCommand(removeBlocksCommand())
 	cmd.Flags().StringVar(&node, "node", "", "only those that `NODE` holds")
+	cmd.Flags().StringVar(&store, "store", "", "only those of the store `STORE`; accounts of drains, left with peers, are in "+api.AccountStore)
 	_ = cmd.RegisterFlagCompletionFunc("node", to.completeNodes)
 	return cmd
 }
@@ -94,11 +96,15 @@ type blockPrinter struct {
 	w             io.Writer
 	out           format
 	list          jsonList
-	values        bool // the node that has them is asked, and knows what they are worth
+	values        bool   // the node that has them is asked, and knows what they are worth
+	store         string // whose blocks are printed; empty: of all but that of the accounts
 	blocks, bytes int64
 }
 
 func (p *blockPrinter) add(b *api.BlockInfo) error {
+	if of, _, _ := strings.Cut(b.GetId(), "/"); p.store != "" && of != p.store || p.store == "" && of == api.AccountStore {
+		return nil
+	}
 	if p.blocks == 0 && p.out != formatJSON {
 		if err := p.line("SIZE", "STATE", "VALUE", "HOLDERS", "BLOCK"); err != nil {
 			return err
