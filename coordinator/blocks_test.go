@@ -131,6 +131,41 @@ func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
 	})
 }
 
+// What a rehearsal was too short for is on a node that stays: nobody is told that it is lost, and no alert fires.
+func TestRehearsalLosesNothing(t *testing.T) {
+	inTown(t, func(v *town) {
+		const x = "spark/app/x"
+		counted := func(want int64) {
+			v.Helper()
+			if s, err := v.operator().GetStatus(v.Context(), &api.GetStatusRequest{}); err != nil || s.BlocksLost != want {
+				v.Errorf("got %d blocks lost, %v, want %d", s.GetBlocksLost(), err, want)
+			}
+		}
+		a := v.agent("a")
+		a.register()
+		a.notice("inc1", time.Minute)
+		a.status.Notice.Source = pretended
+		a.announce()
+		a.goodbye("inc1", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "lost", Reason: "deadline"})
+		counted(0)
+		v.lists("")
+		v.located(x, "unknown")
+		stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDecommissioned}})
+		if err != nil {
+			v.Fatal(err)
+		}
+		if e, err := stream.Recv(); err != nil || e.Data["lost"] != "1" || e.Data["rehearsal"] != "yes" {
+			v.Errorf("got %v, %v, want to be told that it is a rehearsal's", e, err)
+		}
+		a.live(1)
+		a.notice("inc2", time.Minute)
+		a.announce()
+		a.goodbye("inc2", &api.ManifestEntry{Id: x, Bytes: 7, Outcome: "lost", Reason: "deadline"})
+		counted(1)
+		v.lists("", x+" lost [] a")
+	})
+}
+
 func (v *town) lists(node string, want ...string) {
 	v.Helper()
 	stream, err := v.operator().ListBlocks(v.Context(), &api.ListBlocksRequest{Node: node})

@@ -112,6 +112,9 @@ type notice struct {
 // echo is the kind of the notice that an agent opens because of our own order: it adds nothing to the order.
 const echo = "decommission"
 
+// pretended is the source of the notice of a rehearsal, and of its account: the node stays, and has its blocks.
+const pretended = "simulate"
+
 // deadline is the earliest instant that binds d, or zero.
 func (d *decommission) deadline() time.Time {
 	var at time.Time
@@ -431,10 +434,11 @@ func (m *machine) keep(ref *manifestRef) {
 	m.Manifests = kept[max(0, len(kept)-keptManifests):]
 }
 
-// inForce says whether what ref names as lost is lost still: a node that came back as itself brought its blocks along.
+// inForce says whether what ref names as lost is lost still: a node that came back as itself brought its blocks along, and one that
+// rehearsed has never gone.
 func (m *machine) inForce(ref *manifestRef) bool {
 	n, ok := m.Nodes[ref.Node]
-	return !ok || n.Incarnation != ref.Incarnation || n.ReturnedAt.Before(ref.At)
+	return (!ok || n.Incarnation != ref.Incarnation || n.ReturnedAt.Before(ref.At)) && !ref.rehearsed()
 }
 
 // freeze is a copy that later commands leave alone.

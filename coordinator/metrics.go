@@ -40,7 +40,7 @@ func newMetrics(f *fleet) *metrics {
 		}),
 		nodes:       prometheus.NewDesc("lifeboat_coordinator_nodes", "Nodes by state.", []string{"state"}, nil),
 		located:     prometheus.NewDesc("lifeboat_coordinator_blocks_located", "Landed blocks whose holder is known.", nil, nil),
-		lost:        prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost.", nil, nil),
+		lost:        prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost, but for those of rehearsals.", nil, nil),
 		leader:      prometheus.NewDesc("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", nil, nil),
 		term:        prometheus.NewDesc("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", nil, nil),
 		stale:       prometheus.NewDesc("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", nil, nil),

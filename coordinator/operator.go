@@ -311,7 +311,7 @@ func (f *fleet) count() counts {
 			c.nodes[n.shown()]++
 		}
 		for _, ref := range m.Manifests {
-			if m.inForce(ref) {
+			if ref.Lost > 0 && m.inForce(ref) {
 				c.lost += ref.Lost
 			}
 		}

@@ -225,7 +225,7 @@ func (s *step) withdraw() {
 // goodbye is the node's account of its decommission. It may come late, or from a node whose notice never reached us.
 func (s *step) goodbye() {
 	n, ref := &s.node, s.cmd.Manifest
-	counts := []string{"moved", strconv.FormatInt(ref.Moved, 10), "lost", strconv.FormatInt(ref.Lost, 10), "skipped", strconv.FormatInt(ref.Skipped, 10)}
+	counts := []string{"moved", strconv.FormatInt(ref.Moved, 10), "lost", strconv.FormatInt(ref.Lost, 10), "skipped", strconv.FormatInt(ref.Skipped, 10), "rehearsal", yes(ref.rehearsed())}
 	d := n.Decommission
 	switch {
 	case n.State == Decommissioned:

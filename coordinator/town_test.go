@@ -236,7 +236,7 @@ func (a *agent) report(full bool, ids ...string) {
 
 func (a *agent) goodbye(incident string, entries ...*api.ManifestEntry) {
 	a.Helper()
-	s := &api.ManifestSummary{Node: a.name, Incarnation: a.incarnation, Incident: incident, Kind: "terminate", Source: "ec2",
+	s := &api.ManifestSummary{Node: a.name, Incarnation: a.incarnation, Incident: incident, Kind: "terminate", Source: cmp.Or(a.status.GetNotice().GetSource(), "ec2"),
 		Moved: new(api.Count), Lost: new(api.Count), Skipped: new(api.Count)}
 	for _, e := range entries {
 		switch e.Outcome {

@@ -296,6 +296,8 @@ func (r *manifestRef) summary() *api.ManifestSummary {
 	return s
 }
 
+func (r *manifestRef) rehearsed() bool { return r.summary().GetSource() == pretended }
+
 func eventTo(e event) *api.Event {
 	return &api.Event{Index: e.Index, Term: e.Term, Soft: e.Soft, Time: timestamppb.New(e.Time), Type: e.Type, Node: e.Node, Data: e.Data}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 func manifestCommand() *cobra.Command {
@@ -24,7 +25,8 @@ func manifestCommand() *cobra.Command {
 		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
 		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
 were moved; JSON has them all. What the coordinator was not told, or has no more, is asked of the peer that the node left it with.
-Exits 4 when something was lost, or time was up for what the node was to wait for.`,
+Exits 4 when something was lost, or time was up for what the node was to wait for. That of a rehearsal (lifeboat simulate) says so,
+and exits 4 for what would have been lost: the node stayed, and has its blocks.`,
 		Example: `  lifeboat manifest host-a
   lifeboat manifest --self --all
   lifeboat manifest host-a -o json | jq -r '.entries[] | select(.outcome == "lost") | .id'`,
@@ -140,6 +142,9 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 	}
 	t.row("incident", incident)
 	t.row("deadline", since(api.Instant(m.GetDeadline())))
+	if m.GetSource() == preemption.SourceRehearsal {
+		t.row("rehearsal", "the node stayed, and has all of its blocks: lost is what would have been")
+	}
 	t.row("drain", summary(m))
 	for _, what := range m.GetUnfinished() {
 		t.row("unfinished", what)
@@ -193,6 +198,9 @@ func (p *manifestPrinter) end(asked string) error {
 			return err
 		}
 	}
+	if p.of.GetSource() == preemption.SourceRehearsal {
+		asked += ", a rehearsal"
+	}
 	switch {
 	case p.of.GetLost().GetBlocks() > 0:
 		return incompletef("%s: %s", asked, lostOf(p.of))
@@ -206,7 +214,11 @@ func (p *manifestPrinter) end(asked string) error {
 func summary(m *api.ManifestSummary) string {
 	// What was skipped was nobody's to carry: counted among the blocks it would read like a loss.
 	all := m.GetMoved().GetBlocks() + m.GetLost().GetBlocks()
-	line := fmt.Sprintf("%d (%s) of %s moved, %d lost", m.GetMoved().GetBlocks(), size(m.GetMoved().GetBytes()), count(all, "block"), m.GetLost().GetBlocks())
+	line := ""
+	if m.GetSource() == preemption.SourceRehearsal {
+		line = "rehearsed: "
+	}
+	line += fmt.Sprintf("%d (%s) of %s moved, %d lost", m.GetMoved().GetBlocks(), size(m.GetMoved().GetBytes()), count(all, "block"), m.GetLost().GetBlocks())
 	if lost := m.GetLost(); lost.GetBlocks() > 0 {
 		line += fmt.Sprintf(" (%s)", size(lost.GetBytes()))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 func nodesCommand() *cobra.Command {
@@ -150,7 +151,11 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 		if st != nil {
 			held, room = size(st.GetHeldBytes()), size(st.GetRoomBytes())
 		}
-		t.row(n.GetName(), nodeState(n), dash(st.GetNotice().GetKind()), left(remaining), blocks, held, room, age(n.GetLastHeartbeat()))
+		notice := dash(st.GetNotice().GetKind())
+		if st.GetNotice().GetSource() == preemption.SourceRehearsal {
+			notice = "rehearsal" // of what kind lifeboat node says: there is no room for both
+		}
+		t.row(n.GetName(), nodeState(n), notice, left(remaining), blocks, held, room, age(n.GetLastHeartbeat()))
 	}
 	if err := t.print(w); err != nil {
 		return err

@@ -57,7 +57,8 @@ function stateOf(n) {
 }
 
 const unwell = (n) => n.disks.filter((d) => d.health !== "HEALTHY" && d.health !== "UNKNOWN");
-const lost = (n) => (n.state === "DECOMMISSIONED" || n.state === "GONE") && n.manifest ? n.manifest.blocks.lost : 0;
+const rehearses = (of) => of.source === "simulate"; // a notice, or what an account is of: nothing is lost by that
+const lost = (n) => (n.state === "DECOMMISSIONED" || n.state === "GONE") && n.manifest && !rehearses(n.manifest.incident) ? n.manifest.blocks.lost : 0;
 const rank = (n) => loud.has(n.state) || lost(n) ? 0 : n.state === "DECOMMISSIONING" ? 1 : n.notice ? 2 : unwell(n).length ? 3 : n.state === "ACTIVE" ? 4 : 5;
 
 function drawStates() {
@@ -128,7 +129,7 @@ function row(n) {
   const th = make("th", n.name);
   th.scope = "row";
   tr.append(th,
-    make("td", stateOf(n) + (n.suspect_seconds !== null ? `, silent for ${span(n.suspect_seconds + since())}` : "") + (n.notice && n.notice.kind !== "decommission" ? ` (${n.notice.kind})` : "") + (lost(n) ? `, ${lost(n)} blocks lost` : ""), lost(n) ? "loud-ink" : ink(n.state)),
+    make("td", stateOf(n) + (n.suspect_seconds !== null ? `, silent for ${span(n.suspect_seconds + since())}` : "") + (n.notice && n.notice.kind !== "decommission" ? ` (${n.notice.kind}${rehearses(n.notice) ? ", rehearsal" : ""})` : "") + (lost(n) ? `, ${lost(n)} blocks lost` : ""), lost(n) ? "loud-ink" : ink(n.state)),
     make("td", n.zone || "-"), make("td", n.pool || "-"),
     make("td", n.held_blocks ? `${size(n.held_bytes)} in ${n.held_blocks}` : "-", "number"),
     make("td", size(n.room_bytes), "number"),
@@ -153,7 +154,7 @@ function drawEvents() {
     const t = make("time", span((Date.now() - Date.parse(e.time)) / 1000) + " ago", "quiet");
     t.dateTime = e.time;
     const said = Object.entries(e.data || {}).map(([k, v]) => `${k}=${v}`).join("  ");
-    li.append(t, make("span", [e.type, e.node].filter(Boolean).join("  "), /Lost|Broken|Refused|Excluded/.test(e.type) || Number(e.data && e.data.lost) > 0 ? "loud-ink" : ""), make("span", said, "quiet"));
+    li.append(t, make("span", [e.type, e.node].filter(Boolean).join("  "), /Lost|Broken|Refused|Excluded/.test(e.type) || e.data && Number(e.data.lost) > 0 && !e.data.rehearsal ? "loud-ink" : ""), make("span", said, "quiet"));
     return li;
   }));
 }
