@@ -99,7 +99,7 @@ func (s Settings) Validate(report config.Report) {
 		listed("join.ec2.accounts", e.Accounts, true, accountForm, `"123456789012", in quotes`)
 		listed("join.ec2.regions", e.Regions, false, regionForm, "eu-west-1")
 		if len(e.Certificates) == 0 {
-			report("join.ec2.certificates", nil, "must name files", "save AWS's certificates for RSA-2048 signatures, region by region: docs/joining.md says where they are")
+			report("join.ec2.certificates", nil, "must name files", "save AWS's certificates for RSA-2048 signatures, region by region: /usr/share/doc/lifeboat/docs/joining.md says where they are")
 		}
 		config.CheckBetween(report, "join.ec2.max_age", e.MaxAge, time.Minute, mostAge)
 	}
@@ -107,14 +107,14 @@ func (s Settings) Validate(report config.Report) {
 		listed("join.gce.projects", g.Projects, true, projectForm, "my-project-1")
 		listed("join.gce.zones", g.Zones, false, zoneForm, "europe-west1-b")
 		if g.Keys == "" {
-			report("join.gce.keys", nil, "must name a file", "fetch https://www.googleapis.com/oauth2/v3/certs into it each hour: docs/joining.md says how")
+			report("join.gce.keys", nil, "must name a file", "fetch https://www.googleapis.com/oauth2/v3/certs into it each hour: /usr/share/doc/lifeboat/docs/joining.md says how")
 		}
 		config.CheckBetween(report, "join.gce.max_age", g.MaxAge, time.Minute, mostAge)
 	}
 	if a := s.Azure; a.set() {
 		listed("join.azure.subscriptions", a.Subscriptions, true, subscriptionForm, "8d10da13-8125-4ba9-a717-bf7490507b3d")
 		if len(a.Certificates) == 0 {
-			report("join.azure.certificates", nil, "must name files", "save the roots and intermediates of metadata.azure.com: docs/joining.md says where they are")
+			report("join.azure.certificates", nil, "must name files", "save the roots and intermediates of metadata.azure.com: /usr/share/doc/lifeboat/docs/joining.md says where they are")
 		}
 	}
 }

@@ -73,7 +73,7 @@ func (s Settings) Validate(report config.Report) {
 	if s.Keep != 0 {
 		config.CheckBetween(report, "fallback.keep", s.Keep, leastKeep, mostKeep)
 		if s.Dir == "" {
-			report("fallback.keep", s.Keep, "must stand beside fallback.dir: a bucket removes what is old by its own lifecycle rule", "remove it and see docs/fallback.md")
+			report("fallback.keep", s.Keep, "must stand beside fallback.dir: a bucket removes what is old by its own lifecycle rule", "remove it and see /usr/share/doc/lifeboat/docs/fallback.md")
 		}
 	}
 	s.S3.validate(report, s.Dir != "")

@@ -181,7 +181,7 @@ func (x *examination) diagnoseRoom(add adder) {
 	switch {
 	case f == nil:
 	case f.GetTrouble() != "":
-		add("fallback", stateBad, "docs/fallback.md says what it needs; it is tried again each minute", "%s takes nothing for %s: %s", f.GetName(), age(f.GetSince()), f.GetTrouble())
+		add("fallback", stateBad, "/usr/share/doc/lifeboat/docs/fallback.md says what it needs; it is tried again each minute", "%s takes nothing for %s: %s", f.GetName(), age(f.GetSince()), f.GetTrouble())
 	case f.GetTried() == nil:
 		add("fallback", stateUnknown, "ask again in a moment", "%s was not tried yet", f.GetName())
 	default:
@@ -211,7 +211,7 @@ func (x *examination) diagnoseRoom(add adder) {
 	case rescued:
 		add("peers", stateWarn, "more nodes, or more room: receive.max_bytes, receive.paths", "%s, and %s at least are here: the rest would go to the fallback", found, size(here))
 	default:
-		add("peers", stateBad, "more nodes, or more room (receive.max_bytes, receive.paths), or a fallback (docs/fallback.md)", "%s, and %s at least are here: the rest would be lost", found, size(here))
+		add("peers", stateBad, "more nodes, or more room (receive.max_bytes, receive.paths), or a fallback (/usr/share/doc/lifeboat/docs/fallback.md)", "%s, and %s at least are here: the rest would be lost", found, size(here))
 	}
 }
 
@@ -284,7 +284,7 @@ func (x *examination) diagnoseWorkloads(add adder) {
 		}
 		for _, d := range w.doubts {
 			if d.Bad {
-				add(check, stateBad, "docs/workloads.md says what a workload must be for that", "%s", d.Found)
+				add(check, stateBad, "/usr/share/doc/lifeboat/docs/workloads.md says what a workload must be for that", "%s", d.Found)
 			} else {
 				add(check, stateWarn, "see that it is spelled right", "%s", d.Found)
 			}
@@ -292,7 +292,7 @@ func (x *examination) diagnoseWorkloads(add adder) {
 	}
 	for _, w := range x.agent.GetStatus().GetWorkloads() {
 		if w.GetTrouble() != "" && w.GetState() == "UNKNOWN" {
-			add("workload "+w.GetName()+", to the agent", stateBad, "the agent's unit lets it see and signal others with the drop-in of docs/workloads.md", "%s", w.GetTrouble())
+			add("workload "+w.GetName()+", to the agent", stateBad, "the agent's unit lets it see and signal others with the drop-in of /usr/share/doc/lifeboat/docs/workloads.md", "%s", w.GetTrouble())
 		}
 	}
 }
