@@ -11,7 +11,7 @@ import (
 // appointment is hours away; booted while it is worked on it is not let in, and afterwards it is. The second is taken down early, and
 // carries what it has and what it was brought.
 func TestNodesLeaveForTheirMachinesMaintenance(t *testing.T) {
-	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+	bubble(t, clustertest.Config{BytesPerSecond: 2 << 20}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
 		fill(c, 1)
 		now := time.Now()
