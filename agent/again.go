@@ -157,7 +157,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	if err := a.incidents.Amend(over); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
 	}
-	a.log.Info("carried blocks again", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
+	a.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), "left", left(p.Incident.Deadline()))
 	a.beat.Nudge()
 	a.leaveAccount(ctx)
