@@ -165,7 +165,7 @@ func (w *wander) happen() {
 		w.Kill(h.node)
 		w.pause(50)
 		w.Restart(h.node)
-	case step == 10 && !h.ordered:
+	case step == 10 && !h.ordered && w.State(h.node) == "ACTIVE": // and not in a rehearsal
 		w.say("is ordered away and back", h.node)
 		w.Decommission(h.node, 0, "test")
 		w.pause(20)
