@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -79,6 +80,26 @@ func onSocket(t *testing.T, cfg Config) api.LocalClient {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return api.NewLocalClient(conn)
+}
+
+// A directory that an agent makes may be one whose disk is not mounted: it says so, once.
+func TestMakesStores(t *testing.T) {
+	cfg := settings(t)
+	there := t.TempDir()
+	cfg.Stores[0].Paths = append(cfg.Stores[0].Paths, there)
+	for _, want := range []int{1, 0} {
+		var said bytes.Buffer
+		d := deps(cfg)
+		d.Log = slog.New(slog.NewTextHandler(&said, nil))
+		a, err := New(t.Context(), cfg, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.close()
+		if got := strings.Count(said.String(), "level=WARN msg=\"a store's directory was not there"); got != want || strings.Contains(said.String(), there) {
+			t.Errorf("got %d warnings, want %d of %s alone: %s", got, want, cfg.Stores[0].Paths[0], said.String())
+		}
+	}
 }
 
 // What the command line and the shell trigger say, on a real socket: the kernel says who they are.

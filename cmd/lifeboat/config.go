@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,7 +41,8 @@ func configCheckCommand() *cobra.Command {
 		Long: `Says all that is wrong with a file of settings and with conf.d and NAME.d beside it, and exits 2 if anything is. Whose file it is, an
 agent's, a coordinator's or a sidecar's, is said by a flag; without one it shows in keys that not all of them have, else in the
 file's name (coordinator*.yaml, sidecar*.yaml), else it is an agent's, and which it was taken for is printed. Certificates are
-checked, too: they must be there, unless it is an agent's file with join in it.`,
+checked, too: they must be there, unless it is an agent's file with join in it. What is odd and no fault is remarked on: a file
+without stores, directories of stores that are not there.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
   lifeboat config check --coordinator /etc/lifeboat/main.yaml
   lifeboat config check -o json agent.yaml | jq -r '.faults[] | "\(.file):\(.line) \(.key)"'`,
@@ -58,9 +60,9 @@ checked, too: they must be there, unless it is an agent's file with join in it.`
 				}
 				kind, guess = kindOf(file)
 			}
-			note, err := fits(kind, file)
+			note, remarks, err := fits(cmd.Context(), kind, file)
 			if out == formatJSON {
-				if err := writeJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, err)); err != nil {
+				if err := writeJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, err)); err != nil {
 					return err
 				}
 			}
@@ -74,7 +76,7 @@ checked, too: they must be there, unless it is an agent's file with join in it.`
 				return nil
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: fit for %s\n", file, article(kind))
-			for _, more := range []string{note, guess} {
+			for _, more := range append([]string{note, guess}, remarks...) {
 				if more != "" {
 					fmt.Fprintln(cmd.OutOrStdout(), more)
 				}
@@ -92,16 +94,17 @@ checked, too: they must be there, unless it is an agent's file with join in it.`
 
 // checked is what config check found, for programs.
 type checked struct {
-	File   string         `json:"file"`
-	Kind   string         `json:"kind"` // agent, coordinator or sidecar
-	Fit    bool           `json:"fit"`
-	Faults []config.Fault `json:"faults"`          // all there are
-	Error  string         `json:"error,omitempty"` // what is no fault of a key: a file that cannot be read, a wrong certificate
-	Note   string         `json:"note,omitempty"`  // what was left unchecked
+	File    string         `json:"file"`
+	Kind    string         `json:"kind"` // agent, coordinator or sidecar
+	Fit     bool           `json:"fit"`
+	Faults  []config.Fault `json:"faults"`            // all there are
+	Error   string         `json:"error,omitempty"`   // what is no fault of a key: a file that cannot be read, a wrong certificate
+	Note    string         `json:"note,omitempty"`    // what was left unchecked
+	Remarks []string       `json:"remarks,omitempty"` // what is odd, and no fault
 }
 
-func checkedOf(file, kind, note string, err error) checked {
-	c := checked{File: file, Kind: kind, Fit: err == nil, Faults: []config.Fault{}, Note: note}
+func checkedOf(file, kind, note string, remarks []string, err error) checked {
+	c := checked{File: file, Kind: kind, Fit: err == nil, Faults: []config.Fault{}, Note: note, Remarks: remarks}
 	if faults, is := errors.AsType[*config.Faults](err); is {
 		c.Faults = *faults
 	} else if err != nil {
@@ -141,26 +144,28 @@ func kindOf(file string) (kind, guess string) {
 	return kind, fmt.Sprintf("taken for %s's %s: %s says otherwise", article(kind), by, strings.Join(others, " or "))
 }
 
-// fits checks a file of settings as the daemon does that reads it, and says what was left unchecked.
-func fits(kind, file string) (note string, err error) {
+// fits checks a file of settings as the daemon does that reads it, and says what was left unchecked, and what is odd.
+func fits(ctx context.Context, kind, file string) (note string, remarks []string, err error) {
 	switch kind {
 	case "sidecar":
 		_, err := sidecar.Load(file)
-		return "", err
+		return "", nil, err
 	case "coordinator":
 		c, err := coordinator.Load(file)
 		if err != nil {
-			return "", err
+			return "", nil, err
 		}
-		return certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "issue.ca_key": c.Issue.CAKey},
+		note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "issue.ca_key": c.Issue.CAKey},
 			false, "make it with lifeboat init or lifeboat tls, or copy it there", c.Identity)
+		return note, nil, err
 	}
 	c, err := agent.Load(file)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key},
+	note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key},
 		c.Join != (agent.Join{}), "make it with lifeboat tls issue, get it with lifeboat join, or set join", c.Identity)
+	return note, storeRemarks(ctx, c.Stores), err
 }
 
 // certified checks the certificate that settings name, and says what it left unchecked. What is not there keeps a daemon from

@@ -50,6 +50,7 @@ func (x *examination) diagnose() (all []finding) {
 	x.diagnoseCloud(add)
 	x.diagnoseAgent(add)
 	x.diagnoseHost(add)
+	x.diagnoseStores(add)
 	x.diagnoseWorkloads(add)
 	return all
 }

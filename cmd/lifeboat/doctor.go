@@ -36,15 +36,16 @@ func doctorCommand() *cobra.Command {
 		Short: "Say what keeps this machine from hearing of its end, or from leaving in time",
 		Long: `Looks at this machine as a notice would find it: its cloud and the metadata service, the agent or sidecar and how well its
 sources are informed, whether peers have room for what is here and the fallback would take the rest, its disks, logind's
-patience, the order of the unit, the clock, and the workloads of the agent's file: is each found, and would it bear the signal
-that is to tell it. It changes nothing. Exit 1 when something is bad.`,
+patience, the order of the unit, the clock, the stores of the agent's file: are their directories there, and is anything in
+them; and its workloads: is each found, and would it bear the signal that is to tell it. It changes nothing. Exit 1 when
+something is bad.`,
 		Example: `  lifeboat doctor
   lifeboat doctor --socket /run/lifeboat/sidecar.sock -o json`,
 		Args: cobra.NoArgs,
 	}
 	to.socketFlags(cmd)
 	out.flag(cmd)
-	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's `FILE`, for its cloud settings and workloads; it need not be there")
+	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's `FILE`, for its cloud settings, stores and workloads; it need not be there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		x := examine(cmd.Context(), &to, file, cmd.Flags().Changed("config"))
 		findings := x.diagnose()
@@ -89,6 +90,8 @@ type examination struct {
 	container bool
 	host      systemd.Host
 
+	carrier   bool // there is an agent's file, and these are its stores
+	stores    []storeLook
 	workloads []workloadDoubts
 }
 
@@ -106,6 +109,7 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	switch cfg, err := agent.Load(file); {
 	case err == nil:
 		x.settings, configured = cfg.Cloud, cfg.Workloads
+		x.carrier, x.stores = true, lookAtStores(ctx, cfg.Stores)
 	case given || !errors.Is(err, fs.ErrNotExist):
 		x.config = err
 	}

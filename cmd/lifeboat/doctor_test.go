@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -25,6 +28,8 @@ func well() *examination {
 			Sources: []*api.SourceHealth{{Source: "ec2", Path: "spot/instance-action", LastGood: durationpb.New(time.Second)}},
 			Peers:   []*api.Peer{{Node: "host-b", RoomBytes: 1 << 30}},
 		},
+		carrier: true,
+		stores:  []storeLook{{Store: agent.Store{Name: "cache", Layout: "files", Paths: []string{"/mnt/d0/cache"}}}},
 		host: systemd.Host{
 			Booted: true, ClockSynced: true, MaxDelay: 30 * time.Second, Locks: []systemd.Inhibitor{{PID: 7}},
 			Unit: systemd.Unit{Name: "lifeboat-agent.service", After: []string{"network-online.target"}, StopTimeout: 150 * time.Second, KillMode: "mixed"},
@@ -97,6 +102,9 @@ func TestDiagnosis(t *testing.T) {
 		{"killed early", func(x *examination) { x.host.Unit.StopTimeout = 90 * time.Second }, "unit stop", stateWarn, "TimeoutStopSec"},
 		{"hooks are killed", func(x *examination) { x.host.Unit.KillMode = "control-group" }, "unit kill mode", stateWarn, "KillMode=mixed"},
 		{"a bad file", func(x *examination) { x.config = errors.New("agent.yaml:3: no\nagent.yaml:4: no") }, "configuration", stateBad, "agent.yaml:3"},
+		{"no stores", func(x *examination) { x.stores = nil }, "stores", stateWarn, "this node carries nothing of its own"},
+		{"a store whose directory is absent", func(x *examination) { x.stores[0].absent = []string{"/mnt/d0/cache"} }, "store cache", stateWarn, "not there: /mnt/d0/cache"},
+		{"a store with nothing in it", func(x *examination) { x.stores[0].bare = true }, "store cache", stateWarn, "/mnt/d0/cache: nothing is there"},
 	} {
 		x := well()
 		row.amiss(x)
@@ -113,6 +121,60 @@ func TestDiagnosis(t *testing.T) {
 		if (len(found) == 0) != (row.check == "") {
 			t.Errorf("%s: found %q, want %q", row.name, found, row.check)
 		}
+	}
+}
+
+// A store is as its directories are: one alone that is not there, or something in one of them.
+func TestLookAtStores(t *testing.T) {
+	dir := t.TempDir()
+	full, bare, absent, file := filepath.Join(dir, "full"), filepath.Join(dir, "bare"), filepath.Join(dir, "absent"), filepath.Join(dir, "full", "part-0")
+	for _, d := range []string{full, filepath.Join(bare, ".lifeboat-staging"), filepath.Join(bare, "lost+found")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for want, paths := range map[string][]string{
+		"[] bare":           {bare},
+		"[] in use":         {bare, full},
+		"[absent] bare":     {absent, bare},
+		"[absent] in use":   {full, absent},
+		"[] cannot be read": {bare, file},
+	} {
+		l := lookAtStores(t.Context(), []agent.Store{{Name: "cache", Paths: paths}})[0]
+		found := map[bool]string{true: "bare", false: "in use"}[l.bare]
+		if l.err != nil {
+			found = "cannot be read"
+		}
+		for i := range l.absent {
+			l.absent[i] = filepath.Base(l.absent[i])
+		}
+		if got := fmt.Sprint(l.absent, " ", found); got != want {
+			t.Errorf("%v: got %s, want %s", paths, got, want)
+		}
+	}
+}
+
+// What the index holds is the store's, where it is of one alone.
+func TestDoctorCountsBlocks(t *testing.T) {
+	x := well()
+	x.agent.Index = &api.Index{Blocks: 7, Bytes: 1 << 20, Age: durationpb.New(time.Second)}
+	found := func() (words string) {
+		for _, f := range x.diagnose() {
+			if f.Check == "store cache" {
+				words = f.Found
+			}
+		}
+		return words
+	}
+	if got, want := found(), "/mnt/d0/cache: 7 blocks, 1.0 MiB, as of 1.0s ago"; got != want {
+		t.Errorf("one store: got %q, want %q", got, want)
+	}
+	x.stores = append(x.stores, storeLook{Store: agent.Store{Name: "more", Layout: "files"}})
+	if got, want := found(), "/mnt/d0/cache"; got != want {
+		t.Errorf("two stores: got %q, want %q", got, want)
 	}
 }
 
