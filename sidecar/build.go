@@ -31,7 +31,7 @@ func (c *Config) open(a Action, deps Deps) (workloads.Action, error) {
 	case "signal":
 		return a.Signal.Open(workloads.Systemd{})
 	case "unit":
-		return workloads.Unit{Name: a.Unit.Name, Stop: workloads.Systemd{}.StopAndWait}, nil
+		return workloads.Unit{Name: a.Unit.Name, Stop: workloads.Systemd{}.StopAndWait, MainPID: workloads.Systemd{}.MainPID}, nil
 	case "hook":
 		return a.Hook.Open(a.Name, filepath.Join(c.DataDir, "hooks")), nil
 	case "webhook":

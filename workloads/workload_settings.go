@@ -247,30 +247,18 @@ func (s Settings) In(dir string) Settings {
 	return s
 }
 
-// Doubt is what looks wrong about a workload before there is a notice.
-type Doubt struct {
-	Bad   bool // it would not be found, or not be told
-	Found string
-}
-
 // Doubts looks for what would go wrong, without telling anybody anything.
 func (w *Workload) Doubts(ctx context.Context) (all []Doubt) {
 	l := w.Look(ctx, nil, false)
 	if l.Trouble != "" {
 		all = append(all, Doubt{l.State == Unknown, l.Trouble})
 	}
-	told, ok := w.Teller.(Signal)
-	if !ok || l.State != Running {
-		return all
+	if _, signalled := w.Teller.(Signal); signalled && l.State != Running {
+		return all // to whom, is not known
 	}
-	found, err := told.Target.find(ctx, procfs(told.Proc))
-	if err != nil {
-		return append(all, Doubt{true, err.Error()})
-	}
-	for _, p := range found {
-		if err := p.bears(told.Signal); err != nil {
-			all = append(all, Doubt{true, fmt.Sprintf("it would not be told: %v", err)})
-		}
+	for _, d := range Doubts(ctx, w.Teller) {
+		d.Bad = true // it is there, and would not be told
+		all = append(all, d)
 	}
 	return all
 }

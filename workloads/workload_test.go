@@ -409,6 +409,28 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
+// Who is not there may come yet; a program that is not there will not.
+func TestDoubtsOfActions(t *testing.T) {
+	asked := func(err error) func(context.Context, string) (int, error) {
+		return func(context.Context, string) (int, error) { return 0, err }
+	}
+	for want, a := range map[string]Action{
+		"[]":                                nil,
+		"[] of a program":                   program{Hook{Argv: []string{"/bin/sh"}}},
+		"[true /nowhere/drain cannot be":    program{Hook{Argv: []string{"/nowhere/drain"}}},
+		"[true /tmp cannot be run":          program{Hook{Argv: []string{"/tmp"}}},
+		"[false a.service has no main":      Signal{Signal: syscall.SIGPWR, Target: MainProcess{"a.service", asked(nil)}},
+		"[false look up: no such unit":      Unit{Name: "a.service", MainPID: asked(fmt.Errorf("look up: %w", systemd.ErrNoUnit))},
+		"[true no bus":                      Unit{Name: "a.service", MainPID: asked(errors.New("no bus"))},
+		"[] of a unit whose state is known": Unit{Name: "a.service", MainPID: asked(nil)},
+	} {
+		got := strings.ReplaceAll(fmt.Sprint(Doubts(t.Context(), a)), "{", "")
+		if !strings.HasPrefix(got, strings.SplitN(want, " of ", 2)[0]) {
+			t.Errorf("%v: got %s, want %s", a, got, want)
+		}
+	}
+}
+
 func TestWhoHearsWhat(t *testing.T) {
 	all := []Word{{Phase: PhaseNoticed}, {Phase: PhaseChanged}, {Phase: PhaseWithdrawn}, {Phase: PhaseDone}, {Phase: PhaseNoticed, Rehearsal: true}}
 	for want, tell := range map[string]TellSettings{

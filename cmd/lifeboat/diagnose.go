@@ -111,7 +111,7 @@ func (x *examination) metadataRemedy() string {
 
 func (x *examination) diagnoseAgent(add adder) {
 	if x.agentErr != nil {
-		add("agent", stateBad, "start it: systemctl start lifeboat-agent; or name its socket: --socket", "none answers on %s", x.socket)
+		add("agent", stateBad, "start it: systemctl start lifeboat-"+x.kind+"; or name its socket: --socket", "none answers on %s", x.socket)
 		return
 	}
 	s := x.agent
@@ -275,19 +275,22 @@ func firstLine(err error) string {
 }
 
 func (x *examination) diagnoseWorkloads(add adder) {
-	for _, w := range x.workloads {
-		check := "workload " + w.name
+	well, guide := "%s is found, and can be told what is configured", "/usr/share/doc/lifeboat/docs/workloads.md says what a workload must be for that"
+	if x.kind == "sidecar" {
+		well, guide = "%s: nothing seems to be in its way", "put it there, or name what is: actions in the file, /usr/share/doc/lifeboat/docs/sidecar.md"
+	}
+	for _, w := range x.told {
 		switch {
 		case w.err != nil:
-			add(check, stateBad, "lifeboat config check says what is wrong with it", "%s", firstLine(w.err))
+			add(w.name, stateBad, "lifeboat config check says what is wrong with it", "%s", firstLine(w.err))
 		case len(w.doubts) == 0:
-			add(check, stateOK, "", "%s is found, and can be told what is configured", w.what)
+			add(w.name, stateOK, "", well, w.what)
 		}
 		for _, d := range w.doubts {
 			if d.Bad {
-				add(check, stateBad, "/usr/share/doc/lifeboat/docs/workloads.md says what a workload must be for that", "%s", d.Found)
+				add(w.name, stateBad, guide, "%s", d.Found)
 			} else {
-				add(check, stateWarn, "see that it is spelled right", "%s", d.Found)
+				add(w.name, stateWarn, "see that it is spelled right", "%s", d.Found)
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/sidecar"
 	"github.com/lifeboat/lifeboat/systemd"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -37,15 +38,15 @@ func doctorCommand() *cobra.Command {
 		Long: `Looks at this machine as a notice would find it: its cloud and the metadata service, the agent or sidecar and how well its
 sources are informed, whether peers have room for what is here and the fallback would take the rest, its disks, logind's
 patience, the order of the unit, the clock, the stores of the agent's file: are their directories there, and is anything in
-them; and its workloads: is each found, and would it bear the signal that is to tell it. It changes nothing. Exit 1 when
-something is bad.`,
+them; and its workloads, or the actions of the sidecar's file: is each found, would it bear the signal that is to tell it, and
+is the program there that is to be run. It changes nothing. Exit 1 when something is bad.`,
 		Example: `  lifeboat doctor
-  lifeboat doctor --socket /run/lifeboat/sidecar.sock -o json`,
+  lifeboat doctor --config /etc/lifeboat/sidecar.yaml -o json`,
 		Args: cobra.NoArgs,
 	}
 	to.socketFlags(cmd)
 	out.flag(cmd)
-	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's `FILE`, for its cloud settings, stores and workloads; it need not be there")
+	cmd.Flags().StringVar(&file, "config", defaultAgentConfig, "the agent's or sidecar's `FILE`, for its socket, its cloud and whom it names; it need not be there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		x := examine(cmd.Context(), &to, file, cmd.Flags().Changed("config"))
 		findings := x.diagnose()
@@ -72,7 +73,8 @@ something is bad.`,
 
 // examination is what was seen of a machine. What could not be seen is an error beside it.
 type examination struct {
-	config   error // why the agent's file cannot be used; nil: it can, or it is not there
+	kind     string // whose file it is: agent or sidecar
+	config   error  // why the file cannot be used; nil: it can, or it is not there
 	settings preemption.Settings
 	firmware string // the provider that the firmware names
 
@@ -90,13 +92,13 @@ type examination struct {
 	container bool
 	host      systemd.Host
 
-	carrier   bool // there is an agent's file, and these are its stores
-	stores    []storeLook
-	workloads []workloadDoubts
+	carrier bool // there is an agent's file, and these are its stores
+	stores  []storeLook
+	told    []doubtful
 }
 
-// workloadDoubts is what is wrong about a workload of the agent's file.
-type workloadDoubts struct {
+// doubtful is a workload of the agent's file, or an action of the sidecar's, and what is wrong about it.
+type doubtful struct {
 	name, what string
 	doubts     []workloads.Doubt
 	err        error
@@ -104,29 +106,60 @@ type workloadDoubts struct {
 
 // examine asks everybody, once.
 func examine(ctx context.Context, to *reach, file string, given bool) *examination {
-	x := &examination{settings: preemption.DefaultSettings(), firmware: preemption.Detect("/"), socket: to.socketPath(), container: inContainer()}
-	var configured []workloads.Settings
-	switch cfg, err := agent.Load(file); {
-	case err == nil:
-		x.settings, configured = cfg.Cloud, cfg.Workloads
-		x.carrier, x.stores = true, lookAtStores(ctx, cfg.Stores)
-	case given || !errors.Is(err, fs.ErrNotExist):
-		x.config = err
+	x := &examination{kind: "agent", settings: preemption.DefaultSettings(), firmware: preemption.Detect("/"), container: inContainer()}
+	if _, err := os.Stat(file); err == nil {
+		if kind, _ := kindOf(file); kind == "sidecar" {
+			x.kind = kind
+		}
 	}
+	var look func(context.Context)
+	if look, to.otherwise, x.config = x.load(file); !given && errors.Is(x.config, fs.ErrNotExist) {
+		x.config = nil
+	}
+	x.socket = to.socketPath()
 	x.agent, x.agentErr = askAgent(ctx, to)
 	x.askCloud(ctx)
 	asking, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
-	x.host = systemd.Facts(asking, "lifeboat-agent.service")
-	for _, s := range configured {
-		x.workloads = append(x.workloads, doubtsOf(asking, s))
-	}
+	x.host = systemd.Facts(asking, "lifeboat-"+x.kind+".service")
+	look(asking)
 	return x
 }
 
+// load reads the daemon's file, and returns what looks at whom it names, and the socket that it names.
+func (x *examination) load(file string) (look func(context.Context), socket string, err error) {
+	if x.kind == "sidecar" {
+		cfg, err := sidecar.Load(file)
+		if err != nil {
+			return func(context.Context) {}, sidecar.Default().Listen.Socket, err
+		}
+		x.settings = cfg.Cloud
+		return func(ctx context.Context) {
+			all, err := cfg.Doubts(ctx)
+			if err != nil {
+				x.config = err
+			}
+			for _, d := range all {
+				x.told = append(x.told, doubtful{name: "action " + d.Name, what: d.What, doubts: d.Doubts})
+			}
+		}, cfg.Listen.Socket, nil
+	}
+	cfg, err := agent.Load(file)
+	if err != nil {
+		return func(context.Context) {}, "", err
+	}
+	x.settings, x.carrier = cfg.Cloud, true
+	return func(ctx context.Context) {
+		x.stores = lookAtStores(ctx, cfg.Stores)
+		for _, s := range cfg.Workloads {
+			x.told = append(x.told, doubtsOf(ctx, s))
+		}
+	}, cfg.Listen.Socket, nil
+}
+
 // doubtsOf looks at a workload without telling it anything.
-func doubtsOf(ctx context.Context, s workloads.Settings) workloadDoubts {
-	d := workloadDoubts{name: s.Name}
+func doubtsOf(ctx context.Context, s workloads.Settings) doubtful {
+	d := doubtful{name: "workload " + s.Name}
 	w, err := s.Open(workloads.Systemd{}, "")
 	if err != nil {
 		d.err = err

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,7 @@ import (
 // well is a machine on which nothing is amiss.
 func well() *examination {
 	return &examination{
-		settings: preemption.DefaultSettings(), firmware: "ec2", provider: "ec2", socket: "/run/lifeboat/agent.sock",
+		kind: "agent", settings: preemption.DefaultSettings(), firmware: "ec2", provider: "ec2", socket: "/run/lifeboat/agent.sock",
 		instance: preemption.Instance{ID: "i-1"}, took: time.Millisecond,
 		agent: &api.AgentStatus{
 			Node: "host-a", Provider: "ec2", Coordinator: "10.0.0.1:7411", LastHeartbeat: durationpb.New(time.Second), StartedAt: timestamppb.Now(),
@@ -175,6 +177,44 @@ func TestDoctorCountsBlocks(t *testing.T) {
 	x.stores = append(x.stores, storeLook{Store: agent.Store{Name: "more", Layout: "files"}})
 	if got, want := found(), "/mnt/d0/cache"; got != want {
 		t.Errorf("two stores: got %q, want %q", got, want)
+	}
+}
+
+// The file says which socket to ask, and whom it names is looked for: an agent's and a sidecar's are told apart.
+func TestDoctorGoesByTheFile(t *testing.T) {
+	f := newFleet(t, false)
+	f.put(t, "agent.json", `{"node": "host-a", "sidecar": true}`)
+	f.put(t, "plain", "no program")
+	settings := fmt.Sprintf("node: {name: host-a}\nlisten: {socket: %s}\ncloud: {provider: none}\n", f.socket)
+	program := func(name, path string) string {
+		return fmt.Sprintf("  - {name: %s, hook: {command: [%s]}}\n", name, path)
+	}
+	f.put(t, "sidecar.yaml", settings+"actions:\n"+program("there", "/bin/sh")+program("gone", "/nowhere/drain")+program("plain", filepath.Join(f.dir, "plain"))+
+		"  - {name: agent, agent: {socket: /nowhere/agent.sock}}\n")
+	f.put(t, "agent.yaml", settings+`coordinators: ["10.0.0.1:7411"]
+tls: {ca: ca.pem, cert: node.pem, key: node.key}
+workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}, tell: {hook: {command: [/nowhere/drain]}}}]
+`)
+	for file, want := range map[string][]string{
+		"sidecar.yaml": {"ok agent host-a", "ok action there run /bin/sh: nothing", "bad action gone /nowhere/drain cannot be run: ", "bad action plain " + filepath.Join(f.dir, "plain") + " cannot be run: ", "warn action agent the agent: "},
+		"agent.yaml":   {"ok agent host-a", "bad workload engine /nowhere/drain cannot be run: "},
+	} {
+		code, stdout, stderr := lifeboat(t, "doctor", "-o", "json", "--config", filepath.Join(f.dir, file))
+		var findings []finding
+		if err := json.Unmarshal([]byte(stdout), &findings); err != nil || code != exitFailed {
+			t.Fatalf("%s: exit code %d, %v, %s", file, code, err, stderr)
+		}
+		for _, w := range want {
+			if !slices.ContainsFunc(findings, func(f finding) bool { return strings.HasPrefix(f.State+" "+f.Check+" "+f.Found, w) }) {
+				t.Errorf("%s: got %q, want one to begin with %q", file, findings, w)
+			}
+		}
+		if slices.ContainsFunc(findings, func(f finding) bool { return f.Check == "configuration" }) {
+			t.Errorf("%s: got %q, want no fault in it", file, findings)
+		}
+	}
+	if _, stdout, _ := lifeboat(t, "doctor", "-o", "json", "--config", filepath.Join(f.dir, "agent.yaml"), "--socket", "/nowhere/lb.sock"); !strings.Contains(stdout, "none answers on /nowhere/lb.sock") {
+		t.Errorf("got %s, want the socket of the flag", stdout)
 	}
 }
 

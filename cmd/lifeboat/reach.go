@@ -37,6 +37,7 @@ type reach struct {
 	tlsDir      string
 	devInsecure bool
 	socket      string
+	otherwise   string // the socket where neither a flag nor the environment names one; empty: the default
 }
 
 // coordinatorFlags are those of verbs that a coordinator answers.
@@ -67,7 +68,7 @@ func (r *reach) coordinatorAddrs() (addrs []string) {
 }
 
 func (r *reach) socketPath() string {
-	return cmp.Or(r.socket, os.Getenv("LIFEBOAT_SOCKET"), defaultSocket)
+	return cmp.Or(r.socket, os.Getenv("LIFEBOAT_SOCKET"), r.otherwise, defaultSocket)
 }
 
 // local tells whether to ask the agent of this machine rather than a coordinator. A flag beats the environment.
