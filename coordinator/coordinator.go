@@ -17,7 +17,7 @@
 //	  where blocks are:   blocks, shelves, lapsed, doors; held
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving
-//	agents call:          auth, lobby, membership, join, reports, broken, goodbye, manifests, wire
+//	agents call:          auth, lobby, refusals, membership, join, reports, broken, goodbye, manifests, wire
 //	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
 //	people call:          operator, deactivate, drain, asking, audit; http, page
 //	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
@@ -224,7 +224,7 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 	}
 	guard := gate{f}
 	s := grpc.NewServer(
-		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby()}),
+		grpc.Creds(doors{credentials.NewTLS(terms), f.ledger.streams, in, newLobby(), &refusals{log: c.deps.Log}}),
 		grpc.UnaryInterceptor(guard.unary),
 		grpc.StreamInterceptor(guard.stream),
 		grpc.MaxRecvMsgSize(maxMessageBytes),

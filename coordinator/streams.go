@@ -147,6 +147,7 @@ type doors struct {
 	streams *streams // nil: this coordinator is alone
 	porch   *porch
 	lobby   *lobby
+	refused *refusals
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -162,6 +163,7 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 	conn, info, err := d.TransportCredentials.ServerHandshake(caller)
 	leave()
 	if err != nil {
+		d.refused.tell(raw.RemoteAddr(), err)
 		return nil, nil, err
 	}
 	said, ok := info.(credentials.TLSInfo)
@@ -188,5 +190,5 @@ func (d doors) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, er
 
 // Clone implements credentials.TransportCredentials.
 func (d doors) Clone() credentials.TransportCredentials {
-	return doors{d.TransportCredentials.Clone(), d.streams, d.porch, d.lobby}
+	return doors{d.TransportCredentials.Clone(), d.streams, d.porch, d.lobby, d.refused}
 }

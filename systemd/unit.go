@@ -17,6 +17,7 @@ var ErrNoUnit = errors.New("no such unit")
 type Unit struct {
 	Name         string
 	ActiveState  string        // active, deactivating, failed, ...
+	StatusText   string        // what it said of itself last (Status)
 	MainPID      int           // 0: it has none
 	ControlGroup string        // below /sys/fs/cgroup
 	After        []string      // it starts after these, and stops before them
@@ -44,6 +45,7 @@ func (m *Manager) Unit(ctx context.Context, name string) (Unit, error) {
 	u := Unit{Name: name}
 	u.ActiveState, _ = general["ActiveState"].(string)
 	u.After, _ = general["After"].([]string)
+	u.StatusText, _ = special["StatusText"].(string)
 	u.ControlGroup, _ = special["ControlGroup"].(string)
 	u.KillMode, _ = special["KillMode"].(string)
 	pid, _ := special["MainPID"].(uint32)

@@ -110,7 +110,15 @@ func (x *examination) metadataRemedy() string {
 }
 
 func (x *examination) diagnoseAgent(add adder) {
-	if x.agentErr != nil {
+	switch said := x.host.Unit.StatusText; {
+	case x.agentErr != nil && x.awaits != "" && x.host.UnitErr == nil && said != "":
+		add("agent", stateBad, "see to that; the agent goes on by itself, and its log says more", "none answers on %s yet: it %s", x.socket, said)
+		return
+	case x.agentErr != nil && x.awaits != "":
+		add("agent", stateBad, "its log says what it waits for to join; start it if it does not run: systemctl start lifeboat-agent",
+			"none answers on %s yet: it has no good certificate (%s), and waits to be let into the fleet", x.socket, x.awaits)
+		return
+	case x.agentErr != nil:
 		add("agent", stateBad, "start it: systemctl start lifeboat-"+x.kind+"; or name its socket: --socket", "none answers on %s", x.socket)
 		return
 	}
@@ -159,7 +167,7 @@ func (x *examination) diagnoseFleet(add adder) {
 		add("certificate", state, remedy, "good until %s", at)
 	}
 	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
-		add("coordinator", stateBad, "a drain goes on without it, to the peers last heard of", "%s: %s", s.GetCoordinator(), coordinatorTrouble(s))
+		add("coordinator", stateBad, x.coordinatorRemedy(), "%s: %s", s.GetCoordinator(), coordinatorTrouble(s))
 	} else {
 		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
 	}
@@ -172,6 +180,26 @@ func (x *examination) diagnoseFleet(add adder) {
 			add("disk "+d.GetPath(), stateWarn, "lifeboat disks shows how it goes on", "%s: %s", d.GetHealth(), d.GetWhy())
 		}
 	}
+}
+
+// foreign tells from the words whether this node and its coordinator are of two fleets: either refuses the other's certificate.
+func (x *examination) foreign() bool {
+	words := x.agent.GetCoordinatorTrouble()
+	return strings.Contains(words, "not signed by our CA") || strings.Contains(words, "remote error: tls")
+}
+
+// coordinatorRemedy guesses from the words what keeps them apart.
+func (x *examination) coordinatorRemedy() string {
+	words := x.agent.GetCoordinatorTrouble()
+	switch {
+	case x.foreign():
+		return "they are of two fleets: fetch the ca.pem that tls.ca of that coordinator names to where this node's does, and a certificate of its making " +
+			"(lifeboat tls issue there, or lifeboat join); or name the right coordinators. lifeboat tls pin CA.pem tells one CA from another"
+	case strings.Contains(words, "another incarnation"), strings.Contains(words, "registered with incarnation"):
+		return "another machine has this one's name: stop that one (lifeboat node " + x.agent.GetNode() + " shows its address), or give this one " +
+			"a certificate under another name: lifeboat tls issue --node NAME"
+	}
+	return "a drain goes on without it, to the peers last heard of"
 }
 
 // diagnoseRoom says whether what is here would find a place elsewhere.
@@ -204,6 +232,8 @@ func (x *examination) diagnoseRoom(add adder) {
 		add("peers", stateWarn, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would go to the fallback alone")
 	case len(s.GetPeers()) == 0:
 		add("peers", stateBad, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would have nowhere to go")
+	case room >= here && x.foreign():
+		add("peers", stateWarn, "first see to the coordinator", "%s, as last heard of: they may not let this node in either", found)
 	case room >= here && len(s.GetPeers()) > advised:
 		add("peers", stateOK, "", "%s", found)
 	case advised > 0 && room+last >= here:

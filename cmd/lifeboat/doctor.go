@@ -16,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/sidecar"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -81,6 +82,7 @@ type examination struct {
 	socket   string
 	agent    *api.AgentStatus
 	agentErr error
+	awaits   string // the certificate that an agent which joins does not have yet; empty: it has one, or gets none by itself
 
 	provider    string // whose metadata was asked; none: nobody's
 	instance    preemption.Instance
@@ -149,6 +151,9 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 		return func(context.Context) {}, "", err
 	}
 	x.settings, x.carrier = cfg.Cloud, true
+	if _, err := cfg.Identity(); cfg.Join != (agent.Join{}) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, certs.ErrExpired)) {
+		x.awaits = cfg.TLS.Cert
+	}
 	return func(ctx context.Context) {
 		x.stores = lookAtStores(ctx, cfg.Stores)
 		for _, s := range cfg.Workloads {

@@ -61,6 +61,11 @@ func TestDiagnosis(t *testing.T) {
 		{"nobody there", func(x *examination) { x.instanceErr = errors.New("connect: connection refused") }, "metadata", stateBad, "169.254.169.254"},
 		{"the clock is off", func(x *examination) { x.skew = -3 * time.Minute }, "clock, to the cloud", stateBad, "time server"},
 		{"no agent", func(x *examination) { x.agent, x.agentErr = nil, errors.New("refused") }, "agent", stateBad, "--socket"},
+		{"an agent that waits to join", func(x *examination) { x.agent, x.agentErr, x.awaits = nil, errors.New("refused"), "/d/tls/node.pem" }, "agent", stateBad,
+			"yet: it has no good certificate (/d/tls/node.pem), and waits"},
+		{"an agent that says what it waits for", func(x *examination) {
+			x.agent, x.agentErr, x.awaits, x.host.Unit.StatusText = nil, errors.New("refused"), "/d/tls/node.pem", "waits to be let into the fleet: no token"
+		}, "agent", stateBad, "yet: it waits to be let into the fleet: no token"},
 		{"a blind source", func(x *examination) { x.agent.Sources[0].Trouble = "answered 429" }, "ec2 instance-action", stateBad, "429"},
 		{"a source that never heard", func(x *examination) {
 			x.agent.Sources[0] = &api.SourceHealth{Source: "ec2", Path: "spot/instance-action", Trouble: "timeout"}
@@ -69,6 +74,9 @@ func TestDiagnosis(t *testing.T) {
 		{"a certificate that ends", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(6 * 24 * time.Hour)) }, "certificate", stateBad, "lifeboat tls issue"},
 		{"a certificate that has ended", func(x *examination) { x.agent.CertificateEnds = timestamppb.New(time.Now().Add(-time.Hour)) }, "certificate", stateBad, "nobody talks"},
 		{"no coordinator", func(x *examination) { x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: beat: refused" }, "coordinator", stateBad, "10.0.0.1:7411: beat: refused"},
+		{"another machine of the name", func(x *examination) {
+			x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: register: node host-a: registered with another incarnation: another machine has this name"
+		}, "coordinator", stateBad, "stop that one (lifeboat node host-a"},
 		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
 		{"peers without room", func(x *examination) { x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30} }, "peers", stateBad, "2.0 GiB at least are here: the rest would be lost"},
 		{"peers without room for others' blocks", func(x *examination) { x.agent.Status = &api.Status{HeldBytes: 2 << 30} }, "peers", stateBad, "would be lost"},
@@ -213,8 +221,30 @@ workloads: [{name: engine, type: match, match: {comm: nobody-is-named-so}, tell:
 			t.Errorf("%s: got %q, want no fault in it", file, findings)
 		}
 	}
+	f.put(t, "joins.yaml", fmt.Sprintf("coordinators: ['10.0.0.1:7411']\ndata_dir: %s\nlisten: {socket: /nowhere/lb.sock}\njoin: {token_file: token}\n", f.dir))
+	if _, stdout, _ := lifeboat(t, "doctor", "-o", "json", "--config", filepath.Join(f.dir, "joins.yaml")); !strings.Contains(stdout, "no good certificate ("+filepath.Join(f.dir, "tls", "node.pem")) {
+		t.Errorf("got %s, want that the agent has no certificate yet", stdout)
+	}
 	if _, stdout, _ := lifeboat(t, "doctor", "-o", "json", "--config", filepath.Join(f.dir, "agent.yaml"), "--socket", "/nowhere/lb.sock"); !strings.Contains(stdout, "none answers on /nowhere/lb.sock") {
 		t.Errorf("got %s, want the socket of the flag", stdout)
+	}
+}
+
+// A node whose coordinator is of another fleet needs that one's CA, and does not count on peers that it heard of before.
+func TestDoctorOfAnotherFleet(t *testing.T) {
+	for _, words := range []string{`certificate is not signed by our CA: peer claims to be "coordinator c1", want any coordinator`, "error reading server preface: remote error: tls: bad certificate"} {
+		x := well()
+		x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: beat: " + words
+		found := map[string]finding{}
+		for _, f := range x.diagnose() {
+			found[f.Check] = f
+		}
+		if f := found["coordinator"]; f.State != stateBad || !strings.Contains(f.Remedy, "ca.pem") {
+			t.Errorf("%s: got %+v, want it to name ca.pem", words, f)
+		}
+		if f := found["peers"]; f.State != stateWarn || !strings.Contains(f.Found, "1 peer with room for 1.0 GiB, as last heard of") {
+			t.Errorf("%s: got %+v, want a warning", words, f)
+		}
 	}
 }
 
