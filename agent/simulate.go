@@ -46,6 +46,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	}
 	i := preemption.Open(n)
 	reply := &api.SimulateReply{Goes: string(n.Stance)}
+	_, begun := a.incidents.Open()
 	if !r.DryRun && n.Stance.AtLeast(preemption.StanceWatch) {
 		if i, err = a.say(ctx, n); err != nil {
 			return nil, status.FromContextError(err).Err()
@@ -70,5 +71,27 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		return nil, status.FromContextError(err).Err()
 	}
 	reply.Blocks, reply.Bytes = held.Blocks, held.Bytes
+	if reply.SendFor != nil && !begun {
+		a.foresee(reply)
+	}
 	return reply, nil
+}
+
+// foresee says what is known of how a drain would end before it begins: what the cap lets through, and what finds room.
+func (a *Agent) foresee(r *api.SimulateReply) {
+	goes := r.Bytes
+	if cap := a.limits.Load().Drain.MaxBytesPerSecond; cap > 0 && r.Changes == nil {
+		goes = int64(min(float64(r.Bytes), float64(cap)*max(0, r.SendFor.AsDuration().Seconds())))
+		r.CapBytes = new(goes)
+	}
+	for _, p := range a.beat.Peers() {
+		r.Peers++
+		r.RoomBytes += p.RoomBytes
+	}
+	if f := a.apiFallback(); f.GetTried() != nil && f.GetTrouble() == "" {
+		r.Fallback = f.GetName()
+	} else {
+		goes = min(goes, r.RoomBytes)
+	}
+	r.LostBytes = r.Bytes - goes
 }

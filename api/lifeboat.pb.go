@@ -8488,15 +8488,22 @@ func (x *SimulateRequest) GetDryRun() bool {
 }
 
 type SimulateReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Incident      string                 `protobuf:"bytes,1,opt,name=incident,proto3" json:"incident,omitempty"`              // empty in a dry run, and where the policy ignores the kind
-	Stance        string                 `protobuf:"bytes,2,opt,name=stance,proto3" json:"stance,omitempty"`                  // now
-	Goes          string                 `protobuf:"bytes,3,opt,name=goes,proto3" json:"goes,omitempty"`                      // the stance when it is time to
-	Changes       *durationpb.Duration   `protobuf:"bytes,4,opt,name=changes,proto3" json:"changes,omitempty"`                // until that time; absent: now, or never
-	SendFor       *durationpb.Duration   `protobuf:"bytes,5,opt,name=send_for,json=sendFor,proto3" json:"send_for,omitempty"` // how long the node would have to send in, once it leaves; absent: it does not leave
-	Blocks        int64                  `protobuf:"varint,6,opt,name=blocks,proto3" json:"blocks,omitempty"`                 // that a drain would carry now
-	Bytes         int64                  `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Actions       []string               `protobuf:"bytes,8,rep,name=actions,proto3" json:"actions,omitempty"` // what else would be done, a line each
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Incident string                 `protobuf:"bytes,1,opt,name=incident,proto3" json:"incident,omitempty"`              // empty in a dry run, and where the policy ignores the kind
+	Stance   string                 `protobuf:"bytes,2,opt,name=stance,proto3" json:"stance,omitempty"`                  // now
+	Goes     string                 `protobuf:"bytes,3,opt,name=goes,proto3" json:"goes,omitempty"`                      // the stance when it is time to
+	Changes  *durationpb.Duration   `protobuf:"bytes,4,opt,name=changes,proto3" json:"changes,omitempty"`                // until that time; absent: now, or never
+	SendFor  *durationpb.Duration   `protobuf:"bytes,5,opt,name=send_for,json=sendFor,proto3" json:"send_for,omitempty"` // how long the node would have to send in, once it leaves; absent: it does not leave
+	Blocks   int64                  `protobuf:"varint,6,opt,name=blocks,proto3" json:"blocks,omitempty"`                 // that a drain would carry now
+	Bytes    int64                  `protobuf:"varint,7,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Actions  []string               `protobuf:"bytes,8,rep,name=actions,proto3" json:"actions,omitempty"` // what else would be done, a line each
+	// What is known for sure of a node that leaves, and has not begun to: how many of the bytes its cap lets through in that time
+	// (absent: no cap, or it copies ahead before), and how many are lost at least, but for what others have already.
+	CapBytes      *int64 `protobuf:"varint,9,opt,name=cap_bytes,json=capBytes,proto3,oneof" json:"cap_bytes,omitempty"`
+	Peers         int64  `protobuf:"varint,10,opt,name=peers,proto3" json:"peers,omitempty"`
+	RoomBytes     int64  `protobuf:"varint,11,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"` // theirs, as they said last
+	Fallback      string `protobuf:"bytes,12,opt,name=fallback,proto3" json:"fallback,omitempty"`                     // that takes what they do not; empty: there is none, or it takes nothing
+	LostBytes     int64  `protobuf:"varint,13,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8585,6 +8592,41 @@ func (x *SimulateReply) GetActions() []string {
 		return x.Actions
 	}
 	return nil
+}
+
+func (x *SimulateReply) GetCapBytes() int64 {
+	if x != nil && x.CapBytes != nil {
+		return *x.CapBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetPeers() int64 {
+	if x != nil {
+		return x.Peers
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetRoomBytes() int64 {
+	if x != nil {
+		return x.RoomBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetFallback() string {
+	if x != nil {
+		return x.Fallback
+	}
+	return ""
+}
+
+func (x *SimulateReply) GetLostBytes() int64 {
+	if x != nil {
+		return x.LostBytes
+	}
+	return 0
 }
 
 type CancelRequest struct {
@@ -9371,7 +9413,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12)\n" +
 	"\x02in\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02in\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\x8a\x02\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xaa\x03\n" +
 	"\rSimulateReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x12\x16\n" +
 	"\x06stance\x18\x02 \x01(\tR\x06stance\x12\x12\n" +
@@ -9380,7 +9422,17 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\bsend_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\asendFor\x12\x16\n" +
 	"\x06blocks\x18\x06 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\a \x01(\x03R\x05bytes\x12\x18\n" +
-	"\aactions\x18\b \x03(\tR\aactions\"'\n" +
+	"\aactions\x18\b \x03(\tR\aactions\x12 \n" +
+	"\tcap_bytes\x18\t \x01(\x03H\x00R\bcapBytes\x88\x01\x01\x12\x14\n" +
+	"\x05peers\x18\n" +
+	" \x01(\x03R\x05peers\x12\x1d\n" +
+	"\n" +
+	"room_bytes\x18\v \x01(\x03R\troomBytes\x12\x1a\n" +
+	"\bfallback\x18\f \x01(\tR\bfallback\x12\x1d\n" +
+	"\n" +
+	"lost_bytes\x18\r \x01(\x03R\tlostBytesB\f\n" +
+	"\n" +
+	"_cap_bytes\"'\n" +
 	"\rCancelRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"A\n" +
 	"\vCancelReply\x12\x1c\n" +
@@ -9848,6 +9900,7 @@ func file_lifeboat_proto_init() {
 	}
 	file_lifeboat_proto_msgTypes[16].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[55].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[126].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -126,6 +126,47 @@ func TestDryRunChangesNothing(t *testing.T) {
 	})
 }
 
+// A dry run foresees what the cap and the room of the peers leave no way out for, and no more than that.
+func TestDryRunForesees(t *testing.T) {
+	const perSecond = fillBlocks * fillSize / 50
+	bubble(t, clustertest.Config{BytesPerSecond: perSecond}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		var room int64
+		for _, p := range c.Status(0).Peers {
+			room += p.RoomBytes
+		}
+		for _, in := range []time.Duration{30 * time.Second, 5 * time.Minute} {
+			r := c.Simulate(0, preemption.KindTerminate, in, true)
+			goes := min(r.Bytes, int64(perSecond*r.SendFor.AsDuration().Seconds()))
+			if r.GetCapBytes() != goes || r.LostBytes != r.Bytes-goes || r.Peers != int64(len(c.Status(0).Peers)) || r.RoomBytes != room || room < r.Bytes {
+				t.Errorf("in %s: got %v, want %d bytes to go and the others lost, for no want of room", in, r, goes)
+			}
+		}
+		if r := c.Simulate(0, preemption.KindRetirement, time.Hour, true); r.CapBytes != nil || r.LostBytes != 0 {
+			t.Errorf("in an hour: got %v, want nothing said of the cap: it copies ahead before", r)
+		}
+		c.Rebalance(0)
+		c.Sleep(30 * time.Second)
+		if r := c.Simulate(0, preemption.KindTerminate, 30*time.Second, true); r.CapBytes != nil || r.LostBytes != 0 {
+			t.Errorf("got %v, want nothing said of a node that has copied ahead", r)
+		}
+	})
+}
+
+// Where nobody has room all is lost.
+func TestDryRunForeseesThatNobodyIsThere(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		for i := range c.Status(0).Peers {
+			c.Kill(i + 1)
+		}
+		c.Sleep(time.Minute)
+		if r := c.Simulate(0, preemption.KindTerminate, time.Hour, true); r.CapBytes != nil || r.Peers != 0 || r.LostBytes != r.Bytes || r.Bytes == 0 {
+			t.Errorf("got %v, want all lost: nobody is there", r)
+		}
+	})
+}
+
 // The deadline keeps its distance through a kill -9, whatever is done to the clock meanwhile: the time server may set it
 // an hour ahead, and the node still has its two minutes less what truly passed.
 func TestDeadlineKeepsItsDistanceWhenTheClockIsSet(t *testing.T) {

@@ -51,6 +51,7 @@ func readAction(body []byte, now time.Time) ([]Notice, error) {
 }
 
 // actionLead is how far ahead EC2 says it, and what it may be late or early.
+// https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 const actionLead, actionSlack = 2 * time.Minute, 30 * time.Second
 
 // byItsClock reads a time that cannot be by this host's clock, being past or further ahead than EC2 tells of, by the service's.

@@ -84,6 +84,11 @@ func (s Settings) Resolve() string {
 	return "none"
 }
 
+// LeastLead is how long before it takes a machine back its cloud says so, at the least; 0: it is none that is known.
+func LeastLead(provider string) time.Duration {
+	return map[string]time.Duration{SourceEC2: actionLead, SourceGCE: preemptLead, SourceAzure: azureKinds["preempt"].least}[provider]
+}
+
 // Address is where the metadata service is asked.
 func (s Settings) Address() string {
 	endpoint := s.Endpoint

@@ -172,6 +172,7 @@ func (x *examination) diagnoseFleet(add adder) {
 		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
 	}
 	x.diagnoseRoom(add)
+	x.diagnoseCap(add)
 	for _, d := range s.GetStatus().GetDisks() {
 		switch {
 		case d.GetUnwell():
@@ -225,7 +226,7 @@ func (x *examination) diagnoseRoom(add adder) {
 			room += p.GetRoomBytes()
 		}
 	}
-	here := s.GetIndex().GetBytes() + s.GetStatus().GetHeldBytes()
+	here := x.here()
 	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())-advised), "peer"), size(room))
 	switch {
 	case len(s.GetPeers()) == 0 && rescued:
@@ -244,6 +245,26 @@ func (x *examination) diagnoseRoom(add adder) {
 	default:
 		add("peers", stateBad, "more nodes, or more room (receive.max_bytes, receive.paths), or a fallback (/usr/share/doc/lifeboat/docs/fallback.md)", "%s, and %s at least are here: the rest would be lost", found, size(here))
 	}
+}
+
+// here is how much is here at least: what a Spark store has is not counted before a drain.
+func (x *examination) here() int64 {
+	return x.agent.GetIndex().GetBytes() + x.agent.GetStatus().GetHeldBytes()
+}
+
+// diagnoseCap says whether the cap on a drain lets what is here through between the cloud's word and its deed.
+func (x *examination) diagnoseCap(add adder) {
+	lead, perSecond := preemption.LeastLead(x.provider), int64(x.drain.MaxBytesPerSecond)
+	if lead == 0 || perSecond == 0 {
+		return
+	}
+	i := preemption.Open(preemption.Notice{Source: x.provider})
+	lead -= cmp.Or(x.drain.Tail, i.Tail())
+	state, remedy, through := stateOK, "", float64(perSecond)*lead.Seconds()
+	if float64(x.here()) > through {
+		state, remedy = stateWarn, "raise drain.max_bytes_per_second: it takes effect with systemctl reload lifeboat-agent"
+	}
+	add("cap", state, remedy, "%s a second carry %s in the %s that %s gives to send in: %s at least are here", size(perSecond), size(int64(through)), span(lead), x.provider, size(x.here()))
 }
 
 func (x *examination) diagnoseHost(add adder) {

@@ -37,8 +37,8 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what keeps this machine from hearing of its end, or from leaving in time",
 		Long: `Looks at this machine as a notice would find it: its cloud and the metadata service, the agent or sidecar and how well its
-sources are informed, whether peers have room for what is here and the fallback would take the rest, its disks, logind's
-patience, the order of the unit, the clock, the stores of the agent's file: are their directories there, and is anything in
+sources are informed, whether peers have room for what is here and the fallback would take the rest, whether the cap on a drain
+lets that through in the time that the cloud gives, its disks, logind's patience, the order of the unit, the clock, the stores of the agent's file: are their directories there, and is anything in
 them; and its workloads, or the actions of the sidecar's file: is each found, would it bear the signal that is to tell it, and
 is the program there that is to be run. It changes nothing. Exit 1 when something is bad.`,
 		Example: `  lifeboat doctor
@@ -94,8 +94,9 @@ type examination struct {
 	container bool
 	host      systemd.Host
 
-	carrier bool // there is an agent's file, and these are its stores
+	carrier bool // there is an agent's file, and these are its stores, and the bounds on a drain
 	stores  []storeLook
+	drain   agent.Drain
 	told    []doubtful
 }
 
@@ -150,7 +151,7 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 	if err != nil {
 		return func(context.Context) {}, "", err
 	}
-	x.settings, x.carrier = cfg.Cloud, true
+	x.settings, x.carrier, x.drain = cfg.Cloud, true, cfg.Drain
 	if _, err := cfg.Identity(); cfg.Join != (agent.Join{}) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, certs.ErrExpired)) {
 		x.awaits = cfg.TLS.Cert
 	}

@@ -112,6 +112,16 @@ func TestDiagnosis(t *testing.T) {
 		{"killed early", func(x *examination) { x.host.Unit.StopTimeout = 90 * time.Second }, "unit stop", stateWarn, "TimeoutStopSec"},
 		{"hooks are killed", func(x *examination) { x.host.Unit.KillMode = "control-group" }, "unit kill mode", stateWarn, "KillMode=mixed"},
 		{"a bad file", func(x *examination) { x.config = errors.New("agent.yaml:3: no\nagent.yaml:4: no") }, "configuration", stateBad, "agent.yaml:3"},
+		{"more than the cap lets through", func(x *examination) {
+			x.agent.Index, x.drain.MaxBytesPerSecond = &api.Index{Blocks: 7, Bytes: 259 << 20}, 1<<20
+		}, "cap", stateWarn, "1.0 MiB a second carry 110 MiB in the 1m50s that ec2 gives to send in: 259 MiB at least are here"},
+		{"as much as the cap lets through", func(x *examination) {
+			x.agent.Index, x.drain.MaxBytesPerSecond = &api.Index{Blocks: 7, Bytes: 110 << 20}, 1<<20
+		}, "", "", ""},
+		{"Google gives less", func(x *examination) {
+			x.firmware, x.provider, x.agent.Provider = "gce", "gce", "gce"
+			x.agent.Index, x.drain.MaxBytesPerSecond, x.drain.Tail = &api.Index{Blocks: 7, Bytes: 110 << 20}, 1<<20, 20*time.Second
+		}, "cap", stateWarn, "carry 10.0 MiB in the 10s that gce gives"},
 		{"no stores", func(x *examination) { x.stores = nil }, "stores", stateWarn, "this node carries nothing of its own"},
 		{"a store whose directory is absent", func(x *examination) { x.stores[0].absent = []string{"/mnt/d0/cache"} }, "store cache", stateWarn, "not there: /mnt/d0/cache"},
 		{"a store with nothing in it", func(x *examination) { x.stores[0].bare = true }, "store cache", stateWarn, "/mnt/d0/cache: nothing is there"},

@@ -31,7 +31,7 @@ import (
 // fleet is a pretend coordinator, agent and two peers that answer what files in a directory say:
 //
 //	nodes.json, status.json, locate.json, blocks.json, manifest.json, events.json   the coordinator
-//	agent.json, and the same blocks.json and manifest.json                         the agent on its socket
+//	agent.json, simulate.json, and the same blocks.json and manifest.json          the agent on its socket
 //	NODE/ID                                                                        a block at a peer, or "agent"
 //	NODE/ID.status                                                                 a status answered instead
 //	NODE/ID.from                                                                   where the block is brought from for a reader
@@ -417,6 +417,14 @@ func (a *fakeAgent) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api
 func (a *fakeAgent) Cancel(_ context.Context, req *api.CancelRequest) (*api.CancelReply, error) {
 	var r api.CancelReply
 	return &r, errors.Join(a.fleet.read("cancel.json", &r), a.fleet.asked(req))
+}
+
+func (a *fakeAgent) Simulate(ctx context.Context, req *api.SimulateRequest) (*api.SimulateReply, error) {
+	var r api.SimulateReply
+	if err := a.fleet.read("simulate.json", &r); err != nil {
+		return a.UnimplementedLocalServer.Simulate(ctx, req)
+	}
+	return &r, nil
 }
 
 func (a *fakeAgent) EvacuateDisk(_ context.Context, req *api.EvacuateDiskRequest) (*api.EvacuateDiskReply, error) {

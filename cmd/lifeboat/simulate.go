@@ -28,8 +28,10 @@ manifest. The node really leaves; it is taken back at the deadline, or by ` + "`
 
 Workloads are told, in words that say it is a rehearsal, and waited for; none is stopped.
 
-With --dry-run nothing is done: it says how far the node would go, from when on, what it would carry, and whom it would
-tell, wait for and stop.
+With --dry-run nothing is done: it says how far the node would go, from when on, what it would carry, how much of that its cap
+lets through in the time and peers have room for, and whom it would tell, wait for and stop. It exits with 4 when something
+would be lost for sure, but for what others have already: by the cap, or for want of room. That the rest would be there in
+time is not said: a rehearsal shows it.
 
 KIND is one of ` + kindWords() + `.`,
 		Example: `  lifeboat simulate terminate --in 120s
@@ -69,9 +71,14 @@ KIND is one of ` + kindWords() + `.`,
 			return l.rpcError("simulate "+args[0], err)
 		}
 		if out == formatJSON {
-			return writeJSON(cmd.OutOrStdout(), simulationToJSON(args[0], dry, reply))
+			err = writeJSON(cmd.OutOrStdout(), simulationToJSON(args[0], dry, reply))
+		} else {
+			err = printSimulation(cmd.OutOrStdout(), args[0], dry, reply)
 		}
-		return printSimulation(cmd.OutOrStdout(), args[0], dry, reply)
+		if err == nil && dry && reply.GetLostBytes() > 0 {
+			return incompletef("simulate %s: at least %s of %s would be lost", args[0], size(reply.GetLostBytes()), size(reply.GetBytes()))
+		}
+		return err
 	}
 	return cmd
 }
@@ -108,6 +115,19 @@ func printSimulation(w io.Writer, kind string, dry bool, r *api.SimulateReply) e
 	if r.GetBlocks() > 0 || r.GetSendFor() != nil { // a sidecar carries nothing and says neither
 		t.row("to carry", fmt.Sprintf("%s, %s", count(r.GetBlocks(), "block"), size(r.GetBytes())))
 	}
+	if r.CapBytes != nil {
+		t.row("by the cap", fmt.Sprintf("%s of that at most go in time: drain.max_bytes_per_second", size(r.GetCapBytes())))
+	}
+	if r.GetPeers() > 0 || r.GetLostBytes() > 0 {
+		room := fmt.Sprintf("%s with room for %s", count(r.GetPeers(), "peer"), size(r.GetRoomBytes()))
+		if r.GetFallback() != "" {
+			room += ", and the fallback " + r.GetFallback()
+		}
+		t.row("to whom", room)
+	}
+	if r.GetLostBytes() > 0 {
+		t.row("WARNING", fmt.Sprintf("%s at least would be lost, but for what others have already", size(r.GetLostBytes())))
+	}
 	for i, a := range r.GetActions() {
 		name := ""
 		if i == 0 {
@@ -136,6 +156,12 @@ type simulationJSON struct {
 	Blocks   int64    `json:"blocks"`
 	Bytes    int64    `json:"bytes"`
 	Actions  []string `json:"actions"`
+
+	CapBytes  *int64 `json:"cap_bytes"` // of bytes, what the cap lets through
+	Peers     int64  `json:"peers"`
+	RoomBytes int64  `json:"room_bytes"`
+	Fallback  string `json:"fallback"`
+	LostBytes int64  `json:"lost_bytes"` // at least
 }
 
 func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSON {
@@ -144,5 +170,5 @@ func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSO
 		actions = []string{}
 	}
 	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
-		r.GetBlocks(), r.GetBytes(), actions}
+		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.GetFallback(), r.GetLostBytes()}
 }
