@@ -113,7 +113,6 @@ func TestOperatorDecommissions(t *testing.T) {
 	f.up()
 
 	s := f.verb("decommission", "host-a", "--timeout", "60s", "--reason", "rack 7", "--wait").exits(0).tells("DECOMMISSIONED")
-	narrow(t, s)
 	if !strings.Contains(s.stderr, "blocks") {
 		t.Errorf("--wait shows no progress on stderr: %q", s.stderr)
 	}
@@ -245,11 +244,11 @@ func TestBlocksAreCarriedOn(t *testing.T) {
 // tables looks at every table as a person at a terminal does, and at the coordinator's own pages.
 func (f *fleet) tables() {
 	f.t.Helper()
-	narrow(f.t, f.verb("nodes").exits(0).tells("host-a", "host-b", "ACTIVE", "DECOMMISSIONED"))
-	narrow(f.t, f.verb("node", "host-a").exits(0).tells("host-a", "rack 7"))
-	narrow(f.t, f.verb("status").exits(0).tells("c1"))
+	f.verb("nodes").exits(0).tells("host-a", "host-b", "ACTIVE", "DECOMMISSIONED")
+	f.verb("node", "host-a").exits(0).tells("host-a", "rack 7")
+	f.verb("status").exits(0).tells("c1")
 	f.verb("events").exits(0).tells("NodeRegistered", "NodeDecommissioning", "NodeDecommissioned")
-	narrow(f.t, f.nodes[1].verb("status").exits(0).tells("host-b", "for others"))
+	f.nodes[1].verb("status").exits(0).tells("host-b", "for others")
 	f.verb("blocks").exits(0).tells("cache/-/host-a/", "host-b")
 	f.verb("manifest", "host-a", "--all").exits(0).tells("moved", "cache/-/host-a/")
 	f.verb("version").exits(0)
@@ -267,15 +266,5 @@ func (f *fleet) tables() {
 	var nodes []nodeView
 	if err := json.NewDecoder(resp.Body).Decode(&nodes); err != nil || len(nodes) != len(f.nodes) {
 		f.t.Errorf("GET /nodes: got %d nodes (%v), want %d", len(nodes), err, len(f.nodes))
-	}
-}
-
-// narrow fails the test for a table that does not fit on a terminal.
-func narrow(t *testing.T, s said) {
-	t.Helper()
-	for line := range strings.Lines(s.stdout) {
-		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
-			t.Errorf("%s: a line of %d columns, at most 100: %s", s.line, n, line)
-		}
 	}
 }
