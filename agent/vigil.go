@@ -290,7 +290,7 @@ func (a *Agent) leftSome(ctx context.Context, p page) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	some, err := migration.AnyLeft(ctx, a.drainConfig(p.Incident.ID, dir, 0))
+	some, err := migration.AnyLeft(ctx, a.drainConfig(p.Incident.ID, dir, 0), migration.Skipped)
 	if err != nil {
 		a.log.Warn("it is not known whether the drain has carried all that is here now", "err", err)
 	}

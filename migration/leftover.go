@@ -2,16 +2,17 @@ package migration
 
 import (
 	"context"
+	"hash/maphash"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 )
 
-// AnyLeft reports whether there is something here that is in no account of the drain of cfg, which is over, as moved or as skipped: a
-// process that starts anew may find a disk mounted that was not, and what was written since. A disk that hangs holds it up until ctx ends.
-func AnyLeft(ctx context.Context, cfg DrainConfig) (some bool, err error) {
-	return unlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg) })
+// AnyLeft reports whether there is something here of which the account of the drain of cfg, which is over, says nothing, neither that it
+// was moved nor one of those: what was written, changed or landed since, and, where a process starts anew, what lies on a disk that was
+// not mounted. A disk that hangs holds it up until ctx ends.
+func AnyLeft(ctx context.Context, cfg DrainConfig, nor ...Outcome) (some bool, err error) {
+	return unlessHung(ctx, func() (bool, error) { return anyLeft(ctx, cfg, nor) })
 }
 
 // AppsLeft are the apps of which a drain in that directory has left something behind because they were over.
@@ -28,36 +29,27 @@ func AppsLeft(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(apps)), nil
 }
 
-func anyLeft(ctx context.Context, cfg DrainConfig) (some bool, err error) {
+func anyLeft(ctx context.Context, cfg DrainConfig, nor []Outcome) (some bool, err error) {
 	history, _, err := recall(cfg.Dir, doubt{})
 	if err != nil {
 		return false, err
 	}
-	left := ledgerPath(cfg.Dir, Skipped)
-	skipped := newMetIDs(0)
-	if info, err := os.Stat(left); err == nil {
-		skipped = newMetIDs(32 * info.Size() / lineBytes)
-	}
-	for e, err := range readLedger(left) {
-		if err != nil {
-			return false, err
+	seed, said := maphash.MakeSeed(), map[uint64]bool{}
+	for _, o := range nor {
+		for e, err := range readLedger(ledgerPath(cfg.Dir, o)) {
+			if err != nil {
+				return false, err
+			}
+			said[maphash.String(seed, e.ID)] = true
 		}
-		skipped.add(e.ID)
 	}
 	look := func(it Item, err error) (goOn bool) {
-		if err == nil && it.ID != "" && it.Skip == "" && it.Stays == "" && !skipped.has(string(it.ID)) {
+		if err == nil && it.ID != "" && it.Skip == "" && it.Stays == "" && !said[maphash.String(seed, string(it.ID))] {
 			some, _ = history.first(it.Block, false)
 		}
 		return !some && ctx.Err() == nil
 	}
-	for _, s := range cfg.Stores {
-		for it, err := range s.Scan(ctx) {
-			if !look(it, err) {
-				return some, ctx.Err()
-			}
-		}
-	}
-	for it, err := range cfg.Vault.carried(cfg.Stores) {
+	for it, err := range Inventory(ctx, renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log), cfg.Vault) {
 		if !look(it, err) {
 			break
 		}

@@ -45,7 +45,7 @@ func (a *Agent) watchWrites(ctx context.Context, found chan<- page) {
 			return
 		}
 		began := time.Now()
-		some := a.unmet(ctx, p)
+		some := a.anyLeft(ctx, p)
 		took = time.Since(began)
 		if some {
 			select {
@@ -73,11 +73,11 @@ func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
 	return next
 }
 
-// unmet looks whether there is something to carry that is not in the account of a drain.
-func (a *Agent) unmet(ctx context.Context, p page) bool {
+// anyLeft looks whether there is something to carry that is not in the account of a drain. What that names as lost stays so.
+func (a *Agent) anyLeft(ctx context.Context, p page) bool {
 	ctx, cancel := context.WithTimeout(ctx, mostLook)
 	defer cancel()
-	some, err := migration.Unmet(ctx, a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), 0))
+	some, err := migration.AnyLeft(ctx, a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), 0), migration.Skipped, migration.Lost)
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("it is not known whether something was written after the drain", "incident", p.Incident.ID, "err", err)
 	}

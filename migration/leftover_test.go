@@ -1,0 +1,33 @@
+package migration
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// What a drain that is over has moved or named is not left, until it is something else; what was lost is for who may try again.
+func TestAnyLeft(t *testing.T) {
+	a, _ := cached(t, 10, 100)
+	for name, to := range map[string][]*node{"moved": {newNode(t, "b", with(filesStore, "cache"))}, "lost": nil} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTrip(t, a, to...)
+			tr.cfg.Dir = t.TempDir()
+			tr.run(within(t, time.Second/2))
+			left := func(nor ...Outcome) bool {
+				some, err := AnyLeft(t.Context(), tr.cfg, nor...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return some
+			}
+			if left(Skipped, Lost) || left(Skipped) != (name == "lost") {
+				t.Errorf("got %t, and %t where what is lost is no end, want neither but the second of what was lost", left(Skipped, Lost), left(Skipped))
+			}
+			write(t, filepath.Join(a.dir, "cache", "late-"+name), []byte("late"))
+			if !left(Skipped, Lost) {
+				t.Error("what was written since is not left")
+			}
+		})
+	}
+}
