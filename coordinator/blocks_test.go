@@ -105,13 +105,14 @@ func TestBrokenBlockOfAGoneNodeIsListedAsLost(t *testing.T) {
 // What a node carried away and has still, for it stays after all, is not lost with the one that took it.
 func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
 	inTown(t, func(v *town) {
-		a, b := v.agent("a"), v.agent("b")
+		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
 		a.register()
 		b.register()
-		const x, y = "spark/app/x", "spark/app/y"
+		c.register()
+		const x, y, z = "spark/app/x", "spark/app/y", "spark/app/z"
 		a.notice("inc1", time.Minute)
 		a.announce()
-		landed := []*api.HeldBlock{{Id: x, From: "a", Bytes: 7}, {Id: y, From: "gone", Bytes: 7}}
+		landed := []*api.HeldBlock{{Id: x, From: "a", Bytes: 7}, {Id: y, From: "gone", Bytes: 7}, {Id: z, From: "c", Bytes: 7}} // c has a disk that dies
 		if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Landed: landed}); err != nil {
 			v.Fatal(err)
 		}
@@ -120,14 +121,17 @@ func TestBlockOfANodeThatStaysIsNotListedAsLost(t *testing.T) {
 		if _, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}}); err != nil {
 			v.Fatal(err)
 		}
-		v.lists("", x+" held [b] a", y+" held [b] gone")
+		v.lists("", x+" held [b] a", y+" held [b] gone", z+" held [b] c")
 		v.order(10*time.Second, "b")
-		a.live(31)
+		for range 31 {
+			c.beat()
+			a.live(1)
+		}
 		v.is("b", Decommissioned)
-		v.lists("", y+" lost [] gone")
+		v.lists("", y+" lost [] gone", z+" lost [] c")
 		a.incarnation = "another machine"
 		a.register()
-		v.lists("", x+" lost [] a", y+" lost [] gone")
+		v.lists("", x+" lost [] a", y+" lost [] gone", z+" lost [] c")
 	})
 }
 

@@ -186,10 +186,12 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 	return nil
 }
 
-// keeps says whether the machine that carried blocks away is there still, or again, and has them.
+// keeps says whether the machine that carried blocks away is there still, or again, and has them. What one carried that was never about to
+// leave lay on a disk that was dying.
 func (f *fleet) keeps(source string) bool {
 	n, _ := f.node(source)
-	return !n.Namesake && len(f.reachable([]string{source})) > 0
+	left := n.Decommission != nil || watched(f.leases.read(source).status)
+	return left && !n.Namesake && len(f.reachable([]string{source})) > 0
 }
 
 func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error {
