@@ -146,6 +146,14 @@ func (n node) ordered() bool {
 	return d != nil && d.Order != nil && (d.Outcome == running || d.Outcome == silenced)
 }
 
+// standing is the order that it is under; nil: none, or it is over.
+func (n node) standing() *order {
+	if !n.ordered() {
+		return nil
+	}
+	return n.Decommission.Order
+}
+
 // accounted says whether n gave an account of its last decommission. One from before it came back, and was ordered away anew, is of
 // an earlier one.
 func (n node) accounted() bool {

@@ -18,7 +18,7 @@ import (
 
 // ReportBlocks gathers a full report aside and swaps it in at its end, so that readers never meet half of one.
 func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
-	var name, machine string
+	var name, machine, incarnation string
 	var full *blocks // what a full report has said so far
 	var words []word
 	for {
@@ -33,12 +33,13 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			if name, machine, err = s.reporter(stream.Context(), r); err != nil {
 				return err
 			}
+			incarnation = r.Incarnation
 			if r.Full {
 				full = newBlocks()
 			}
 		}
-		if err := checkReport(r); err != nil {
-			return err
+		if err := cmp.Or(checkReport(r), s.registered(name, incarnation)); err != nil {
+			return err // another machine may have come under the name meanwhile
 		}
 		s.breaks(name, r.Broken)
 		words = wordsOf(words[:0], name, r, s.overIn)
@@ -54,6 +55,9 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 		}
 	}
 	if full != nil {
+		if err := s.registered(name, incarnation); err != nil {
+			return err
+		}
 		s.moves.add(name, s.blocks.replace(name, machine, full))
 	}
 	return stream.SendAndClose(&api.ReportBlocksReply{})

@@ -186,12 +186,10 @@ func (s *step) announce() {
 	switch {
 	case n.Gone, n.State == Decommissioned && d != nil && d.Notice != nil && d.Notice.Incident == said.Incident:
 		return // it has gone already
+	case n.State == Decommissioned && d != nil && d.Order != nil && d.Outcome != undone:
+		return // it was sent away, which stands, and has yet to hear it
 	case !n.leaving():
-		var standing *order
-		if n.ordered() {
-			standing = d.Order
-		}
-		s.begin(standing, said)
+		s.begin(n.standing(), said)
 		s.tellNotice(evAnnounced)
 	case d.Notice == nil || d.Notice.Incident != said.Incident:
 		s.amend(d.Order, said)
@@ -236,7 +234,7 @@ func (s *step) goodbye() {
 		n.Manifest != nil && n.Manifest.Incident == ref.Incident):
 		return // it stays after all, and this account was overtaken on the way
 	case !n.leaving():
-		s.begin(nil, &notice{Incident: ref.Incident, Kind: "unknown", Source: "manifest", Reason: "told by its manifest only"})
+		s.begin(n.standing(), &notice{Incident: ref.Incident, Kind: "unknown", Source: "manifest", Reason: "told by its manifest only"})
 	}
 	s.end(drained)
 	n.State, n.Manifest = Decommissioned, ref
