@@ -229,7 +229,7 @@ func TestManifestIsKept(t *testing.T) {
 
 		// What a crash may have left goes.
 		dir := filepath.Join(v.cfg.DataDir, "manifests")
-		for _, name := range []string{"partial-a-x.jsonl", "a-unnamed.jsonl"} {
+		for _, name := range []string{".partial-a-x.jsonl", "a-unnamed.jsonl"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte("{}\n"), 0o600); err != nil {
 				v.Fatal(err)
 			}

@@ -71,7 +71,20 @@ func (b *broken) add(k blockKey, at brokenAt) bool {
 			b.of[source] = append(b.of[source], k)
 		}
 	}
+	for _, source := range was.sources {
+		if !slices.Contains(at.sources, source) {
+			b.drop(source, k)
+		}
+	}
 	return true
+}
+
+// drop has a source be asked for a block no more. The lock is held.
+func (b *broken) drop(source string, k blockKey) {
+	b.of[source] = slices.DeleteFunc(b.of[source], func(other blockKey) bool { return other == k })
+	if len(b.of[source]) == 0 {
+		delete(b.of, source)
+	}
 }
 
 // settle has a node that named a block as lost be asked for it no more. It is forgotten with the last that it came from.
@@ -86,7 +99,7 @@ func (b *broken) settle(source, id string) {
 	if !slices.Contains(at.sources, source) {
 		return
 	}
-	b.of[source] = slices.DeleteFunc(b.of[source], func(other blockKey) bool { return other == k })
+	b.drop(source, k)
 	if at.sources = slices.DeleteFunc(slices.Clone(at.sources), func(other string) bool { return other == source }); len(at.sources) > 0 {
 		b.known[k] = at
 	} else {

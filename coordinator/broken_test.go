@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -79,5 +80,28 @@ func TestBrokenBlockThatOnlyOneHasWhoIsDoneIsAskedFor(t *testing.T) {
 				v.Errorf("the other holder is done: %t, and it is asked for %v", done, asked)
 			}
 		})
+	}
+}
+
+// A node that is out of its mind names one block as broken again and again, each time from another: no more is remembered of it than of one.
+func TestBrokenBlockIsRememberedOnce(t *testing.T) {
+	b := newBroken()
+	for i := range 1000 {
+		from := fmt.Sprintf("node-%d", i)
+		b.add(keyOf("spark/app/x"), brokenAt{from: from, sources: []string{from}, peer: "p"})
+	}
+	if len(b.known) != 1 || len(b.of) != 1 || len(b.of["node-999"]) != 1 {
+		t.Errorf("%d blocks are known, of %d nodes, want one, of the last", len(b.known), len(b.of))
+	}
+}
+
+// What is being written and a manifest are told apart by their names, whatever a node is called.
+func TestManifestOfAnyNodeIsTaken(t *testing.T) {
+	w := &manifestWriter{name: "partial-1-abc.jsonl"}
+	if err := checkManifestFile(w.name); err != nil {
+		t.Error(err)
+	}
+	if checkManifestFile(w.partial()) == nil {
+		t.Errorf("%s passes for a manifest", w.partial())
 	}
 }

@@ -213,7 +213,10 @@ func (m *manifests) begin(node string, summary *api.ManifestSummary) (*manifestW
 	return w, nil
 }
 
-func (w *manifestWriter) partial() string { return "partial-" + w.name }
+func (w *manifestWriter) partial() string { return partly + w.name }
+
+// partly begins the name of a file that is being written: no node's name begins so.
+const partly = ".partial-"
 
 func (w *manifestWriter) add(e *api.ManifestEntry) error {
 	if w.total++; w.total > maxEntries {

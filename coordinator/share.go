@@ -200,7 +200,7 @@ func (f *fleet) obtain(ctx context.Context, ref *manifestRef) error {
 
 // take writes a file that comes in parts, durably and whole or not at all. An io.EOF ends it.
 func (m *manifests) take(name string, next func() ([]byte, error)) (err error) {
-	partial := "partial-" + strings.ToLower(rand.Text()) + "-" + name // it may come twice at once
+	partial := partly + strings.ToLower(rand.Text()) + "-" + name // it may come twice at once
 	file, err := m.root.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -298,7 +298,7 @@ func (s *coordination) FetchManifest(r *api.FetchManifestRequest, stream grpc.Se
 
 // checkManifestFile lets no name through that manifests would not give a file.
 func checkManifestFile(name string) error {
-	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, "partial-") || !strings.HasSuffix(name, ".jsonl") || len(name) > maxText {
+	if !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) || strings.HasPrefix(name, partly) || !strings.HasSuffix(name, ".jsonl") || len(name) > maxText {
 		return fault("%q is no name of a manifest", name)
 	}
 	return nil
