@@ -15,8 +15,6 @@ const (
 	lookShare     = 10
 	// leastLook is what is left at least for carrying what the last look before a deadline finds.
 	leastLook = 5 * time.Second
-	// mostLook bounds a look where no deadline does.
-	mostLook = 10 * time.Minute
 )
 
 // watchWrites says on found, once the drain is over and the machine still there, that there is something to carry of which the account of
@@ -45,7 +43,7 @@ func (a *Agent) watchWrites(ctx context.Context, found chan<- page) {
 			return
 		}
 		began := time.Now()
-		some := a.anyLeft(ctx, p)
+		some := a.anyLeft(ctx, p, migration.Skipped, migration.Lost) // what is named as lost stays so
 		took = time.Since(began)
 		if some {
 			select {
@@ -73,13 +71,13 @@ func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
 	return next
 }
 
-// anyLeft looks whether there is something to carry that is not in the account of a drain. What that names as lost stays so.
-func (a *Agent) anyLeft(ctx context.Context, p page) bool {
-	ctx, cancel := context.WithTimeout(ctx, mostLook)
+// anyLeft looks whether there is something to carry of which the account of a drain says neither that it was moved nor one of those.
+func (a *Agent) anyLeft(ctx context.Context, p page, nor ...migration.Outcome) bool {
+	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	some, err := migration.AnyLeft(ctx, a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), 0), migration.Skipped, migration.Lost)
+	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), 0), nor...)
 	if err != nil && ctx.Err() == nil {
-		a.log.Warn("it is not known whether something was written after the drain", "incident", p.Incident.ID, "err", err)
+		a.log.Warn("it is not known whether the drain has carried all that is here now", "incident", p.Incident.ID, "err", err)
 	}
 	return some
 }

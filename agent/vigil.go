@@ -19,7 +19,7 @@ const (
 	// askHeldEvery is how often a node asks who has each block that it carried: under advice that may be for weeks. A thousand nodes with
 	// 200,000 blocks each cost the coordinator a tenth of a processor (BenchmarkCheckHeld in package coordinator).
 	askHeldEvery = 15 * time.Minute
-	// leftTimeout bounds the look of a drained node that starts anew for what is here now: some five million files. A disk may hang under it.
+	// leftTimeout bounds the look of a drained node for what is here now: some five million files. A disk may hang under it.
 	leftTimeout = time.Minute
 	// doubtGap is how far apart it asks of each at least for being told that somebody has some no more; a node that leaves does so each
 	// vigilEvery.
@@ -284,17 +284,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 // leftSome says whether an earlier process drained the node, and there is something now that it did not carry: a disk may be mounted that was
 // not.
 func (a *Agent) leftSome(ctx context.Context, p page) bool {
-	dir := a.incidents.Dir(p.Incident.ID)
-	if a.drains.of(dir) != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
-	defer cancel()
-	some, err := migration.AnyLeft(ctx, a.drainConfig(p.Incident.ID, dir, 0), migration.Skipped)
-	if err != nil {
-		a.log.Warn("it is not known whether the drain has carried all that is here now", "err", err)
-	}
-	return some
+	return a.drains.of(a.incidents.Dir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, migration.Skipped)
 }
 
 // resumed says whether the end of an app was taken back: a drain has left behind what there is of it.
