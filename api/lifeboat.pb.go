@@ -490,7 +490,8 @@ type RegisterRequest struct {
 	Pool          string  `protobuf:"bytes,5,opt,name=pool,proto3" json:"pool,omitempty"`
 	Version       string  `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	Status        *Status `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
-	Sequence      uint64  `protobuf:"varint,8,opt,name=sequence,proto3" json:"sequence,omitempty"` // as in HeartbeatRequest; what it names is the newest, whatever was heard before
+	Sequence      uint64  `protobuf:"varint,8,opt,name=sequence,proto3" json:"sequence,omitempty"` // as in HeartbeatRequest; from another process than before it is the newest, whatever was heard
+	Began         uint64  `protobuf:"varint,9,opt,name=began,proto3" json:"began,omitempty"`       // the first sequence of this process, by which it is told from others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -577,6 +578,13 @@ func (x *RegisterRequest) GetStatus() *Status {
 func (x *RegisterRequest) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
+	}
+	return 0
+}
+
+func (x *RegisterRequest) GetBegan() uint64 {
+	if x != nil {
+		return x.Began
 	}
 	return 0
 }
@@ -2290,9 +2298,10 @@ type ReportBlocksRequest struct {
 	Full          bool                   `protobuf:"varint,3,opt,name=full,proto3" json:"full,omitempty"` // on the first message: forget what this node was said to hold
 	Landed        []*HeldBlock           `protobuf:"bytes,4,rep,name=landed,proto3" json:"landed,omitempty"`
 	Gone          []string               `protobuf:"bytes,5,rep,name=gone,proto3" json:"gone,omitempty"`
-	Broken        []*HeldBlock           `protobuf:"bytes,6,rep,name=broken,proto3" json:"broken,omitempty"` // gone because they were no longer whole; from is empty where it is not known any more
-	Runs          []*HeldRun             `protobuf:"bytes,7,rep,name=runs,proto3" json:"runs,omitempty"`     // landed too, before what is gone
-	Why           string                 `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`       // all that is gone here is gone; empty: not known
+	Broken        []*HeldBlock           `protobuf:"bytes,6,rep,name=broken,proto3" json:"broken,omitempty"`      // gone because they were no longer whole; from is empty where it is not known any more
+	Runs          []*HeldRun             `protobuf:"bytes,7,rep,name=runs,proto3" json:"runs,omitempty"`          // landed too, before what is gone
+	Why           string                 `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`            // all that is gone here is gone; empty: not known
+	Sequence      uint64                 `protobuf:"varint,9,opt,name=sequence,proto3" json:"sequence,omitempty"` // on the first message, as in HeartbeatRequest: a report that a newer one overtook is refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2381,6 +2390,13 @@ func (x *ReportBlocksRequest) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *ReportBlocksRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
 }
 
 type ReportBlocksReply struct {
@@ -8771,7 +8787,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\n" +
 	"RenewReply\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
-	"\x02ca\x18\x02 \x01(\fR\x02ca\"\xf5\x01\n" +
+	"\x02ca\x18\x02 \x01(\fR\x02ca\"\x8b\x02\n" +
 	"\x0fRegisterRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12!\n" +
@@ -8780,7 +8796,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04pool\x18\x05 \x01(\tR\x04pool\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12+\n" +
 	"\x06status\x18\a \x01(\v2\x13.lifeboat.v1.StatusR\x06status\x12\x1a\n" +
-	"\bsequence\x18\b \x01(\x04R\bsequence\"\x7f\n" +
+	"\bsequence\x18\b \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05began\x18\t \x01(\x04R\x05began\"\x7f\n" +
 	"\rRegisterReply\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12%\n" +
 	"\x04pace\x18\x02 \x01(\v2\x11.lifeboat.v1.PaceR\x04pace\x12\x12\n" +
@@ -8939,7 +8956,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x18ReportUnavailableRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x18\n" +
-	"\x16ReportUnavailableReply\"\x8f\x02\n" +
+	"\x16ReportUnavailableReply\"\xab\x02\n" +
 	"\x13ReportBlocksRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -8948,7 +8965,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04gone\x18\x05 \x03(\tR\x04gone\x12.\n" +
 	"\x06broken\x18\x06 \x03(\v2\x16.lifeboat.v1.HeldBlockR\x06broken\x12(\n" +
 	"\x04runs\x18\a \x03(\v2\x14.lifeboat.v1.HeldRunR\x04runs\x12\x10\n" +
-	"\x03why\x18\b \x01(\tR\x03why\"\x13\n" +
+	"\x03why\x18\b \x01(\tR\x03why\x12\x1a\n" +
+	"\bsequence\x18\t \x01(\x04R\bsequence\"\x13\n" +
 	"\x11ReportBlocksReply\"]\n" +
 	"\tHeldBlock\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +

@@ -327,7 +327,7 @@ func TestAnotherMachineHasNothingOfTheOneBefore(t *testing.T) {
 		if _, err := f.ledger.do(command{Do: doRegister, Nodes: []string{"b"}, Facts: &facts{Incarnation: incarnation, PeerAddress: "b:7412"}}); err != nil {
 			t.Fatal(err)
 		}
-		f.leases.register("b", &api.Status{}, 0, time.Now())
+		f.leases.register("b", &api.RegisterRequest{Status: &api.Status{}}, time.Now())
 		n, _ := f.node("b")
 		return n.ID
 	}

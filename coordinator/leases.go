@@ -26,6 +26,8 @@ type pulse struct {
 	room       int64     // what peers are told; follows status in steps of a quarter
 	unsaid     int       // beats in a row without a notice and without a drain
 	sequence   uint64    // of the newest word
+	began      uint64    // the first sequence of the process that registered
+	report     uint64    // sequence of the newest report of blocks
 	suspected  time.Time // since when it has been silent for too long; zero: it is not a suspect
 	clock      astray
 	fenced     string // the incarnation that this one replaced
@@ -80,12 +82,15 @@ func (l *leases) since() time.Time {
 }
 
 // register notes a registration.
-func (l *leases) register(name string, status *api.Status, sequence uint64, now time.Time) {
+func (l *leases) register(name string, r *api.RegisterRequest, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.pulse(name)
-	p.registered, p.sequence = true, sequence
-	p.note(status, now)
+	if !p.registered || p.began != r.Began {
+		p.report = 0 // another process may have another clock
+	}
+	p.registered, p.sequence, p.began = true, r.Sequence, r.Began
+	p.note(r.Status, now)
 	delete(l.awaited, name)
 }
 
@@ -95,6 +100,29 @@ func (l *leases) knows(name string) bool {
 	defer l.mu.Unlock()
 	p, ok := l.nodes[name]
 	return ok && p.registered
+}
+
+// repeats says whether a registration is older than what the same process was heard to say: there is nothing in it then.
+func (l *leases) repeats(name string, r *api.RegisterRequest) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	return ok && p.registered && r.Began != 0 && r.Began == p.began && r.Sequence <= p.sequence
+}
+
+// reports says whether a report of blocks is the newest of its node, as far as is known.
+func (l *leases) reports(name string, sequence uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	if !ok {
+		return true
+	}
+	if sequence != 0 && sequence < p.report {
+		return false
+	}
+	p.report = max(p.report, sequence)
+	return true
 }
 
 // overtaken says whether a word is older than what the node was heard to say, and takes note of it if not. Links that are

@@ -39,13 +39,16 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 		return nil, err
 	}
 	was, _ := s.node(name)
+	if was.Incarnation == r.Incarnation && s.leases.repeats(name, r) { // a cut link held it back: what is done now must not be undone by it
+		return &api.RegisterReply{NodeId: was.ID, Pace: s.paceTo(was), Term: s.reign()}, nil
+	}
 	if s.leases.fences(name, r.Incarnation, now, s.cfg.Lease) {
 		return nil, asStatus(fmt.Errorf("node %s: %w", name, errIncarnation))
 	}
 	if _, err := s.do(c); err != nil {
 		return nil, asStatus(err)
 	}
-	s.leases.register(name, r.Status, r.Sequence, now)
+	s.leases.register(name, r, now)
 	if was.Incarnation != r.Incarnation {
 		s.leases.fence(name, was.Incarnation)
 	}

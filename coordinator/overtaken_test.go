@@ -55,3 +55,61 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 		}
 	})
 }
+
+// A registration that a cut link held back arrives when its node has said goodbye: it stays what it is. A process that starts
+// anew is believed whatever its clock says.
+func TestRegistrationFromBeforeAGoodbyeDoesNotUndoIt(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		register := func(began, sequence uint64) {
+			t.Helper()
+			r := &api.RegisterRequest{Node: "a", Incarnation: a.incarnation, PeerAddress: "a:7412", Status: &api.Status{RoomBytes: 1}, Began: began, Sequence: sequence}
+			if _, err := a.Register(a.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		register(100, 100)
+		a.notice("inc-1", 2*time.Minute)
+		if _, err := a.WorkerDecommission(a.Context(), &api.WorkerDecommissionRequest{Node: "a", Incarnation: a.incarnation, Notice: a.status.Notice, Sequence: 120}); err != nil {
+			t.Fatal(err)
+		}
+		a.goodbye("inc-1")
+		register(100, 110)
+		v.is("a", Decommissioned)
+		register(50, 50)
+		v.is("a", Active)
+	})
+}
+
+// A report is given up where it is not taken any more, and all is told anew over another link. What the one before has still
+// to say arrives then, and is old.
+func TestReportThatANewerOneOvertook(t *testing.T) {
+	for name, begun := range map[string]bool{"it had begun": true, "nothing of it had come": false} {
+		t.Run(name, func(t *testing.T) {
+			inTown(t, func(v *town) {
+				a := v.agent("a")
+				a.register()
+				stream, err := a.ReportBlocks(a.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				say := func(sequence uint64, gone ...string) {
+					_ = stream.Send(&api.ReportBlocksRequest{Node: "a", Incarnation: a.incarnation, Sequence: sequence, Gone: gone}) // the answer says whether it was heard
+				}
+				sequence := uint64(10)
+				if begun {
+					say(sequence)
+					sequence = 0
+					time.Sleep(time.Second)
+				}
+				a.sequence = 20
+				a.report(true, "spark/app/x")
+				say(sequence, "spark/app/x")
+				if _, err := stream.CloseAndRecv(); status.Code(err) != codes.Aborted {
+					t.Errorf("got %v, want it refused", err)
+				}
+				v.located("spark/app/x", "held", "a")
+			})
+		})
+	}
+}

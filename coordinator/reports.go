@@ -16,9 +16,13 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 )
 
+// errReportOvertaken ends a report that its node gave up: the link was cut, and it has told all anew over another.
+var errReportOvertaken = status.Error(codes.Aborted, "a newer report of this node was heard")
+
 // ReportBlocks gathers a full report aside and swaps it in at its end, so that readers never meet half of one.
 func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBlocksRequest, api.ReportBlocksReply]) error {
 	var name, machine, incarnation string
+	var sequence uint64
 	var full *blocks // what a full report has said so far
 	var words []word
 	for {
@@ -33,13 +37,16 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 			if name, machine, err = s.reporter(stream.Context(), r); err != nil {
 				return err
 			}
-			incarnation = r.Incarnation
+			incarnation, sequence = r.Incarnation, r.Sequence
 			if r.Full {
 				full = newBlocks()
 			}
 		}
 		if err := cmp.Or(checkReport(r), s.registered(name, incarnation)); err != nil {
 			return err // another machine may have come under the name meanwhile
+		}
+		if !s.leases.reports(name, sequence) {
+			return errReportOvertaken
 		}
 		s.breaks(name, r.Broken)
 		words = wordsOf(words[:0], name, r, s.overIn)
@@ -57,6 +64,9 @@ func (s *membership) ReportBlocks(stream grpc.ClientStreamingServer[api.ReportBl
 	if full != nil {
 		if err := s.registered(name, incarnation); err != nil {
 			return err
+		}
+		if !s.leases.reports(name, sequence) {
+			return errReportOvertaken
 		}
 		s.moves.add(name, s.blocks.replace(name, machine, full))
 	}

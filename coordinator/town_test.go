@@ -158,6 +158,7 @@ type agent struct {
 	name, incarnation string
 	status            *api.Status
 	version           uint64
+	sequence          uint64 // of its reports
 }
 
 func (v *town) agent(name string) *agent {
@@ -225,7 +226,7 @@ func (a *agent) report(full bool, ids ...string) {
 			a.Fatal(err)
 		}
 	}
-	send(&api.ReportBlocksRequest{Full: full})
+	send(&api.ReportBlocksRequest{Full: full, Sequence: a.sequence})
 	for _, id := range ids {
 		send(&api.ReportBlocksRequest{Landed: []*api.HeldBlock{{Id: id, Bytes: 7, From: "gone"}}})
 	}

@@ -121,6 +121,7 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 		Pool:        p.cfg.Pool,
 		Version:     p.cfg.Version,
 		Sequence:    p.sequence.next(),
+		Began:       p.sequence.began(),
 		Status:      p.status(),
 	})
 	if err != nil {

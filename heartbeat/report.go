@@ -96,9 +96,10 @@ func (c *Client) report(ctx context.Context, full bool, words []word) error {
 		return err
 	}
 	broken := c.broken.take(full, time.Now())
-	unsaid := broken
+	unsaid, sequence := broken, c.sequence.next()
 	send := func(r *api.ReportBlocksRequest) error {
 		r.Node, r.Incarnation = c.cfg.Node, c.cfg.Incarnation
+		r.Sequence, sequence = sequence, 0
 		r.Broken, unsaid = unsaid, nil
 		return timed(func() error { return stream.Send(r) })
 	}
