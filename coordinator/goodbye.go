@@ -115,10 +115,12 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 	s.goodbyes.Lock()
 	defer s.goodbyes.Unlock()
 	s.manifests.keep(ref, w.lost)
+	var refs []*manifestRef
+	s.ledger.view(func(m *machine) { refs = m.Manifests })
 	if s.ledger.alone() {
-		var refs []*manifestRef
-		s.ledger.view(func(m *machine) { refs = m.Manifests })
 		s.manifests.prune(refs)
+	} else {
+		s.manifests.forget(refs) // the log may be on its way to others, who may ask for the files still: pruneStray has them later
 	}
 	return nil
 }

@@ -2,10 +2,12 @@ package coordinator
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -54,5 +56,47 @@ func TestGoodbyesShareWrites(t *testing.T) {
 	files, err := os.ReadDir(filepath.Join(cfg.DataDir, "manifests"))
 	if err != nil || len(files) != nodes {
 		t.Errorf("got %d manifests (%v), want %d", len(files), err, nodes)
+	}
+}
+
+// What a later manifest of the same drain replaced is not named as lost any more, nor kept in memory, by a coordinator that may not
+// remove the file yet.
+func TestManifestThatWasReplacedIsForgotten(t *testing.T) {
+	m, err := openManifests(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	write := func(ids ...string) *manifestRef {
+		t.Helper()
+		w, err := m.begin("a", &api.ManifestSummary{Node: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range ids {
+			if err := w.add(&api.ManifestEntry{Id: id, Outcome: "lost"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.commit(); err != nil {
+			t.Fatal(err)
+		}
+		ref := &manifestRef{File: w.name, Node: "a", Lost: int64(len(ids)), At: time.Now()}
+		m.keep(ref, w.lost)
+		return ref
+	}
+	was, is := write("cache/-/x", "cache/-/y"), write("cache/-/y")
+	m.forget([]*manifestRef{is})
+	if ref := m.namedLost("cache/-/x"); ref != nil {
+		t.Errorf("x is lost as %s says, which was replaced", ref.File)
+	}
+	if ref := m.namedLost("cache/-/y"); ref != is {
+		t.Errorf("y: got %+v, want what names it now", ref)
+	}
+	if len(m.read) != 1 || len(m.files) != 1 || len(m.lost) != 1 {
+		t.Errorf("got %d files, %d read, %d lost, want what counts alone", len(m.files), len(m.read), len(m.lost))
+	}
+	if !m.has(was.File) {
+		t.Error("the file is gone, which another coordinator may fetch")
 	}
 }

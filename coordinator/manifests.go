@@ -118,29 +118,35 @@ func (m *manifests) keep(ref *manifestRef, lost []uint64) {
 
 // prune removes the files that none of refs names.
 func (m *manifests) prune(refs []*manifestRef) {
+	for _, file := range m.forget(refs) {
+		m.remove(file)
+	}
+}
+
+// forget drops what none of refs names any more, and reports its files.
+func (m *manifests) forget(refs []*manifestRef) (gone []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	named := make(map[string]bool, len(refs))
 	for _, ref := range refs {
 		named[ref.File] = true
 	}
-	var pruned bool
 	for file := range m.files {
 		if !named[file] {
-			m.remove(file)
 			delete(m.files, file)
 			delete(m.read, file)
-			pruned = true
+			gone = append(gone, file)
 		}
 	}
-	if !pruned {
-		return
+	if len(gone) == 0 {
+		return nil
 	}
 	for h, ref := range m.lost {
 		if !named[ref.File] {
 			delete(m.lost, h)
 		}
 	}
+	return gone
 }
 
 func (m *manifests) has(file string) bool {

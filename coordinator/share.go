@@ -148,6 +148,10 @@ func (f *fleet) keepManifests(ctx context.Context) error {
 		}
 		f.manifests.load(refs)
 		f.manifests.pruneStray(refs)
+		f.goodbyes.Lock()
+		f.ledger.view(func(m *machine) { refs = m.Manifests })
+		f.manifests.forget(refs)
+		f.goodbyes.Unlock()
 		select {
 		case <-ctx.Done():
 			return nil
