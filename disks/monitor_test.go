@@ -352,3 +352,31 @@ func TestProbeOfAMountThatIsGoneIsKilled(t *testing.T) {
 		}
 	})
 }
+
+// However long a slow disk takes for each, all places on it get their turn.
+func TestPlacesOnASlowDeviceTakeTurns(t *testing.T) {
+	paths := []string{"/mnt/a/cache", "/mnt/a/spark", "/mnt/a/vault", "/mnt/a/data"}
+	inBubble(t, Config{Paths: paths}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		f.say(func(t task) answer {
+			a := fine(t)
+			if t.Write > 0 {
+				time.Sleep(6 * time.Second)
+				a.Wrote = 6 * time.Second
+			}
+			return a
+		})
+		time.Sleep(5 * time.Minute)
+		if got := healths(m); got != "SLOW SLOW SLOW SLOW" {
+			t.Errorf("got %s", got)
+		}
+		for range 60 { // one that is in use, and often refuses
+			m.Fault(paths[0], unix.EIO)
+			time.Sleep(5 * time.Second)
+		}
+		if got := healths(m); got != "READ_WRITE_FAILURE SLOW SLOW SLOW" {
+			t.Errorf("while one of them refuses what it is asked: got %s", got)
+		}
+		f.say(fine)
+		time.Sleep(10 * time.Second) // for the probe that is under way
+	})
+}

@@ -27,6 +27,7 @@ type place struct {
 	answered  time.Time // the last answer
 
 	dueProbe, dueLook time.Time
+	asked             time.Time // when its turn was last
 }
 
 // device is what several places may share: the one that is asked, one question at a time.
@@ -104,20 +105,18 @@ func (m *Monitor) begin(now time.Time, d *device, quit <-chan struct{}) {
 	var next *place
 	whole := false
 	for _, p := range m.places {
-		if p.device != d.key {
+		probe := m.due(now, p.dueProbe)
+		if p.device != d.key || !probe && !m.due(now, p.dueLook) {
 			continue
 		}
-		if m.due(now, p.dueProbe) {
-			next, whole = p, true
-			break
-		}
-		if next == nil && m.due(now, p.dueLook) {
-			next = p
+		if next == nil || probe && !whole || probe == whole && p.asked.Before(next.asked) { // else a slow disk would never get to its last places
+			next, whole = p, probe
 		}
 	}
 	if next == nil {
 		return
 	}
+	next.asked = now
 	c := &question{place: next, device: d, whole: whole, start: now, spent: d.spent}
 	next.dueLook = now.Add(m.cfg.Every / looks)
 	t := task{Dir: next.path}
