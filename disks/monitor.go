@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -288,7 +289,7 @@ func (m *Monitor) settle(p *place) {
 	if m.devices[key] != nil {
 		return
 	}
-	if d := m.devices[newcomer(p)]; d != nil && d.asked == nil { // its disk was not known: it is now
+	if d := m.devices[p.device]; d != nil && d.asked == nil && strings.HasPrefix(d.key, unknownDisk) { // its disk was not known: it is now
 		delete(m.devices, d.key)
 		d.key, d.number = key, n
 		m.devices[key] = d
@@ -297,5 +298,7 @@ func (m *Monitor) settle(p *place) {
 	m.devices[key] = &device{key: key, number: n, prober: m.newProber(), speed: newSpeed()}
 }
 
-// newcomer is the key of a place's own device.
-func newcomer(p *place) string { return "new " + p.path }
+// newcomer is the key of a place's own device, another one for each disk that it may be on: what hangs on one is not asked of the other.
+func newcomer(p *place) string { return unknownDisk + p.path + " " + p.on.dev.String() }
+
+const unknownDisk = "new "

@@ -380,3 +380,35 @@ func TestPlacesOnASlowDeviceTakeTurns(t *testing.T) {
 		time.Sleep(10 * time.Second) // for the probe that is under way
 	})
 }
+
+// A disk that hung before it was ever known is replaced. What is stuck on it holds nothing of the other.
+func TestDiskThatHungFromTheStartIsReplaced(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/mnt/a"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		f.deaf = true
+		hold := make(chan struct{})
+		f.say(func(t task) answer {
+			if t.Dir == "/mnt/b/x" {
+				<-hold
+			}
+			return fine(t)
+		})
+		m.SetPaths([]string{"/mnt/b/x"})
+		time.Sleep(time.Minute)
+		if got := healths(m); got != "IO_HANG" {
+			t.Fatalf("got %s", got)
+		}
+		f.say(fine)
+		f.remount(table1(t, "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n9 1 8:49 / /mnt/b rw - xfs /dev/sdd1 rw\n"))
+		time.Sleep(time.Minute)
+		if d := m.Snapshot()[0]; d.Health != Healthy || d.Device != "8:49" || m.Stuck() != 1 {
+			t.Errorf("got %+v, %d stuck", d, m.Stuck())
+		}
+		close(hold)
+		time.Sleep(time.Minute)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if d := m.devices; len(d) != 1 || d["8:49"] == nil {
+			t.Errorf("got the devices %v", d)
+		}
+	})
+}
