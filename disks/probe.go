@@ -33,7 +33,7 @@ type extent struct {
 // answer is what came of a task.
 type answer struct {
 	finding
-	Lost   bool   // the one who asked the disk was killed or died: this says nothing
+	Lost   bool   // the one who asked the disk was killed or died, or could not ask: this says nothing
 	Dir    string // without symbolic links; empty: not known
 	Dev    number
 	Room   extent
@@ -133,9 +133,12 @@ func (e extent) within(q extent) extent {
 }
 
 func (a answer) failed(step, dir string, err error) answer {
-	a.finding = faultOf(step+" at "+dir, err)
+	a.finding, a.Lost = faultOf(step+" at "+dir, err), shortage(err)
 	return a
 }
+
+// shortage says that an error is this machine's, which is short of files or memory, or was interrupted: it says nothing of the disk.
+func shortage(err error) bool { return is(err, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EINTR) }
 
 // faultOf says what an error of the kernel says about a disk.
 func faultOf(doing string, err error) finding {
@@ -169,7 +172,9 @@ func reason(err error) string {
 }
 
 func (a *answer) writeAndReadBack(t task, at func(string)) {
-	fail := func(step string, err error) { a.finding = faultOf(step+" a probe at "+t.Dir, err) }
+	fail := func(step string, err error) {
+		a.finding, a.Lost = faultOf(step+" a probe at "+t.Dir, err), shortage(err)
+	}
 	at(stepOpen)
 	fd, direct, err := openProbe(a.Dir)
 	if err != nil {

@@ -49,6 +49,30 @@ func TestProbingProcessThatCannotBeStarted(t *testing.T) {
 	}
 }
 
+// That this machine is short of files or memory says nothing of its disks, of which all would be given up at once.
+func TestShortageOfTheMachineIsNoFaultOfADisk(t *testing.T) {
+	dir := t.TempDir()
+	var had unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &had); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: had.Max}); err != nil {
+		t.Fatal(err)
+	}
+	a := perform(sysfsRoot, task{Dir: dir, Write: probeBytes}, func(string) {})
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &had); err != nil {
+		t.Fatal(err)
+	}
+	if !a.Lost || !strings.Contains(a.Why, "create a probe at "+dir+": too many open files") {
+		t.Errorf("got %+v", a)
+	}
+	for err, lost := range map[error]bool{unix.ENOMEM: true, unix.ENFILE: true, unix.EINTR: true, unix.EIO: false, unix.EROFS: false, unix.ENOENT: false} {
+		if got := (answer{}).failed(stepSize, dir, err); got.Lost != lost {
+			t.Errorf("%v: got %+v", err, got)
+		}
+	}
+}
+
 func TestServeProbes(t *testing.T) {
 	var out bytes.Buffer
 	if err := ServeProbes(strings.NewReader(""), &out); err != nil {
