@@ -270,6 +270,7 @@ func (m *Monitor) locate(p *place) {
 		return
 	case on.point != p.on.point || on.dev != p.on.dev || p.gone != "":
 		p.on, p.real, p.gone = on, "", ""
+		p.room, p.sized = extent{}, false // of the disk that was there
 		p.dueProbe = time.Time{}
 	}
 	m.settle(p)

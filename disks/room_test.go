@@ -132,3 +132,57 @@ func TestPick(t *testing.T) {
 		})
 	}
 }
+
+// Of a disk that has not answered nothing is given away: not the room of the one that was there before it, nor what was spent there.
+func TestNoRoomIsKnownOfADiskThatReplacesAnother(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/mnt/a/x", "/mnt/b"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		for range 5 {
+			release, ok := m.Reserve("/mnt/a/x", 40*gib)
+			if !ok {
+				t.Fatal("no room for 40 GiB of 50")
+			}
+			release()
+			time.Sleep(3 * time.Second) // until the disk is asked for its room anew
+		}
+		f.deaf = true
+		f.freeze()
+		f.remount(table1(t, twoDisks+"9 2 8:49 / /mnt/a/x rw - xfs /dev/sdd1 rw\n"))
+		time.Sleep(3 * time.Second)
+		if d := m.Snapshot()[0]; d.Device != "8:49" || d.UsableBytes != 0 {
+			t.Errorf("on the new disk: got %d GiB usable on %s", d.UsableBytes/gib, d.Device)
+		}
+		if _, ok := m.Reserve("/mnt/a/x", gib); ok {
+			t.Error("some of it was given away")
+		}
+		f.thaw()
+		time.Sleep(3 * time.Second)
+		if d := m.Snapshot()[0]; d.UsableBytes != 50*gib {
+			t.Errorf("once it has answered: got %d GiB usable", d.UsableBytes/gib)
+		}
+	})
+}
+
+// A path that is led to another disk has the room there, whatever was spent on the first.
+func TestRoomOfAPathThatIsLedElsewhere(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/srv/link"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		for range 3 {
+			release, _ := m.Reserve("/srv/link", 40*gib)
+			release()
+			time.Sleep(3 * time.Second)
+		}
+		f.say(func(t task) answer {
+			a := fine(t)
+			a.Dir = "/mnt/a"
+			return a
+		})
+		for d := m.Snapshot()[0]; ; d = m.Snapshot()[0] {
+			if d.UsableBytes > 50*gib {
+				t.Fatalf("got %d GiB usable on %s, which has 50", d.UsableBytes/gib, d.Device)
+			}
+			if d.Device == "8:17" {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}

@@ -251,6 +251,9 @@ func (m *Monitor) take(c *question) {
 			p.on.dev = a.Dev
 		}
 		m.settle(p)
+		if d := m.devices[p.device]; d != c.device { // what was spent on the other one is no matter here
+			c.spent = d.spent
+		}
 	}
 	f := a.finding
 	if a.Sized {
