@@ -34,7 +34,7 @@ const (
 
 // NewDirectory does not look whether the directory is there: it may come later.
 func NewDirectory(path string) *Directory {
-	return &Directory{path: path, calls: make(chan struct{}, mostLeftBehind), known: map[string]bool{}}
+	return &Directory{path: path, calls: make(chan struct{}, mostStreams+mostLeftBehind), known: map[string]bool{}}
 }
 
 // call is one piece of work on the directory. Nothing can end a system call on a share whose server is away, so whoever
@@ -71,8 +71,10 @@ func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Ro
 	}
 	select {
 	case d.calls <- struct{}{}:
-	default:
-		return none, fmt.Errorf("%s: %d calls do not come back: %w", d.path, mostLeftBehind, errSilent)
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	case <-time.After(silence):
+		return none, fmt.Errorf("%s: %d calls do not come back: %w", d.path, cap(d.calls), errSilent)
 	}
 	late, stop := lingering(ctx)
 	defer stop()

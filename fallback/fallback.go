@@ -23,7 +23,7 @@ const (
 	// answerGrace is how long what was sent whole may be answered for after the context has ended. It is less than what a
 	// drain waits for its peers' last receipts.
 	answerGrace = 1500 * time.Millisecond
-	// mostLeftBehind bounds the calls that a directory may hold up before nothing more is asked of it.
+	// mostLeftBehind bounds the calls that a directory may hold up, beside the uploads, before nothing more is asked of it.
 	mostLeftBehind = 64
 )
 

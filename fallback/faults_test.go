@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/fallback"
@@ -370,6 +371,44 @@ func TestDirectoryThatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Close()
+}
+
+// waiting is a content that is not there before something is closed.
+type waiting struct {
+	io.Reader
+	until chan struct{}
+}
+
+func (w waiting) Read(p []byte) (int, error) {
+	<-w.until
+	return w.Reader.Read(p)
+}
+
+// As many uploads as may be configured, and more calls than may be under way, are no sign that a share hangs.
+func TestDirectoryThatIsBusy(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d, there, done := fallback.NewDirectory(dir), make(chan struct{}), make(chan error)
+		put := func(from, to int) {
+			for i := from; i < to; i++ {
+				go func() {
+					done <- d.Put(t.Context(), fmt.Sprint("x/", i), 1, waiting{strings.NewReader("x"), there}, false)
+				}()
+			}
+			synctest.Wait()
+		}
+		put(0, 64)
+		if err := fallback.Check(t.Context(), d); err != nil {
+			t.Errorf("during 64 uploads: %v", err)
+		}
+		put(64, 300)
+		close(there)
+		for range 300 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func TestSweepRemovesWhatIsOldAndOurs(t *testing.T) {
