@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -95,17 +96,37 @@ func (u *uploading) parts(ctx context.Context, bytes int64, content io.Reader) e
 			MultipartUpload: &types.CompletedMultipartUpload{Parts: done},
 		})
 	}
-	if err == nil {
+	if err == nil || code(err) == noSuchUpload && u.stands(ctx, bytes, done) {
 		return nil
 	}
 	err = explain(err)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
 	_, aborted := u.client.AbortMultipartUpload(last, &s3.AbortMultipartUploadInput{Bucket: &u.bucket, Key: &u.key, UploadId: begun.UploadId})
-	if aborted != nil {
+	if aborted != nil && code(aborted) != noSuchUpload {
 		err = fmt.Errorf("%w (its parts stay until the bucket's rule removes them: %v)", err, explain(aborted))
 	}
 	return err
+}
+
+// noSuchUpload is what a bucket says of an upload that was aborted, and of one that it has completed.
+const noSuchUpload = "NoSuchUpload"
+
+// stands reports whether the content that has these parts is there: the answer to its completion may have been lost.
+func (u *uploading) stands(ctx context.Context, size int64, parts []types.CompletedPart) bool {
+	if len(parts) == 0 {
+		return false
+	}
+	var sums []byte
+	for _, p := range parts {
+		sums, _ = base64.StdEncoding.AppendDecode(sums, []byte(*p.ChecksumCRC32C)) // it is ours
+	}
+	out, err := u.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &u.bucket, Key: &u.key, ChecksumMode: types.ChecksumModeEnabled})
+	if err != nil {
+		return false
+	}
+	said, _, _ := strings.Cut(aws.ToString(out.ChecksumCRC32C), "-") // the number of parts follows
+	return aws.ToInt64(out.ContentLength) == size && said == checksum(sums)
 }
 
 func (u *uploading) sendParts(ctx context.Context, upload *string, size int64, content io.Reader) (done []types.CompletedPart, err error) {

@@ -29,7 +29,8 @@ type fakeS3 struct {
 	objects map[string][]byte
 	at      map[string]time.Time
 	uploads map[string]map[int][]byte
-	asked   []string // METHOD /bucket/key?query, in order
+	sums    map[string]string // of what was put together from parts
+	asked   []string          // METHOD /bucket/key?query, in order
 
 	fault func(w http.ResponseWriter, r *http.Request) (answered bool) // nil: none
 	mute  bool                                                         // says nothing of checksums, as servers that do not know them
@@ -112,6 +113,7 @@ func (f *fakeS3) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		f.objects[key], f.at[key] = body, time.Now()
+		delete(f.sums, key)
 	default:
 		f.get(w, r, key)
 	}
@@ -128,7 +130,7 @@ func (f *fakeS3) complete(w http.ResponseWriter, key, upload string, body []byte
 		refuse(w, http.StatusBadRequest, "MalformedXML")
 		return
 	}
-	var whole []byte
+	var whole, sums []byte
 	for _, p := range list.Part {
 		part := f.uploads[upload][p.PartNumber]
 		if part == nil || crc(part) != p.ChecksumCRC32C {
@@ -136,8 +138,13 @@ func (f *fakeS3) complete(w http.ResponseWriter, key, upload string, body []byte
 			return
 		}
 		whole = append(whole, part...)
+		sums = binary.BigEndian.AppendUint32(sums, crc32.Checksum(part, crc32.MakeTable(crc32.Castagnoli)))
 	}
 	delete(f.uploads, upload)
+	if f.sums == nil {
+		f.sums = map[string]string{}
+	}
+	f.sums[key] = fmt.Sprintf("%s-%d", crc(sums), len(list.Part))
 	f.objects[key], f.at[key] = whole, time.Now()
 	fmt.Fprint(w, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
 }
@@ -149,6 +156,9 @@ func (f *fakeS3) get(w http.ResponseWriter, r *http.Request, key string) {
 		return
 	}
 	w.Header().Set("ETag", `"`+crc(body)+`"`)
+	if sum := f.sums[key]; sum != "" && r.Header.Get("x-amz-checksum-mode") == "ENABLED" {
+		w.Header().Set("x-amz-checksum-crc32c", sum)
+	}
 	if rng := r.Header.Get("Range"); rng != "" {
 		var from int
 		fmt.Sscanf(rng, "bytes=%d-", &from)

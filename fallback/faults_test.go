@@ -188,6 +188,53 @@ func TestBucketWhoseAnswerBreaksOff(t *testing.T) {
 	}
 }
 
+func completes(r *http.Request) bool {
+	return r.Method == http.MethodPost && r.URL.Query().Has("uploadId")
+}
+
+// The bucket puts the parts together, and its answer is lost. Who asks again hears that there is no such upload.
+func TestUploadWhoseLastAnswerIsLost(t *testing.T) {
+	f, b := newFakeS3(t)
+	var cut atomic.Bool
+	f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+		if completes(r) && !cut.Swap(true) {
+			f.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	if err := tryPut(t.Context(), b, large); err != nil {
+		t.Errorf("got %v, though it is there", err)
+	}
+	if n := f.count("partNumber=1&"); n != 1 {
+		t.Errorf("the first part was sent %d times, want once", n)
+	}
+}
+
+// The upload is gone, and what is there under its name is another content. No part is left, either.
+func TestUploadThatIsGoneIsNotTakenForDone(t *testing.T) {
+	f, b := newFakeS3(t)
+	for range 2 { // without what was there before, and with it
+		f.set(func(_ http.ResponseWriter, r *http.Request) bool {
+			if completes(r) {
+				f.mu.Lock()
+				clear(f.uploads)
+				f.mu.Unlock()
+			}
+			return false
+		})
+		err := tryPut(t.Context(), b, large)
+		wantError(t, err, "does not know the upload")
+		if errors.Is(err, fs.ErrNotExist) || strings.Contains(fmt.Sprint(err), "its parts stay") {
+			t.Errorf("got %v", err)
+		}
+		f.set(nil)
+		if err := b.Put(t.Context(), "x", large, bytes.NewReader(make([]byte, large)), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // What arrives is not what was sent: the bucket says so, and the client knows one that says nothing.
 func TestBucketVerifiesWhatItIsGiven(t *testing.T) {
 	f, b := newFakeS3(t)

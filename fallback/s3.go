@@ -191,6 +191,8 @@ func explain(err error) error {
 	switch {
 	case word == "NoSuchBucket":
 		return errors.New("the bucket does not exist: create it, or correct fallback.s3.bucket")
+	case word == noSuchUpload:
+		return errors.New("the bucket does not know the upload any more: its rule, or somebody, has aborted it")
 	case word == "NoSuchKey", status == http.StatusNotFound:
 		return fs.ErrNotExist
 	case status == http.StatusPreconditionFailed, word == "ConditionalRequestConflict":
