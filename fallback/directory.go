@@ -30,6 +30,8 @@ const (
 	// mostKnown bounds memory; what is forgotten is synced once more.
 	mostKnown = 4096
 	copyBytes = 256 << 10
+	// syncBytes is how much is written between two syncs: a share takes it into memory at once, and has silence to write it.
+	syncBytes = 8 << 20
 )
 
 // NewDirectory does not look whether the directory is there: it may come later.
@@ -155,7 +157,7 @@ func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside str
 	}
 	defer func() { err = errors.Join(err, c.in(f.Close)) }()
 	buf := make([]byte, min(bytes, copyBytes))
-	for left := bytes; ; {
+	for left, unsynced := bytes, int64(0); ; {
 		part := buf[:min(left, copyBytes)]
 		err := c.outside(func() error {
 			if err := ctx.Err(); err != nil {
@@ -169,8 +171,12 @@ func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside str
 		if err := c.in(func() error { _, err := f.Write(part); return err }); err != nil {
 			return err
 		}
-		if left -= int64(len(part)); left == 0 {
-			return c.in(f.Sync)
+		left -= int64(len(part))
+		if unsynced += int64(len(part)); unsynced >= syncBytes || left == 0 {
+			if err := c.in(f.Sync); err != nil || left == 0 {
+				return err
+			}
+			unsynced = 0
 		}
 	}
 }

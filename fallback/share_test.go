@@ -1,0 +1,115 @@
+package fallback_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/lifeboat/lifeboat/fallback"
+	"github.com/lifeboat/lifeboat/fallback/storagetest"
+)
+
+// share is a mounted directory that is watched: by FUSE, over a directory of this machine.
+type share struct {
+	dir  string
+	sync func(unsynced int64) // asked at each sync of a file
+}
+
+// shareNode is a file or a directory of it.
+type shareNode struct {
+	fs.LoopbackNode
+	of *share
+
+	mu       sync.Mutex
+	unsynced int64 // bytes
+}
+
+func newShare(t *testing.T) *share {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounts a file system: needs root")
+	}
+	s := &share{dir: t.TempDir(), sync: func(int64) {}}
+	behind := t.TempDir()
+	var st syscall.Stat_t
+	if err := syscall.Stat(behind, &st); err != nil {
+		t.Fatal(err)
+	}
+	tree := &fs.LoopbackRoot{Path: behind, Dev: st.Dev}
+	tree.NewNode = func(*fs.LoopbackRoot, *fs.Inode, string, *syscall.Stat_t) fs.InodeEmbedder {
+		return &shareNode{LoopbackNode: fs.LoopbackNode{RootData: tree}, of: s}
+	}
+	tree.RootNode = tree.NewNode(tree, nil, "", &st)
+	server, err := fs.Mount(s.dir, tree.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "share", Name: "share"}})
+	if err != nil {
+		t.Skipf("FUSE cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(s.dir, syscall.MNT_DETACH); err != nil { // a call that was left behind may be in it still
+			t.Error(err)
+		}
+		server.Wait()
+	})
+	return s
+}
+
+func (n *shareNode) Write(ctx context.Context, f fs.FileHandle, b []byte, off int64) (uint32, syscall.Errno) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unsynced += int64(len(b))
+	return f.(fs.FileWriter).Write(ctx, b, off)
+}
+
+func (n *shareNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno {
+	n.mu.Lock()
+	unsynced := n.unsynced
+	n.unsynced = 0
+	n.mu.Unlock()
+	n.of.sync(unsynced)
+	return 0
+}
+
+// Create opens a file that the kernel does not write past us.
+func (n *shareNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	inode, f, flags, errno := n.LoopbackNode.Create(ctx, name, flags, mode, out)
+	if errno != 0 {
+		return nil, nil, 0, errno
+	}
+	return inode, struct {
+		fs.FileWriter
+		fs.FileReleaser
+	}{f.(fs.FileWriter), f.(fs.FileReleaser)}, flags, 0
+}
+
+// A share takes into memory what it has to write, and a sync that has a large content to wait for takes longer than a share
+// may be silent. So no sync has much to do.
+func TestDirectorySyncsAsItWrites(t *testing.T) {
+	s := newShare(t)
+	var mu sync.Mutex
+	most := int64(0)
+	s.sync = func(unsynced int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		most = max(most, unsynced)
+	}
+	const size = 40 << 20
+	content := storagetest.ContentOf("x", size)
+	if err := fallback.NewDirectory(s.dir).Put(t.Context(), "x", size, bytes.NewReader(content), false); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if most == 0 || most > 8<<20 {
+		t.Errorf("a sync had %d MiB to write: a share that others use too may take 1 MB/s, and has 10 s", most>>20)
+	}
+	if got, err := os.ReadFile(filepath.Join(s.dir, "x")); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("got %d bytes and %v, want what was put", len(got), err)
+	}
+}
