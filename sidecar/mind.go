@@ -68,7 +68,7 @@ func (s *Sidecar) review() (finished *page, again time.Time) {
 	case !s.over(p, stance):
 	case gone || p.Incident.Withdrawn():
 		s.end(p, gone)
-	case stance == preemption.StanceDrain && len(s.unreleased(p)) > 0:
+	case len(s.unreleased(p)) > 0:
 		return &p, changes
 	}
 	return nil, changes
@@ -98,11 +98,14 @@ func (s *Sidecar) end(p page, gone bool) {
 	}
 }
 
-// unreleased lists the notices whose sources are to know that all is done. A rehearsal has a cloud take no machine sooner.
+// unreleased lists the notices whose sources are to know that all is done. Of a machine that does not leave none has to, and a
+// rehearsal has a cloud take no machine sooner. But a shutdown that waits for us waits for no more than that all are told, a reboot
+// like any other.
 func (s *Sidecar) unreleased(p page) []preemption.Notice {
-	rehearsed := p.Incident.Rehearsed()
+	leaving, rehearsed := p.Incident.Leaving(), p.Incident.Rehearsed()
 	return slices.DeleteFunc(p.Incident.InForce(), func(n preemption.Notice) bool {
-		return slices.Contains(p.Work.Released, n.Name()) || rehearsed && n.Source != preemption.SourceRehearsal
+		wants := n.Source == preemption.SourceLogind || leaving && (!rehearsed || n.Source == preemption.SourceRehearsal)
+		return !wants || slices.Contains(p.Work.Released, n.Name())
 	})
 }
 

@@ -3,7 +3,9 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,4 +61,74 @@ func TestShutdownIsToldBeforeTheEnd(t *testing.T) {
 			t.Errorf("it stayed for %s, want what the manager leaves it less five seconds", took)
 		}
 	})
+}
+
+// host is an operating system with a logind, which waits for the locks that it gave.
+type host struct {
+	down  chan systemd.Shutdown
+	locks atomic.Int32
+}
+
+func (h *host) source() *preemption.Logind {
+	return preemption.NewLogind(preemption.LogindConfig{
+		Log:         slog.New(slog.DiscardHandler),
+		Login:       func(context.Context) (preemption.Login, error) { return h, nil },
+		GoingDown:   func(context.Context) (systemd.Shutdown, error) { return systemd.Shutdown{}, nil },
+		StopTimeout: func(context.Context) (time.Duration, error) { return 90 * time.Second, nil },
+	})
+}
+
+func (h *host) Next(ctx context.Context) (systemd.Shutdown, error) {
+	select {
+	case s := <-h.down:
+		return s, nil
+	case <-ctx.Done():
+		return systemd.Shutdown{}, ctx.Err()
+	}
+}
+
+func (h *host) Preparing(context.Context) (systemd.Shutdown, error) { return systemd.Shutdown{}, nil }
+func (h *host) MaxDelay(context.Context) (time.Duration, error)     { return 30 * time.Second, nil }
+
+func (h *host) Inhibit(context.Context, string) (io.Closer, error) {
+	h.locks.Add(1)
+	return h, nil
+}
+
+// Close is that of the lock; a connection is not closed before its end.
+func (h *host) Close() error {
+	h.locks.Add(-1)
+	return nil
+}
+
+// A reboot for which nobody is told anything, and one for which somebody was, wait no longer for the sidecar.
+func TestRebootGoesOnWhenAllAreTold(t *testing.T) {
+	for name, row := range map[string]struct {
+		when preemption.Stance
+		want []workloads.Phase
+	}{"nobody is told": {preemption.StanceDrain, nil}, "somebody is told": {preemption.StanceWatch, []workloads.Phase{noticed}}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, m *machine) {
+				h := &host{down: make(chan systemd.Shutdown)}
+				m.logind = h.source()
+				m.action(Action{Name: "slow", When: string(row.when)})
+				slow := &fake{tell: func(context.Context, workloads.Word) error { time.Sleep(3 * time.Second); return nil }}
+				m.start(slow)
+				m.pass(time.Second)
+				if h.locks.Load() != 1 {
+					t.Fatalf("%d locks are held, want 1", h.locks.Load())
+				}
+				h.down <- systemd.Shutdown{Down: true, How: systemd.HowReboot}
+				m.pass(time.Second)
+				if row.want != nil && h.locks.Load() != 1 {
+					t.Errorf("%d locks are held while somebody is told, want 1", h.locks.Load())
+				}
+				m.pass(3 * time.Second)
+				m.told("slow", slow, row.want...)
+				if h.locks.Load() != 0 {
+					t.Errorf("%d locks hold the reboot back, want none: there is nothing to wait for", h.locks.Load())
+				}
+			})
+		})
+	}
 }
