@@ -33,6 +33,7 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 	_, was := s.incidents.Open()
 	p, changed, err := s.incidents.Join(n)
 	if !changed {
+		s.letGo(n, p)
 		return
 	}
 	if err != nil {
@@ -47,6 +48,16 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 	}
 	if !was {
 		s.counts.incidents.WithLabelValues(string(p.Incident.Kind())).Inc()
+	}
+}
+
+// letGo lets a shutdown go on that the policy ignores, unless somebody is still told of something else.
+func (s *Sidecar) letGo(n preemption.Notice, p page) {
+	if stance, _ := s.stance(p); n.Source != preemption.SourceLogind || has(p.Incident, n.Source) || !s.over(p, stance) {
+		return
+	}
+	if err := s.notices.Release(context.Background(), n); err != nil {
+		s.log.Warn("the shutdown waits for nothing", "err", err)
 	}
 }
 

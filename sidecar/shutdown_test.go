@@ -101,16 +101,22 @@ func (h *host) Close() error {
 	return nil
 }
 
-// A reboot for which nobody is told anything, and one for which somebody was, wait no longer for the sidecar.
+// A reboot that the policy ignores, one for which nobody is told anything, and one for which somebody was, wait no longer for the
+// sidecar.
 func TestRebootGoesOnWhenAllAreTold(t *testing.T) {
 	for name, row := range map[string]struct {
-		when preemption.Stance
-		want []workloads.Phase
-	}{"nobody is told": {preemption.StanceDrain, nil}, "somebody is told": {preemption.StanceWatch, []workloads.Phase{noticed}}} {
+		policy preemption.Policy
+		when   preemption.Stance
+		want   []workloads.Phase
+	}{
+		"it is ignored":    {preemption.Policy{preemption.KindReboot: preemption.StanceIgnore}, preemption.StanceWatch, nil},
+		"nobody is told":   {nil, preemption.StanceDrain, nil},
+		"somebody is told": {nil, preemption.StanceWatch, []workloads.Phase{noticed}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, m *machine) {
 				h := &host{down: make(chan systemd.Shutdown)}
-				m.logind = h.source()
+				m.logind, m.cfg.Policy = h.source(), row.policy
 				m.action(Action{Name: "slow", When: string(row.when)})
 				slow := &fake{tell: func(context.Context, workloads.Word) error { time.Sleep(3 * time.Second); return nil }}
 				m.start(slow)
