@@ -55,6 +55,12 @@ func goodbyePatience(blocks int64) time.Duration {
 	return callTimeout + time.Duration(blocks)*10*time.Microsecond
 }
 
+// waitsForNothing tells whether a shutdown has the node do nothing, and it does not leave for something else.
+func (a *Agent) waitsForNothing(n preemption.Notice) bool {
+	stance, _ := a.incidents.Stance()
+	return !stance.AtLeast(preemption.StanceDrain) && !a.policy().Stance(n.Kind).AtLeast(preemption.StancePreCopy)
+}
+
 // letGo lets a shutdown go on for which the node has nothing to do: a reboot keeps the disks.
 func (a *Agent) letGo(ctx context.Context, n preemption.Notice) {
 	if err := a.notices.Release(ctx, n); err != nil {

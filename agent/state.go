@@ -79,6 +79,9 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
 	was := a.incidents.IsOpen()
 	p, changed, err := a.incidents.Join(n, undoRehearsed)
+	if n.Source == preemption.SourceLogind && a.waitsForNothing(n) { // also where the policy ignores it, and nothing has changed
+		a.letGo(ctx, n)
+	}
 	if !changed {
 		return
 	}
@@ -92,9 +95,6 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 		"left", left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
 	a.counts.joined(!was, i, n)
 	a.beat.Nudge()
-	if n.Source == preemption.SourceLogind && !stance.AtLeast(preemption.StancePreCopy) {
-		a.letGo(ctx, n)
-	}
 	if i.Withdrawn() && !p.Begun {
 		a.recommission(ctx, errWithdrawn) // only watched, or copied ahead: nobody was told to leave
 	}

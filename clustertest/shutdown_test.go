@@ -4,7 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
 
@@ -56,6 +58,30 @@ func TestRebootIsNotHeldUp(t *testing.T) {
 		c.Sleep(10 * time.Second)
 		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
 			t.Errorf("got %v, want it in service", n)
+		}
+	})
+}
+
+// Nor is a shutdown that the policy ignores.
+func TestShutdownThatIsIgnoredIsNotHeldUp(t *testing.T) {
+	ignored := clustertest.Config{Agent: func(_ int, cfg *agent.Config) {
+		cfg.Policy = preemption.Policy{preemption.KindShutdown: preemption.StanceIgnore}
+	}}
+	bubble(t, ignored, func(t *testing.T, c *clustertest.Cluster) {
+		c.Sleep(time.Second)
+		if lock, _ := c.ShutDown(0, systemd.HowPowerOff); lock > 100*time.Millisecond {
+			t.Errorf("the host was held up for %s", lock)
+		}
+	})
+}
+
+// Nor is the reboot of a node that is advised to go, and carries blocks ahead.
+func TestRebootAmidAdviceIsNotHeldUp(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		c.Rebalance(0)
+		c.Sleep(10 * time.Second)
+		if lock, _ := c.ShutDown(0, systemd.HowReboot); lock > 100*time.Millisecond {
+			t.Errorf("the host was held up for %s", lock)
 		}
 	})
 }
