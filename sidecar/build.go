@@ -33,7 +33,8 @@ func (c *Config) open(a Action, deps Deps) (workloads.Action, error) {
 	case "unit":
 		return workloads.Unit{Name: a.Unit.Name, Stop: workloads.Systemd{}.StopAndWait, MainPID: workloads.Systemd{}.MainPID}, nil
 	case "hook":
-		return a.Hook.Open(a.Name, filepath.Join(c.DataDir, "hooks")), nil
+		// Not in data_dir: a full or broken disk would keep its program from starting. Nor with the hooks of an agent, which has the same directory.
+		return a.Hook.Open(a.Name, filepath.Join(filepath.Dir(c.Listen.Socket), "sidecar-hooks")), nil
 	case "webhook":
 		return a.Webhook.Open(), nil
 	case "agent":
