@@ -42,7 +42,7 @@ type Network struct {
 }
 
 // Listen makes the socket, and its directory where there is none. A socket that a killed daemon left behind is replaced;
-// one that answers is another daemon's.
+// one that answers is another daemon's, and a file is somebody's.
 func Listen(ctx context.Context, on Network, path string) (net.Listener, error) {
 	if on.Listen == nil {
 		on.Listen = net.Listen
@@ -56,6 +56,11 @@ func Listen(ctx context.Context, on Network, path string) (net.Listener, error) 
 	if conn, err := on.Dial(ctx, "unix", path); err == nil {
 		conn.Close()
 		return nil, fmt.Errorf("%s is another daemon's, and it answers: stop it, or give this one another socket", path)
+	} else if ctx.Err() != nil {
+		return nil, err // which says nothing about who is there
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is a file and no socket: name another path, or remove it", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

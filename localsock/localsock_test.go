@@ -56,6 +56,42 @@ func TestListen(t *testing.T) {
 	second.Close()
 }
 
+// A path that is mistyped costs nobody a file.
+func TestListenReplacesNoFile(t *testing.T) {
+	path := filepath.Join(shortDir(t), "agent.yaml")
+	if err := os.WriteFile(path, []byte("node: {}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := Listen(t.Context(), Network{}, path); err == nil {
+		l.Close()
+		t.Error("it listens, want it refused: a file that is no socket is there")
+	}
+	if b, err := os.ReadFile(path); string(b) != "node: {}" {
+		t.Errorf("the file holds %q (%v), want it left alone", b, err)
+	}
+}
+
+// Who is told to stop before it has started takes no other daemon's socket along.
+func TestListenThatIsCutShortReplacesNothing(t *testing.T) {
+	path := filepath.Join(shortDir(t), "a.sock")
+	first, err := Listen(t.Context(), Network{}, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if l, err := Listen(ctx, Network{}, path); err == nil {
+		l.Close()
+		t.Error("it listens, want it refused: nobody has found out whether somebody answers there")
+	}
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatalf("the first daemon's socket: %v", err)
+	}
+	conn.Close()
+}
+
 type echo struct{ api.UnimplementedLocalServer }
 
 func (echo) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.AgentStatus, error) {
