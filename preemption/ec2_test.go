@@ -241,6 +241,34 @@ func TestTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 	}
 }
 
+// So it is where a time could be one by this host's clock, too: it is not.
+func TestTimeIsTheServicesWhereTheClocksDifferALittle(t *testing.T) {
+	for name, row := range map[string]struct {
+		action              string
+		ahead, lead, leaves time.Duration
+	}{
+		"this host's is ahead":  {"terminate", -100 * time.Second, 2 * time.Minute, 2 * time.Minute},
+		"this host's is behind": {"terminate", 100 * time.Second, 45 * time.Second, 45 * time.Second}, // heard late: the agent has just started
+		"it begins at once":     {"hibernate", -10 * time.Minute, 2 * time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cloud) {
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Date", time.Now().Add(row.ahead).UTC().Format(http.TimeFormat))
+					c.ServeHTTP(w, r)
+				})
+				c.Interrupt(row.action, time.Now().Add(row.ahead+row.lead))
+				c.listen(t)
+				got := c.within(t, 2*time.Second)
+				if left := got.Deadline.Sub(got.at); (left - row.leaves).Abs() > 2*time.Second {
+					t.Errorf("%s are left of %+v, want %s", left, got.Notice, row.leaves)
+				}
+				c.silent(t, 30*time.Second)
+			})
+		})
+	}
+}
+
 // A reclaim falls through, and EC2 goes on showing its time until the next one takes that place.
 func TestInterruptionAfterOneThatCameToNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
