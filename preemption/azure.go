@@ -65,6 +65,8 @@ type Azure struct {
 	seen   map[string]sighting // by notice id, the events that name us in the newest list
 	naming streak
 
+	clock serviceClock
+
 	mu          sync.Mutex // guards what follows
 	name        string     // empty: not known yet
 	nameTrouble string
@@ -219,6 +221,7 @@ func (a *Azure) ask(ctx context.Context, method, path string, say []byte) ([]byt
 		return nil, inTime(ctx, err)
 	}
 	defer resp.Body.Close()
+	a.clock.hear(resp)
 	if resp.StatusCode != http.StatusOK {
 		io.CopyN(io.Discard, resp.Body, 4<<10) // a page that is read to its end keeps the connection
 		return nil, &StatusError{resp.StatusCode}

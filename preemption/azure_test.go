@@ -110,6 +110,32 @@ func TestAzureEventThatHasStartedIsDue(t *testing.T) {
 	})
 }
 
+// A host that has found no time server yet has the time that Azure gives, and no more than that.
+func TestAzureTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"this host's is ahead": -4 * time.Minute, "this host's is behind": time.Hour, "a little": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+					c.Service.ServeHTTP(w, r)
+				})
+				c.listen(t)
+				c.silent(t, time.Minute+700*time.Millisecond)
+				for typ, lead := range map[string]time.Duration{"Preempt": 30 * time.Second, "Redeploy": 10 * time.Minute} {
+					id := c.Schedule(azurefake.Event{Type: typ, NotBefore: time.Now().Add(ahead + lead)})
+					got := c.within(t, 2*time.Second)
+					if left := got.Deadline.Sub(got.at); left < lead-3*time.Second || left > lead+time.Second || !strings.Contains(got.Reason, "clock") {
+						t.Errorf("%s are left of %+v, want %s", left, got.Notice, lead)
+					}
+					c.silent(t, lead/2) // what the clocks' grain makes of it is no news
+					c.Remove(id)
+					c.within(t, 2*time.Second)
+				}
+			})
+		})
+	}
+}
+
 func TestAzureTimePastIsNeverStale(t *testing.T) {
 	azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
 		// This host's clock is ahead, or the agent was not there when it was first shown. What is listed is not over.

@@ -40,7 +40,12 @@ func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
 	}
 	seen := make(map[string]sighting, len(events))
 	notices := make([]Notice, 0, len(events))
+	ahead, word := a.clock.differs()
 	for _, e := range events {
+		if !e.notBefore.IsZero() {
+			e.notBefore = e.notBefore.Add(-ahead)
+			e.reason += word
+		}
 		id := pathEvents + "/" + e.id
 		s, again := a.seen[id]
 		if !again {

@@ -50,24 +50,18 @@ func readAction(body []byte, now time.Time) ([]Notice, error) {
 	}
 }
 
-// actionLead is how far ahead EC2 says it, and actionSlack how far two clocks may differ and still be the same: AWS calls the time
-// approximate.
+// actionLead is how far ahead EC2 says it.
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
-const actionLead, actionSlack = 2 * time.Minute, 30 * time.Second
+const actionLead = 2 * time.Minute
 
-// byItsClock reads a time by the service's clock, where this host's differs: it is the one that the time was written by. A host that
-// has not found a time server yet would take the notice for an old one, or believe that it has more time than it has, or less.
+// byItsClock reads a time by the service's clock, where this host's differs: it is the one that the time was written by.
 func (s *session) byItsClock(read func([]byte, time.Time) ([]Notice, error)) func([]byte, time.Time) ([]Notice, error) {
 	return func(body []byte, now time.Time) ([]Notice, error) {
-		ahead := time.Duration(s.ahead.Load())
-		if ahead.Abs() < actionSlack {
-			return read(body, now)
-		}
+		ahead, word := s.clock.differs()
 		said, err := read(body, now.Add(ahead))
 		for i := range said {
-			n := &said[i]
-			n.Deadline = n.Deadline.Add(-ahead)
-			n.Reason += fmt.Sprintf(" (by the service's clock: this host's is off by %s)", ahead.Abs().Round(time.Second))
+			said[i].Deadline = said[i].Deadline.Add(-ahead)
+			said[i].Reason += word
 		}
 		return said, err
 	}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -42,7 +41,7 @@ type session struct {
 	// a token that ran out unseen is refused, and then replaced within the same poll.
 	renewAt, expires time.Time
 
-	ahead atomic.Int64 // nanoseconds by which the service's clock was ahead of this host's when it last answered (RFC 9110, 6.6.1: Date)
+	clock serviceClock
 }
 
 func newSession(wire http.RoundTripper, allowV1 bool) *session {
@@ -97,9 +96,7 @@ func (s *session) send(r *http.Request, token string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		s.ahead.Store(int64(time.Until(date)))
-	}
+	s.clock.hear(resp)
 	resp.Body = &cappedBody{ReadCloser: resp.Body, left: bodyLimit}
 	return resp, nil
 }
