@@ -16,7 +16,7 @@ import (
 )
 
 // inBubble runs a story about a bucket in a bubble, where a minute takes no time.
-func inBubble(t *testing.T, story func(t *testing.T, f *fakeS3, b *fallback.Bucket)) {
+func inBubble(t *testing.T, s fallback.S3, story func(t *testing.T, f *fakeS3, b *fallback.Bucket)) {
 	t.Helper()
 	t.Setenv("AWS_ACCESS_KEY_ID", "who")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -25,7 +25,8 @@ func inBubble(t *testing.T, story func(t *testing.T, f *fakeS3, b *fallback.Buck
 		l := pipenet.Listen()
 		srv := &http.Server{Handler: f}
 		go srv.Serve(l)
-		b, err := fallback.OpenBucket(t.Context(), fallback.S3{Bucket: "spill", Endpoint: "http://bucket", PathStyle: true}, l.Dial)
+		s.Bucket, s.Endpoint, s.PathStyle = "spill", "http://bucket", true
+		b, err := fallback.OpenBucket(t.Context(), s, l.Dial)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +63,7 @@ func ask(t *testing.T, b *fallback.Bucket) (took time.Duration, err error) {
 // A bucket that takes questions and answers none is known by the first, and is given longer by each that follows: it may
 // be slow. Nothing is asked twice.
 func TestBucketThatHangsIsKnownByTheFirstQuestion(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		thinks(f, time.Hour)
 		for i, want := range []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second, 10 * time.Second} {
 			took, err := ask(t, b)
@@ -85,7 +86,7 @@ func TestBucketThatHangsIsKnownByTheFirstQuestion(t *testing.T) {
 
 // One that is slow with each answer is used for all that, as soon as it is known to be.
 func TestBucketThatIsSlowIsWaitedFor(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		thinks(f, 5*time.Second)
 		_, err := ask(t, b)
 		wantError(t, err, "no answer for 3s")
@@ -106,7 +107,7 @@ func TestBucketThatIsSlowIsWaitedFor(t *testing.T) {
 
 // Where others are answered it is the one connection that hangs: the same is asked again on another.
 func TestConnectionThatHangsIsNotTheBucket(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		var hung atomic.Bool
 		f.set(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method != http.MethodGet || hung.Swap(true) {
@@ -128,7 +129,7 @@ func TestConnectionThatHangsIsNotTheBucket(t *testing.T) {
 
 // An upload that moves is not cut, however slow the link.
 func TestUploadThatMovesIsNotCut(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		f.set(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPut {
 				r.Body = struct {
@@ -159,7 +160,7 @@ func (s slowly) Read(p []byte) (int, error) {
 
 // A connection that falls silent in the middle of an upload costs one part, and no other has to be sent again.
 func TestConnectionThatFallsSilentDuringAnUpload(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+	inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 		var hung atomic.Bool
 		f.set(func(_ http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.RawQuery, "partNumber=2&") || hung.Swap(true) {
@@ -179,7 +180,7 @@ func TestConnectionThatFallsSilentDuringAnUpload(t *testing.T) {
 // or not, and even when it answered others for a while.
 func TestBucketThatFallsSilentDuringAnUpload(t *testing.T) {
 	for _, takes := range []bool{true, false} {
-		inBubble(t, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+		inBubble(t, fallback.S3{}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
 			began := time.Now()
 			f.set(func(_ http.ResponseWriter, r *http.Request) bool {
 				part := strings.Contains(r.URL.RawQuery, "partNumber=2&")

@@ -298,6 +298,29 @@ func TestKeysAreReadFromTheirFile(t *testing.T) {
 	wantError(t, err, "fallback.s3.credentials_file")
 }
 
+// Keys that are replaced just before they end are used in the same drain, not after it.
+func TestKeysThatAreReplacedAreUsedSoon(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "keys")
+	write := func(id string) {
+		if err := os.WriteFile(file, []byte("[default]\naws_access_key_id = "+id+"\naws_secret_access_key = s\naws_session_token = t\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	inBubble(t, fallback.S3{CredentialsFile: file}, func(t *testing.T, f *fakeS3, b *fallback.Bucket) {
+		if err := tryPut(t.Context(), b, 10); err != nil {
+			t.Fatal(err)
+		}
+		write("second")
+		answer(f, always, http.StatusBadRequest, "ExpiredToken", func(r *http.Request) bool { return strings.Contains(r.Header.Get("Authorization"), "first") })
+		wantError(t, tryPut(t.Context(), b, 10), "ExpiredToken")
+		time.Sleep(15 * time.Second)
+		if err := tryPut(t.Context(), b, 10); err != nil {
+			t.Errorf("with a file that was replaced 15 s ago: %v", err)
+		}
+	})
+}
+
 // A machine without keys is told so, and not that its bucket forbids what it asks.
 func TestNoKeys(t *testing.T) {
 	f, _ := newFakeS3(t)

@@ -29,8 +29,9 @@ const (
 	// one should not be for one answer of 503.
 	attempts  = 3
 	mostPause = time.Second
-	// reread is how old the keys of a credentials file may be: whoever rotates them changes the file.
-	reread = 5 * time.Minute
+	// reread is how old the keys of a credentials file may be: whoever rotates them changes the file, and a drain may have
+	// two minutes.
+	reread = 10 * time.Second
 )
 
 // OpenBucket makes a client. It reads what the SDK's default chain reads on this machine, and asks nobody.
