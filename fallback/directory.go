@@ -50,10 +50,13 @@ type call struct {
 
 // in brackets a system call.
 func (c *call) in(work func() error) error {
-	c.since.Store(time.Now().UnixNano())
+	c.goesOn()
 	defer c.since.Store(0)
 	return work()
 }
+
+// goesOn says that work of many system calls has got through some of them.
+func (c *call) goesOn() { c.since.Store(time.Now().UnixNano()) }
 
 // outside brackets the use of what belongs to whoever asked. It is an error once that one has gone.
 func (c *call) outside(work func() error) error {

@@ -511,3 +511,27 @@ func TestSweepRemovesWhatIsOldAndOurs(t *testing.T) {
 		t.Errorf("put into a directory that was swept away: %v", err)
 	}
 }
+
+// A share that hangs while it is swept holds nobody: whoever sweeps has other things to look after. One that is slow with
+// each of many files does not hang.
+func TestSweepOfADirectoryThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d, hold := fallback.NewDirectory(dir), make(chan struct{})
+		for i := range 20 {
+			if err := d.Put(t.Context(), fmt.Sprint("ours/", i), 1, strings.NewReader("x"), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		slow := func(string) bool { time.Sleep(5 * time.Second); return false }
+		if _, err := d.Sweep(ctx, time.Now(), slow); err != nil {
+			t.Errorf("one that is slow: %v", err)
+		}
+		_, err := d.Sweep(ctx, time.Now(), func(string) bool { <-hold; return false })
+		wantError(t, err, "silent for 10s")
+		close(hold)
+		synctest.Wait()
+	})
+}

@@ -16,13 +16,14 @@ const abandoned = 24 * time.Hour
 // Sweep removes the contents that were put before an instant and that ours names, what a killed writer left, and the
 // directories that this emptied. The zero time is before all of them. Several may sweep at once.
 func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error) {
-	return do(ctx, d, func(_ *call, root *os.Root) (removed int, err error) {
+	return do(ctx, d, func(c *call, root *os.Root) (removed int, err error) {
 		from := "."
 		if before.IsZero() {
 			from = unfinished
 		}
 		var emptied []string
-		err = fs.WalkDir(root.FS(), from, func(name string, e fs.DirEntry, err error) error {
+		visit := func(name string, e fs.DirEntry, err error) error {
+			c.goesOn()
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -46,10 +47,11 @@ func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name 
 				}
 			}
 			return nil
-		})
+		}
+		err = c.in(func() error { return fs.WalkDir(root.FS(), from, visit) })
 		slices.Sort(emptied)
 		for _, dir := range slices.Backward(emptied) {
-			removeEmpty(root, dir)
+			_ = c.in(func() error { removeEmpty(root, dir); return nil }) // it says nothing
 		}
 		return removed, err
 	})
