@@ -76,7 +76,11 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	k.resume(&p)
 	if p.Incident.Withdrawn() {
 		p.Closed = cmp.Or(p.Closed, "the machine has booted since")
-		return k, j.close(p)
+		if err := k.insist(func() error { return j.close(p) }); err != nil {
+			// A full disk must not keep anybody from hearing the next notice. The next start finds this one over, too.
+			cfg.Log.Error("the end of the incident is not on disk", "incident", p.Incident.ID, "err", err)
+		}
+		return k, nil
 	}
 	k.open, k.page = true, p
 	return k, nil

@@ -134,6 +134,23 @@ func TestKeeperAfterABoot(t *testing.T) {
 	}
 }
 
+// A disk that is full or read-only after a boot keeps nobody from hearing the next notice.
+func TestKeeperStartsWithoutItsDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		p := join(t, m.start(t), Notice{Source: SourceLogind, ID: shutdownID, Kind: KindReboot, SeenAt: time.Now()})
+		if err := os.WriteFile(filepath.Join(m.dir, "incidents", p.Incident.ID), nil, 0o600); err != nil { // its page cannot be put there
+			t.Fatal(err)
+		}
+		m.clock.Boot, m.clock.SinceBoot = "boot-2", time.Second
+		k := m.start(t)
+		if _, open := k.Open(); open {
+			t.Error("the incident is open, want it ended by the boot")
+		}
+		join(t, k, terminate(time.Minute))
+	})
+}
+
 // The page on disk goes by the wall clock of the moment it is written, also for a deadline that was heard before the
 // clock was set.
 func TestKeeperWritesByTheClockOfTheMoment(t *testing.T) {
