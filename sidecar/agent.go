@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
 
@@ -33,8 +34,8 @@ const (
 
 func (l localAgent) String() string { return "decommission the agent on " + l.socket }
 
-// Tell implements workloads.Action: DecommissionSelf, or Cancel for what is withdrawn. It tries until ctx ends. That all
-// is done says nothing to an agent, which knows by itself when it is.
+// Tell implements workloads.Action: DecommissionSelf, its rehearsal for a rehearsal, or Cancel for what is withdrawn. It tries until
+// ctx ends. That all is done says nothing to an agent, which knows by itself when it is.
 func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 	conn, err := grpc.NewClient("passthrough:///agent", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.dial(ctx, "unix", l.socket) }))
@@ -49,8 +50,13 @@ func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 			return nil
 		}
 		err = fmt.Errorf("tell the agent on %s: %w", l.socket, err)
-		if code := status.Code(errors.Unwrap(err)); code == codes.PermissionDenied || code == codes.InvalidArgument || code == codes.Unimplemented {
+		switch status.Code(errors.Unwrap(err)) {
+		case codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
 			return err
+		case codes.FailedPrecondition: // it is under notice in earnest
+			if w.Rehearsal {
+				return err
+			}
 		}
 		conn.ResetConnectBackoff() // gRPC's own pauses grow beyond what a notice leaves
 		select {
@@ -66,11 +72,15 @@ func (l localAgent) call(ctx context.Context, calls api.LocalClient, w workloads
 	defer cancel()
 	switch w.Phase {
 	case workloads.PhaseNoticed, workloads.PhaseChanged:
-		r := &api.DecommissionSelfRequest{Reason: reason(w)}
+		var left *durationpb.Duration
 		if !w.Deadline.IsZero() {
-			r.Timeout = durationpb.New(max(0, time.Until(w.Deadline)))
+			left = durationpb.New(max(0, time.Until(w.Deadline)))
 		}
-		_, err := calls.DecommissionSelf(ctx, r)
+		if w.Rehearsal {
+			_, err := calls.Simulate(ctx, &api.SimulateRequest{Kind: string(preemption.KindManual), In: left, Reason: reason(w)})
+			return err
+		}
+		_, err := calls.DecommissionSelf(ctx, &api.DecommissionSelfRequest{Reason: reason(w), Timeout: left})
 		return err
 	case workloads.PhaseWithdrawn:
 		_, err := calls.Cancel(ctx, &api.CancelRequest{Reason: reason(w)})

@@ -267,7 +267,16 @@ func get(t *testing.T, url string) string {
 type agentOn struct {
 	api.UnimplementedLocalServer
 	said      chan *api.DecommissionSelfRequest
+	pretended chan *api.SimulateRequest
 	cancelled chan *api.CancelRequest
+}
+
+func (a *agentOn) Simulate(_ context.Context, r *api.SimulateRequest) (*api.SimulateReply, error) {
+	if len(a.pretended) > 0 {
+		return nil, status.Error(codes.FailedPrecondition, "the node is under notice in earnest")
+	}
+	a.pretended <- r
+	return &api.SimulateReply{}, nil
 }
 
 func (a *agentOn) DecommissionSelf(_ context.Context, r *api.DecommissionSelfRequest) (*api.DecommissionSelfReply, error) {
@@ -317,5 +326,35 @@ func TestAgentIsTold(t *testing.T) {
 	}
 	if r := <-fake.cancelled; r.Reason != "ec2 says terminate" {
 		t.Errorf("got %v, want the reason", r)
+	}
+}
+
+// An agent that is told of a rehearsal rehearses: a drain in earnest would set off alerts. One that has no time for it is not asked on.
+func TestAgentRehearses(t *testing.T) {
+	l, err := net.Listen("unix", shortDir(t)+"/agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fake := &agentOn{said: make(chan *api.DecommissionSelfRequest, 1), pretended: make(chan *api.SimulateRequest, 1), cancelled: make(chan *api.CancelRequest, 1)}
+	server := grpc.NewServer()
+	api.RegisterLocalServer(server, fake)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	defer func() { server.Stop(); <-served }()
+	to := localAgent{socket: l.Addr().String(), dial: new(net.Dialer).DialContext}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w := workloads.Word{Phase: noticed, Kind: "terminate", Source: "simulate", Reason: "rehearsal", Deadline: time.Now().Add(time.Minute), Rehearsal: true}
+	if err := to.Tell(ctx, w); err != nil {
+		t.Fatal(err)
+	}
+	if len(fake.said) > 0 || len(fake.pretended) != 1 {
+		t.Fatal("it was told to leave in earnest, want a rehearsal")
+	}
+	if err := to.Tell(ctx, w); err == nil || ctx.Err() != nil {
+		t.Errorf("got %v, want its refusal, at once", err)
+	}
+	if r := <-fake.pretended; r.Kind != "manual" || r.In.AsDuration() < 50*time.Second || r.DryRun {
+		t.Errorf("got %v, want what it is told in earnest, in a minute", r)
 	}
 }
