@@ -41,7 +41,9 @@ func newCounters() *counters {
 
 func (c *counters) polled(p preemption.Poll) {
 	c.polls.WithLabelValues(p.Source, p.Path, p.Result).Inc()
-	c.pollTook.WithLabelValues(p.Source).Observe(p.Took.Seconds())
+	if p.Took > 0 { // a hanging question takes as long as there is nothing to say
+		c.pollTook.WithLabelValues(p.Source).Observe(p.Took.Seconds())
+	}
 }
 
 func (c *counters) synced(took time.Duration) { c.syncs.Observe(took.Seconds()) }
