@@ -110,6 +110,26 @@ func TestAzureEventThatHasStartedIsDue(t *testing.T) {
 	})
 }
 
+// NotBefore is when an event may start at the earliest. One that is late is not called off as long as it is listed.
+func TestAzureEventStandsAsLongAsItIsListed(t *testing.T) {
+	azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
+		c.listen(t)
+		id := c.Schedule(azurefake.Event{Type: "Redeploy", NotBefore: time.Now().Add(10 * time.Minute)})
+		got := c.within(t, time.Minute)
+		i := Open(got.Notice)
+		c.silent(t, time.Hour)
+		if until := i.Outlived(); !until.IsZero() {
+			t.Errorf("outlived at %v: the node would be given new blocks, and not be warned again", until)
+		}
+		c.Start(id)
+		c.silent(t, time.Minute)
+		c.Remove(id)
+		if got := c.within(t, time.Minute); !got.Withdrawn || !i.Join(got.Notice) || !i.Withdrawn() {
+			t.Errorf("heard %+v, want it withdrawn", got)
+		}
+	})
+}
+
 // A host that has found no time server yet has the time that Azure gives, and no more than that.
 func TestAzureTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"this host's is ahead": -4 * time.Minute, "this host's is behind": time.Hour, "a little": 20 * time.Second} {
@@ -298,7 +318,7 @@ func TestAzureBelievedNoticeIsNotGivenAgain(t *testing.T) {
 		at := time.Now().Add(-5 * time.Minute)
 		id := c.Schedule(azurefake.Event{Type: "Redeploy"})
 		c.Start(id)
-		known := Notice{Source: SourceAzure, ID: "scheduledevents/" + id, Kind: KindRedeploy, Deadline: at, Appointed: true, SeenAt: at.Add(-10 * time.Minute)}
+		known := Notice{Source: SourceAzure, ID: "scheduledevents/" + id, Kind: KindRedeploy, Deadline: at, Appointed: true, Stands: true, SeenAt: at.Add(-10 * time.Minute)}
 		c.source.Believe(known, Notice{Source: SourceEC2, ID: "spot/instance-action", Kind: KindStop})
 		c.listen(t)
 		c.silent(t, time.Minute)

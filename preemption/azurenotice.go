@@ -64,7 +64,7 @@ func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
 // update takes in what the list says of an event, and returns the notice for it, but for its id.
 //
 // An event that is listed is never stale: Azure takes it off when it is over. So a time that is past when it is first
-// heard of means that the event may start at any moment.
+// heard of means that the event may start at any moment, and a machine that is there long after it has not outlived it.
 func (s *sighting) update(e azureEvent, now time.Time) Notice {
 	kind := e.kind
 	switch {
@@ -81,5 +81,5 @@ func (s *sighting) update(e azureEvent, now time.Time) Notice {
 	case s.deadline.IsZero() && leastNotice(kind) > 0:
 		s.deadline = s.first.Add(leastNotice(kind)) // at best: not an appointment to wait for
 	}
-	return Notice{Kind: kind, Deadline: s.deadline, Appointed: s.appointed, Reason: e.reason}
+	return Notice{Kind: kind, Deadline: s.deadline, Appointed: s.appointed, Stands: true, Reason: e.reason}
 }
