@@ -49,9 +49,7 @@ func (a *Agent) stopInTime(ctx context.Context, w *watched) {
 		over, _ := w.finished(i.ID)
 		var due <-chan time.Time // nil: nothing is due by itself
 		switch done := a.attention.of(w.Name); {
-		case p.Work.Drained != nil:
-			return
-		case over || at.IsZero():
+		case p.Work.Drained != nil || over || at.IsZero(): // a drain that was a rehearsal's may yet begin anew
 		case done.Incident == i.ID && done.Stopping || !time.Now().Before(at):
 			a.stopWorkload(ctx, w, i)
 			continue

@@ -150,3 +150,19 @@ func TestAdviceOutlivesARehearsal(t *testing.T) {
 		})
 	}
 }
+
+// A notice in earnest that comes when a rehearsal is drained has the engine stopped in time, and what it wrote last carried.
+func TestNoticeAfterARehearsalStopsTheEngine(t *testing.T) {
+	bubble(t, withEngine(stops), func(t *testing.T, c *clustertest.Cluster) {
+		unit := c.Unit(0, engine)
+		blocks := fill(c, 0)
+		c.Simulate(0, preemption.KindTerminate, time.Minute, false)
+		c.Until("the rehearsal is drained", 59*time.Second, func() bool { return c.Status(0).Manifest != nil })
+		c.Notice(0, 2*time.Minute)
+		c.Sleep(80 * time.Second)
+		blocks = append(blocks, c.Write(0, "cache", "written-last", fillSize))
+		c.Until("the engine has ended", 30*time.Second, func() bool { ended, _, _ := unit.Ended(); return ended })
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+	})
+}
