@@ -42,6 +42,7 @@ type KeeperConfig struct {
 type Keeper[W any] struct {
 	cfg     KeeperConfig
 	journal *journal[W]
+	writes  sync.Mutex // held while a page is changed; mu is not while it is written: a disk may hang, and the heartbeat asks
 
 	mu      sync.Mutex // guards what follows
 	open    bool
@@ -129,20 +130,21 @@ func anchored(t time.Time) time.Time {
 // What has been done so far may count for less from then on: so changes says what of it, and that is one write with the
 // notice. It is told what the incident was.
 func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page[W], changed bool, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.writes.Lock()
+	defer k.writes.Unlock()
 	n.Stance, n.LeftAt = k.cfg.Policy().Stance(n.Kind), time.Time{}
 	if !n.Deadline.IsZero() {
 		n.Deadline = anchored(n.Deadline)
 	}
-	p = k.page
+	p, open := k.Open()
+	was := p.Incident
 	switch {
-	case n.Stance == StanceIgnore && !(k.open && p.Incident.has(n)):
+	case n.Stance == StanceIgnore && !(open && p.Incident.has(n)):
 		if !n.Withdrawn {
 			k.cfg.Log.Info("notice ignored: the policy says so", "kind", n.Kind, "source", n.Source, "deadline", n.Deadline, "reason", n.Reason)
 		}
 		return p, false, nil
-	case k.open:
+	case open:
 		if !p.Incident.Join(n) {
 			return p, false, nil
 		}
@@ -155,7 +157,7 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 		p.Begun = true
 	}
 	for _, change := range so {
-		change(k.page.Incident, &p)
+		change(was, &p)
 	}
 	err = k.write(p)
 	k.set(true, p)
@@ -174,12 +176,12 @@ func (k *Keeper[W]) Amend(change func(*W)) error {
 }
 
 func (k *Keeper[W]) amend(change func(*Page[W])) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.open {
+	k.writes.Lock()
+	defer k.writes.Unlock()
+	p, open := k.Open()
+	if !open {
 		return errors.New("no incident is open")
 	}
-	p := k.page
 	change(&p)
 	err := k.write(p)
 	k.set(true, p)
@@ -188,12 +190,12 @@ func (k *Keeper[W]) amend(change func(*Page[W])) error {
 
 // Close ends the open incident: the machine stays. The error is why a restart would open it again.
 func (k *Keeper[W]) Close(why string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.open {
+	k.writes.Lock()
+	defer k.writes.Unlock()
+	p, open := k.Open()
+	if !open {
 		return nil
 	}
-	p := k.page
 	p.Closed, p.Clock = why, k.cfg.Clock()
 	k.set(false, Page[W]{})
 	return k.insist(func() error { return k.journal.close(p) })
@@ -218,6 +220,8 @@ func (k *Keeper[W]) Last() (Page[W], bool, error) {
 	if p, open := k.Open(); open {
 		return p, true, nil
 	}
+	k.writes.Lock() // the newest that ended may be on its way to the disk
+	defer k.writes.Unlock()
 	return k.journal.last()
 }
 
@@ -244,14 +248,16 @@ func (k *Keeper[W]) Changes() <-chan struct{} {
 // Dir is where an incident's owner may keep what belongs to it. Those of ended incidents are kept for a while.
 func (k *Keeper[W]) Dir(incident string) string { return k.journal.dirOf(incident) }
 
-// set shows a page to everybody. The caller holds mu.
+// set shows a page to everybody. The caller holds writes.
 func (k *Keeper[W]) set(open bool, p Page[W]) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.open, k.page = open, p
 	close(k.changed)
 	k.changed = make(chan struct{})
 }
 
-// write puts a page on disk. The caller holds mu.
+// write puts a page on disk. The caller holds writes.
 func (k *Keeper[W]) write(p Page[W]) error {
 	began := time.Now()
 	p.Clock = k.cfg.Clock()

@@ -310,3 +310,38 @@ func TestKeeperReadsWhoHadBegun(t *testing.T) {
 		t.Errorf("got %s since %s, want it to leave since it was noticed at %s", s, p.Incident.LeftAt(), p.Incident.NoticedAt())
 	}
 }
+
+// A disk that hangs under the journal holds up who writes, and nobody who only asks: the heartbeat asks.
+func TestKeeperAnswersWhileItsDiskHangs(t *testing.T) {
+	dir, writes, disk := t.TempDir(), make(chan struct{}), make(chan struct{})
+	k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Synced: func(time.Duration) { writes <- struct{}{}; <-disk }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		k.Join(terminate(2 * time.Minute))
+	}()
+	<-writes
+	asked := make(chan bool, 1)
+	go func() {
+		_, open := k.Open()
+		k.Stance()
+		k.Changes()
+		asked <- open || k.IsOpen()
+	}()
+	select {
+	case open := <-asked:
+		if open {
+			t.Error("the incident was seen before it was on disk")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("who asks waits for the disk")
+	}
+	close(disk)
+	<-joined
+	if !k.IsOpen() {
+		t.Error("the incident is not open")
+	}
+}
