@@ -36,7 +36,8 @@ type attended struct {
 
 // attention is what was done about all workloads, by their names. A file keeps it.
 type attention struct {
-	path string
+	path   string
+	writes sync.Mutex // held while what was done is changed; mu is not while it is written: a disk may hang, and the heartbeat asks
 
 	mu      sync.Mutex // guards what follows
 	boot    string
@@ -82,16 +83,20 @@ func (t *attention) of(name string) attended {
 
 // amend changes what is known of a workload, on disk first. Where the disk fails, the change stands all the same.
 func (t *attention) amend(name string, change func(*attended)) (attended, error) {
+	t.writes.Lock()
+	defer t.writes.Unlock()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	d := t.all[name]
-	change(&d)
 	all := maps.Clone(t.all)
+	t.mu.Unlock()
+	d := all[name]
+	change(&d)
 	all[name] = d
 	b, err := json.Marshal(attentionFile{t.boot, all})
 	if err == nil {
 		err = durable.WriteFile(t.path, b)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.all = all
 	return d, err
 }
