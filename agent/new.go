@@ -109,7 +109,8 @@ func (a *Agent) openStores() (err error) {
 	return err
 }
 
-// cloudTimeout is how long the start may wait for a cloud to say which zone and machine type this is.
+// cloudTimeout is how long the start may wait for a cloud to say which zone and machine type this is, and for each
+// coordinator's name to be looked up.
 const cloudTimeout = 2 * time.Second
 
 func (a *Agent) openNotices(ctx context.Context) (err error) {
@@ -188,17 +189,33 @@ func (a *Agent) advertised() (string, error) {
 	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
 		return bound, nil
 	}
-	// A UDP socket sends nothing when it connects: the kernel only picks the route.
 	for _, c := range a.cfg.Coordinators {
-		if conn, err := net.Dial("udp", c); err == nil {
-			defer conn.Close()
-			local, _, err := net.SplitHostPort(conn.LocalAddr().String())
-			if err == nil {
-				return net.JoinHostPort(local, port), nil
-			}
+		if local := localTowards(c); local != "" {
+			return net.JoinHostPort(local, port), nil
+		}
+	}
+	for _, c := range elsewhere {
+		if local := localTowards(c); local != "" {
+			a.log.Warn("no way to a coordinator is known now, as when no name can be looked up: peers are told the address that leads out of this machine", "peer", local)
+			return net.JoinHostPort(local, port), nil
 		}
 	}
 	return "", errors.New("no address of this machine leads to a coordinator: set listen.advertise")
+}
+
+// elsewhere are addresses of no machine (RFC 5737 and 3849), to which the default route leads.
+var elsewhere = []string{"192.0.2.1:9", "[2001:db8::1]:9"}
+
+// localTowards is this machine's address on the way to another, "" where none is known: not for long, for the start waits. A UDP
+// socket sends nothing when it connects: the kernel only picks the route.
+func localTowards(address string) string {
+	conn, err := (&net.Dialer{Timeout: cloudTimeout}).Dial("udp", address)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	local, _, _ := net.SplitHostPort(conn.LocalAddr().String())
+	return local
 }
 
 // resume takes up what an earlier process left: the open incident, and what the sources had been heard to say.

@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An agent that is started while no name can be looked up tells peers the address that leads out of this machine, and soon: it may be
+// in the midst of a drain.
+func TestAdvertisedWhileNamesCannotBeLookedUp(t *testing.T) {
+	if localTowards(elsewhere[0]) == "" {
+		t.Skip("this machine has no route to anywhere")
+	}
+	lookup := net.DefaultResolver
+	defer func() { net.DefaultResolver = lookup }()
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	synctest.Test(t, func(t *testing.T) {
+		peer, err := net.Listen("tcp", "0.0.0.0:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer peer.Close()
+		a := &Agent{log: slog.New(slog.DiscardHandler), cfg: Config{Coordinators: []string{"a.coordinator.example:7411", "b.coordinator.example:7411"}}}
+		a.at.peer = peer
+		began := time.Now()
+		address, err := a.advertised()
+		if took := time.Since(began); err != nil || took > 2*cloudTimeout {
+			t.Fatalf("got %v after %s, want an address within %s", err, took, 2*cloudTimeout)
+		}
+		host, _, _ := net.SplitHostPort(address)
+		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() || ip.IsLoopback() {
+			t.Errorf("got %s, want one that peers may reach", address)
+		}
+	})
+}
