@@ -317,6 +317,34 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 	})
 }
 
+// A coordinator that takes a request and never answers, as one whose disk hangs, is not waited for until the certificate has ended.
+func TestKeeperAsksAgainWhereNobodyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t)
+		files, id := w.joined(t)
+		ends := id.Expires()
+		var asked atomic.Int64
+		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		k.Ask = func(ctx context.Context, request []byte) (cert, ca []byte, err error) {
+			if asked.Add(1) == 1 {
+				<-ctx.Done()
+				return nil, nil, ctx.Err()
+			}
+			cert, err = w.authority.Sign(request, id.Name(), 30*24*time.Hour, nil, nil)
+			return cert, w.authority.PEM(), err
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		time.Sleep(29 * 24 * time.Hour)
+		if asked.Load() < 2 || !id.Expires().After(ends) {
+			t.Errorf("a day before the end it was asked %d times, and the certificate is good until %s: want a new one", asked.Load(), id.Expires())
+		}
+		stop()
+		running.Wait()
+	})
+}
+
 // A CA that is to follow another is put beside it before it signs anything: a renewal must not take it away again.
 func TestKeeperKeepsTheCAThatFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

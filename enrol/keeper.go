@@ -88,7 +88,9 @@ func (k *Keeper) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cert, ca, err := k.Ask(ctx, request)
+	asking, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	cert, ca, err := k.Ask(asking, request)
 	if err != nil {
 		return err
 	}
