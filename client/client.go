@@ -158,7 +158,7 @@ type search struct {
 	*Conn
 	ctx   context.Context
 	until time.Time
-	away  int // coordinators in a row that did not answer
+	away  int // of the addresses, in a row, that did not answer
 }
 
 func (c *Conn) look(ctx context.Context) *search {
@@ -181,7 +181,7 @@ func (s *search) goOn(address string, err error) bool {
 		return true
 	case follows:
 		s.away = 0
-	default:
+	case slices.Contains(s.cfg.Addresses, address): // else who named it knows who leads now
 		if s.away++; s.away >= len(s.cfg.Addresses) {
 			return false
 		}

@@ -36,6 +36,7 @@ type coordinator struct {
 	conns   chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
+	stop    func() // as if its process had ended
 }
 
 func (o *coordinator) refused() error {
@@ -90,7 +91,8 @@ func newCity(t *testing.T, addresses ...string) *city {
 		api.RegisterOperatorServer(s, o)
 		done := make(chan struct{})
 		go func() { defer close(done); s.Serve(o) }()
-		t.Cleanup(func() { s.Stop(); <-done })
+		o.stop = sync.OnceFunc(func() { s.Stop(); <-done })
+		t.Cleanup(o.stop)
 	}
 	return c
 }
@@ -104,6 +106,8 @@ func (c *city) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	select {
 	case o.conns <- far:
 		return near, nil
+	case <-o.closed:
+		return nil, fmt.Errorf("dial %s: connection refused", address)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -149,6 +153,26 @@ func TestCallsFollowTheLeader(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Who knows one coordinator alone comes back to it when the leader that it named is gone.
+func TestLeaderThatWasNamedIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "a:1", "b:1", "c:1")
+		c.hints, c.leads = true, "c:1"
+		conn, operator := c.conn(t, "a:1")
+		if n, err := operator.GetNode(t.Context(), &api.GetNodeRequest{}); err != nil || n.Name != "c:1" {
+			t.Fatalf("got an answer of %v (%v), want c:1's", n, err)
+		}
+		c.there["c:1"].stop()
+		c.elect("b:1")
+		for range 2 {
+			n, err := operator.GetNode(t.Context(), &api.GetNodeRequest{})
+			if err != nil || n.Name != "b:1" {
+				t.Errorf("once c:1 is gone: got an answer of %v (%v) by %s, want b:1's", n, err, conn.Address())
+			}
+		}
+	})
 }
 
 // A stream that breaks off before its first answer goes on elsewhere; after it, its end is told.
