@@ -130,6 +130,7 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 	until := time.Now().Add(b.patience)
 	for {
 		wait := time.Duration(0)
+		var inFlight error
 		var troubles []error
 		for i := range b.agents {
 			at = (first + i) % len(b.agents)
@@ -140,7 +141,7 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 			case err == nil:
 				return resp, at, nil
 			case carried:
-				wait = max(wait, flight.Retry)
+				wait, inFlight = max(wait, flight.Retry), err
 			case ctx.Err() != nil:
 				return nil, at, context.Cause(ctx)
 			case final(err):
@@ -153,7 +154,7 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 			return nil, at, errors.Join(troubles...)
 		}
 		if time.Now().Add(wait).After(until) {
-			return nil, at, ErrInFlight
+			return nil, at, inFlight
 		}
 		select {
 		case <-time.After(wait):

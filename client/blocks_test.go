@@ -214,6 +214,7 @@ func TestWhatAgentsAnswer(t *testing.T) {
 			w.WriteHeader(410)
 		})}, ErrLost, "lost: recompute it (host-b removed it)"},
 		{"in flight", []http.Handler{answer(503, "")}, ErrInFlight, "in flight"},
+		{"on a node that is away", []http.Handler{answer(503, "locate x: no coordinator answers"), answer(500, "disk")}, ErrInFlight, "no coordinator answers"},
 		{"in flight, and the next agent has it", []http.Handler{answer(503, ""), k}, nil, ""},
 		{"one agent is ill", []http.Handler{answer(500, "disk"), k}, nil, ""},
 		{"all are", []http.Handler{answer(500, "disk"), answer(403, "no right to read")}, nil, "no right to read"},
