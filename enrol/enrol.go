@@ -90,7 +90,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 	j := &joining{Config: cfg, public: public, request: request}
 	for n := 0; ; n++ {
 		at := cmp.Or(j.leader, cfg.Coordinators[n%len(cfg.Coordinators)])
-		j.leader = ""
+		j.leader, j.stranger = "", false
 		reply, err := j.ask(ctx, at)
 		if err == nil {
 			if err := certs.Write(cfg.Files.CA, cfg.Files.Cert, []byte(reply.CA), []byte(reply.Certificate)); err != nil {
@@ -99,7 +99,7 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 			return reply, nil
 		}
 		err = fmt.Errorf("join at %s: %w", at, err)
-		if _, refused := errors.AsType[Refused](err); refused {
+		if _, refused := errors.AsType[Refused](err); refused && (!j.stranger || n+1 >= len(cfg.Coordinators)) {
 			return nil, err
 		}
 		if ctx.Err() != nil {
@@ -127,9 +127,10 @@ func backoff(n int) time.Duration {
 
 type joining struct {
 	Config
-	public  []byte // the key, as its owner shows it
-	request []byte
-	leader  string // whom the last one asked named
+	public   []byte // the key, as its owner shows it
+	request  []byte
+	leader   string // whom the last one asked named
+	stranger bool   // the last one asked is of another fleet; the next may not be
 }
 
 // ask learns the CA from whoever answers, and says nothing that matters until it is proven to be the one that is pinned.
@@ -143,6 +144,7 @@ func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 	}
 	ca, err := j.Pin.Pick(cas)
 	if err != nil {
+		j.stranger = true
 		return nil, Refused{err.Error()} // by us
 	}
 	known, err := certs.Newcomer(ca, protos, certs.RoleCoordinator)

@@ -175,6 +175,27 @@ func TestJoinTellsNoStranger(t *testing.T) {
 	}
 }
 
+// The address of a coordinator that was replaced may be another fleet's by now: those that are left are asked.
+func TestJoinGoesPastAStranger(t *testing.T) {
+	w, other := newTown(t), newTown(t)
+	cfg := w.config(t)
+	cfg.Coordinators = []string{"c1:7411", "c2:7411"}
+	ours, theirs := cfg.Dial, other.listen(t)
+	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address == "c1:7411" {
+			return theirs(ctx, network, address)
+		}
+		return ours(ctx, network, address)
+	}
+	if _, err := Join(t.Context(), cfg); err != nil || len(other.asked) > 0 {
+		t.Errorf("got %v, and the stranger was sent %d requests: want to be let in by the other, and none", err, len(other.asked))
+	}
+	cfg.Coordinators = []string{"c1:7411", "c1:7411"}
+	if _, err := Join(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "another fleet") {
+		t.Errorf("by strangers alone: got %v, want to be told", err)
+	}
+}
+
 // A coordinator without the CA's key, or an agent's port, shuts the door in the handshake: whoever stands there learns why.
 func TestJoinWhereNobodyJoins(t *testing.T) {
 	for name, protos := range map[string][]string{"other names": {"h2"}, "no names": nil} {
