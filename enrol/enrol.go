@@ -108,9 +108,10 @@ func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
 		if cfg.Trouble != nil {
 			cfg.Trouble(err)
 		}
-		if j.leader != "" {
+		if j.leader != "" && j.leader != at {
 			continue // it was only the wrong one
 		}
+		j.leader = "" // it is elected, and does not lead yet
 		select {
 		case <-time.After(backoff(n / len(cfg.Coordinators))):
 		case <-ctx.Done():

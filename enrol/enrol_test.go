@@ -264,6 +264,23 @@ func TestJoinInsists(t *testing.T) {
 	})
 }
 
+// One that has been elected and does not lead yet names itself: it is given time, and not asked again at once.
+func TestJoinWaitsForALeaderThatTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t)
+		began := time.Now()
+		w.answer = func(n int) (int, api.JoinRefusal) {
+			if n < 100 && time.Since(began) < 3*time.Second {
+				return http.StatusServiceUnavailable, api.JoinRefusal{Error: "this coordinator does not lead", Leader: "c1:7411"}
+			}
+			return 0, api.JoinRefusal{}
+		}
+		if _, err := Join(t.Context(), w.config(t)); err != nil || len(w.asked) > 8 {
+			t.Errorf("got %v after %d requests in %s, want a pause between them", err, len(w.asked), time.Since(began))
+		}
+	})
+}
+
 // Half a year of a machine whose certificates last a month: renewed each time at half their life, through an outage of ten
 // days, and never out of date.
 func TestKeeperRenews(t *testing.T) {
