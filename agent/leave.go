@@ -386,7 +386,7 @@ func (a *Agent) legible(account iter.Seq2[migration.Entry, error]) iter.Seq2[*ap
 				a.log.Error("the account of the drain cannot be read to its end: the coordinator gets its figures", "err", err)
 				return
 			}
-			said.Id, said.Bytes, said.Outcome, said.Peer, said.Reason = e.ID, e.Bytes, string(e.Outcome), e.Peer, e.Reason
+			said.Id, said.Bytes, said.Outcome, said.Peer, said.Reason = e.ID, e.Bytes, string(e.Outcome), e.Peer, short(e.Reason, longestReason)
 			if !yield(said, nil) {
 				return
 			}

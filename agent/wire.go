@@ -104,7 +104,7 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,
 	}
 	for _, e := range p.Peers {
-		d.Peers = append(d.Peers, &api.PeerProgress{Node: e.Node, Blocks: e.Moved.Blocks, Bytes: e.Moved.Bytes, Trouble: e.Trouble})
+		d.Peers = append(d.Peers, &api.PeerProgress{Node: e.Node, Blocks: e.Moved.Blocks, Bytes: e.Moved.Bytes, Trouble: short(e.Trouble, longestTrouble)})
 	}
 	return d
 }
@@ -127,7 +127,7 @@ func (a *Agent) summary(p page) *api.ManifestSummary {
 func apiCount(c migration.Count) *api.Count { return &api.Count{Blocks: c.Blocks, Bytes: c.Bytes} }
 
 func apiEntry(e migration.Entry) *api.ManifestEntry {
-	return &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: e.Reason}
+	return &api.ManifestEntry{Id: e.ID, Bytes: e.Bytes, Outcome: string(e.Outcome), Peer: e.Peer, Reason: short(e.Reason, longestReason)}
 }
 
 func apiHeld(h migration.Held) *api.HeldBlock {

@@ -180,19 +180,19 @@ func (a *Agent) apiWorkloads() (all []*api.Workload) {
 		if done.Trouble != "" {
 			s.Trouble = done.Trouble
 		}
-		s.Trouble = short(s.Trouble)
+		s.Trouble = short(s.Trouble, longestTrouble)
 		all = append(all, s)
 	}
 	return all
 }
 
-// longestTrouble keeps a heartbeat small: a program may have printed anything.
+// longestTrouble keeps a heartbeat small: a program may have printed anything, and a peer have said it.
 const longestTrouble = 400
 
-func short(s string) string {
+func short(s string, most int) string {
 	s = strings.ToValidUTF8(s, "?") // a message with anything else in it would not be sent at all
-	if len(s) <= longestTrouble {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:longestTrouble], "") + "..."
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
