@@ -2,12 +2,14 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -64,13 +66,18 @@ func (a *Agent) carryAgain(ctx context.Context) {
 			if p.Work.Drained == nil {
 				vigil.amid(ctx, p)
 			} else if q := vigil.finds(ctx, p); q != nil {
-				a.passAgain(ctx, p, nil, func(cfg *migration.DrainConfig) { vigil.put(q, cfg) })
+				if !a.passAgain(ctx, p, nil, func(cfg *migration.DrainConfig) { vigil.put(q, cfg) }) {
+					q.answered(heartbeat.Held{}, errCutShort)
+				}
 				vigil.after(q)
 			}
 		case <-ctx.Done():
 		}
 	}
 }
+
+// errCutShort is why a pass has not asked about all that it was to.
+var errCutShort = errors.New("the pass was cut short")
 
 // leastAgain is the least time that is left for another pass over all of the stores: one that it ends in the middle names as lost
 // what it has not met.
@@ -97,7 +104,10 @@ func brokenFrom(asked []*api.BrokenBlock) (all []migration.Broken) {
 // carryOnce returns what has to wait.
 func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest []migration.Broken) {
 	if p, open := a.incidents.Open(); open && p.Work.Drained != nil {
-		return a.passAgain(ctx, p, broken, func(cfg *migration.DrainConfig) { cfg.Again = broken })
+		if a.passAgain(ctx, p, broken, func(cfg *migration.DrainConfig) { cfg.Again = broken }) {
+			return nil
+		}
+		return broken
 	}
 	rest, err := a.drains.again(broken)
 	if err != nil {
@@ -118,9 +128,21 @@ func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err 
 }
 
 // passAgain is another pass of a drain that was over, about blocks that broke or that nobody has any more. What the coordinator
-// was told of that drain is not true any more, and it is told anew.
-func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (rest []migration.Broken) {
-	if err := a.incidents.Amend(func(w *work) { w.Told, w.Again = false, true }); err != nil {
+// was told of that drain is not true any more, and it is told anew. It reports false when it was cut short.
+func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (done bool) {
+	ended := p.Work.Drained.Finished
+	a.passing <- struct{}{}
+	over := sync.OnceFunc(func() { <-a.passing })
+	defer over()
+	if now, _ := a.incidents.Open(); !now.Work.stands(ended) {
+		return false // another drain runs
+	}
+	again := func(w *work) {
+		if w.stands(ended) {
+			w.Told, w.Again = false, true
+		}
+	}
+	if err := a.incidents.Amend(again); err != nil {
 		a.log.Warn("a restart would not know that blocks were carried again", "err", err)
 	}
 	limit := a.againUntil(p.Incident)
@@ -136,30 +158,50 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	d, err := migration.NewDrain(cfg)
 	if err != nil {
 		a.log.Error("blocks cannot be carried again", "broken", len(broken), "err", err)
-		return broken
+		return false
 	}
 	a.drains.set(d, false, false)
 	a.limitDrains()
 	began := time.Now()
+	var watching sync.WaitGroup
+	watching.Go(func() { a.untilUndone(sending, ended); stop() })
 	sum, err := d.Run(sending)
+	stop()
+	watching.Wait()
 	if err != nil {
 		a.log.Error("the account of the drain has gaps", "err", err)
 	}
-	if ctx.Err() != nil {
-		return broken // stopped or withdrawn; a restart is asked anew
+	if now, _ := a.incidents.Open(); ctx.Err() != nil || !now.Work.stands(ended) {
+		return false // stopped, withdrawn or undone; a restart is asked anew
 	}
 	sum.Started = p.Work.Drained.Started
-	over := func(w *work) {
-		if w.stands(p.Work.Drained.Finished) {
+	account := func(w *work) {
+		if w.stands(ended) {
 			w.Drained, w.Told, w.Kept, w.Again = &sum, false, false, false
 		}
 	}
-	if err := a.incidents.Amend(over); err != nil {
+	if err := a.incidents.Amend(account); err != nil {
 		a.log.Error("the end of the drain is not on disk: a restart would tell the coordinator of the one before", "err", err)
 	}
 	a.log.Info("another pass of the drain", "incident", p.Incident.ID, "broken", len(broken), "moved", sum.Moved.Blocks-p.Work.Drained.Moved.Blocks, "lost", sum.Lost.Blocks-p.Work.Drained.Lost.Blocks,
 		"took", time.Since(began).Round(time.Millisecond), "left", left(p.Incident.Deadline()))
 	a.beat.Nudge()
+	over()
 	a.leaveAccount(ctx)
-	return nil
+	return true
+}
+
+// untilUndone waits until the drain that ended then counts for nothing: there is another, which carries all.
+func (a *Agent) untilUndone(ctx context.Context, ended time.Time) {
+	for {
+		changed := a.incidents.Changes()
+		if p, _ := a.incidents.Open(); !p.Work.stands(ended) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

@@ -89,6 +89,7 @@ type Agent struct {
 	behind      atomic.Bool   // it was away, and has yet to find out what has changed elsewhere
 	doubted     chan string   // nodes that say to ask them what has changed there
 	accounting  chan struct{} // has one while an account is written and sent
+	passing     chan struct{} // has one while a pass of a drain runs
 	drains      drains
 	ballast     ballast
 	counts      *counters

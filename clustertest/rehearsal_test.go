@@ -166,3 +166,26 @@ func TestNoticeAfterARehearsalStopsTheEngine(t *testing.T) {
 		accounted(t, c, 0, blocks, 0)
 	})
 }
+
+// A notice in earnest while a rehearsal's drain makes another pass, for who took some of it is gone: there is one drain at a time.
+func TestNoticeWhileARehearsalCarriesAgain(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.Simulate(0, preemption.KindTerminate, 10*time.Minute, false)
+		c.WaitDrained(0)
+		before := c.Sent(0, 2)
+		c.Kill(1)
+		c.Until("what it took is carried again", 2*time.Minute, func() bool { return c.Sent(0, 2) > before+fillSize })
+		c.Partition(0, c.Name(2))
+		c.Sleep(3 * time.Second)
+		c.Notice(0, 3*time.Minute)
+		c.Sleep(5 * time.Second)
+		c.Heal()
+		c.Sleep(100 * time.Second)
+		accounted(t, c, 0, blocks, 0)
+		if m, _ := c.Manifest(0); m.GetSource() != preemption.SourceEC2 {
+			t.Errorf("got the account of %v, want the notice's", m)
+		}
+		c.VerifyEverywhere(2)
+	})
+}
