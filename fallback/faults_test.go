@@ -535,3 +535,25 @@ func TestSweepOfADirectoryThatHangs(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// What one agent sweeps away others know to be there: they put on.
+func TestPutAfterAnotherSwept(t *testing.T) {
+	dir := t.TempDir()
+	one, other := fallback.NewDirectory(dir), fallback.NewDirectory(dir)
+	if err := tryPut(t.Context(), one, 10); err != nil {
+		t.Fatal(err)
+	}
+	dead, at := filepath.Join(dir, "lifeboat-unfinished", "dead"), time.Now().Add(-30*time.Hour)
+	if err := os.WriteFile(dead, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(dead, at, at); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := other.Sweep(t.Context(), time.Time{}, nil); removed != 1 || err != nil {
+		t.Errorf("got %d removed, %v, want 1", removed, err)
+	}
+	if err := fallback.Check(t.Context(), one); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+}

@@ -57,9 +57,9 @@ func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name 
 	})
 }
 
-// removeEmpty removes a directory and those above it, as far as they are empty.
+// removeEmpty removes a directory and those above it, as far as they are empty. Where others put what they begin stays.
 func removeEmpty(root *os.Root, dir string) {
-	for ; dir != "."; dir = path.Dir(dir) {
+	for ; dir != "." && dir != unfinished; dir = path.Dir(dir) {
 		if root.Remove(dir) != nil {
 			return
 		}
