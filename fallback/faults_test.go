@@ -557,3 +557,39 @@ func TestPutAfterAnotherSwept(t *testing.T) {
 		t.Errorf("after that: %v", err)
 	}
 }
+
+// How old a content is goes by the clock that dated it, which is the share's: one machine that is years off removes nothing that
+// others have just put there, and leaves nothing that is old. A bubble's clock is years off.
+func TestSweepGoesByTheClockOfTheShare(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		d := fallback.NewDirectory(dir)
+		all := func(string) bool { return true }
+		for _, off := range []time.Duration{0, 100 * 365 * 24 * time.Hour} { // far behind, and far ahead
+			time.Sleep(off)
+			for _, name := range []string{"new", "old", "lifeboat-unfinished/alive", "lifeboat-unfinished/dead"} {
+				if err := d.Put(t.Context(), name, 1, strings.NewReader("x"), false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, _, at, err := d.Stat(t.Context(), "new")
+			if err != nil {
+				t.Fatal(err)
+			}
+			at = at.Add(-50 * time.Hour)
+			for _, name := range []string{"old", "lifeboat-unfinished/dead"} {
+				if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if removed, err := d.Sweep(t.Context(), time.Now().Add(-48*time.Hour), all); removed != 2 || err != nil {
+				t.Errorf("at %v: got %d removed, %v, want 2", time.Now(), removed, err)
+			}
+			for _, name := range []string{"new", "lifeboat-unfinished/alive"} {
+				if _, _, _, err := d.Stat(t.Context(), name); err != nil {
+					t.Errorf("at %v: %s: %v", time.Now(), name, err)
+				}
+			}
+		}
+	})
+}

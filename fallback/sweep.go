@@ -2,6 +2,8 @@ package fallback
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"io/fs"
 	"os"
 	"path"
@@ -17,9 +19,15 @@ const abandoned = 24 * time.Hour
 // directories that this emptied. The zero time is before all of them. Several may sweep at once.
 func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error) {
 	return do(ctx, d, func(c *call, root *os.Root) (removed int, err error) {
-		from := "."
-		if before.IsZero() {
-			from = unfinished
+		var ahead time.Duration
+		if err := c.in(func() (err error) { ahead, err = d.ahead(root); return err }); err != nil {
+			d.forget()
+			return 0, err
+		}
+		dead := time.Now().Add(ahead - abandoned)
+		from := unfinished
+		if !before.IsZero() {
+			from, before = ".", before.Add(ahead)
 		}
 		var emptied []string
 		visit := func(name string, e fs.DirEntry, err error) error {
@@ -32,7 +40,7 @@ func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name 
 			}
 			limit := before
 			if strings.HasPrefix(name, unfinished+"/") {
-				limit = time.Now().Add(-abandoned)
+				limit = dead
 			} else if !ours(name) {
 				return nil
 			}
@@ -55,6 +63,24 @@ func (d *Directory) Sweep(ctx context.Context, before time.Time, ours func(name 
 		}
 		return removed, err
 	})
+}
+
+// ahead is by how much the clock that dates contents is ahead of this machine's. A share has its server's, and a machine whose own
+// is wrong must not remove what all others have put there.
+func (d *Directory) ahead(root *os.Root) (time.Duration, error) {
+	if err := d.makeDirs(root, unfinished); err != nil {
+		return 0, err
+	}
+	name := unfinished + "/" + rand.Text()
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+	if err != nil {
+		return 0, err
+	}
+	info, err := f.Stat()
+	if err = errors.Join(err, f.Close(), root.Remove(name)); err != nil {
+		return 0, err
+	}
+	return time.Until(info.ModTime()), nil
 }
 
 // removeEmpty removes a directory and those above it, as far as they are empty. Where others put what they begin stays.
