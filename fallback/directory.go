@@ -201,8 +201,11 @@ func (d *Directory) publish(root *os.Root, aside, name string, fresh bool) error
 		return err
 	}
 	// The share has no hard links. Between the two calls another node may come first: the later one stands then, whole.
-	if _, err := root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-		return errors.Join(err, fs.ErrExist)
+	switch _, err := root.Lstat(name); {
+	case err == nil:
+		return fs.ErrExist
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	return errors.Join(root.Rename(aside, name), syncDir(root, dir))
 }
