@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,7 +89,7 @@ type Executor struct{ App, ID string }
 const (
 	mostApps      = 64
 	mostExecutors = 256
-	longestName   = 256
+	longestName   = 128 // in bytes, as a coordinator takes it
 )
 
 // list runs a program that prints a line for each app that runs, APP, or APP EXECUTOR for each of its executors. The error
@@ -116,8 +118,8 @@ func parseList(from, answer string) (apps []string, executors []Executor, err er
 			continue
 		}
 		app := words[0]
-		if len(words) > 2 || len(app) > longestName || len(words[len(words)-1]) > longestName {
-			err = fmt.Errorf("%s prints the line %.40q: want APP or APP EXECUTOR, of at most %d bytes each", from, line, longestName)
+		if len(words) > 2 || slices.ContainsFunc(words, unspeakable) {
+			err = fmt.Errorf("%s prints the line %.40q: want APP or APP EXECUTOR, printable and of at most %d bytes each", from, line, longestName)
 			continue
 		}
 		if !known[app] {
@@ -141,4 +143,9 @@ func parseList(from, answer string) (apps []string, executors []Executor, err er
 		}
 	}
 	return apps, executors, err
+}
+
+// unspeakable says whether a word is no name that a heartbeat may carry.
+func unspeakable(word string) bool {
+	return len(word) > longestName || strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) })
 }

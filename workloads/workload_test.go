@@ -341,6 +341,20 @@ func FuzzList(f *testing.F) {
 	})
 }
 
+// A coordinator refuses the beat that names an app which it would not show: the node would be taken for dead.
+func TestListLeavesOutWhatIsNoName(t *testing.T) {
+	long := strings.Repeat("a", 129)
+	for _, line := range []string{long, "app " + long, "\x1b[32mapp", "app x\u200b"} {
+		apps, executors, err := parseList("list", "one\n"+line+"\n")
+		if len(apps) != 1 || len(executors) > 0 || err == nil {
+			t.Errorf("%q: got the apps %q and executors %q (%v), want it left out and told", line, apps, executors, err)
+		}
+	}
+	if apps, executors, err := parseList("list", "app-ö "+long[:128]+"\n"); err != nil || len(apps) != 1 || len(executors) != 1 {
+		t.Errorf("got the apps %q and executors %q (%v), want one of each", apps, executors, err)
+	}
+}
+
 // pretendUnit is a service manager that knows one unit.
 type pretendUnit struct {
 	activity systemd.Activity
