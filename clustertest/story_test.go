@@ -142,3 +142,19 @@ func peersOf(entries map[string]*api.ManifestEntry) []string {
 	}
 	return slices.Sorted(maps.Keys(at))
 }
+
+// Names of files have characters that no terminal shows, as the wide space of Japanese ones: they are blocks like any other.
+func TestNamesThatAreNotPrintable(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := []*clustertest.Block{
+			c.Write(0, "cache", "報告\u30002026", 200_000), c.Write(0, "cache", "no\u00a0break", 200_000), c.Write(0, "cache", "👩\u200d🔬", 200_000),
+		}
+		blocks = append(blocks, fill(c, 0)...)
+		c.Notice(0, 120*time.Second)
+		c.WaitDrained(0)
+		accounted(t, c, 0, blocks, 0)
+		c.Kill(0)
+		c.Sleep(10 * time.Second)
+		c.VerifyEverywhere(1, 2)
+	})
+}

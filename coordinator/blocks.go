@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 	"unique"
 )
 
@@ -91,8 +93,8 @@ func checkID(id string) error {
 	if store == "" || scope == "" || name == "" {
 		return fmt.Errorf("block id %q: must be STORE/SCOPE/NAME, with - for a scope that there is not", id)
 	}
-	if !printable(id) {
-		return fmt.Errorf("block id %q: must be printable UTF-8", id)
+	if !plain(id) && (!utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl)) { // as agents take it: not all files have names that print
+		return fmt.Errorf("block id %q: must be UTF-8 without control characters", id)
 	}
 	return nil
 }

@@ -175,7 +175,7 @@ func checkRun(r *api.BlockRun, whole func(id string) error) error {
 		return fault("%v", err)
 	}
 	if r.Scope != "" && (strings.Count(r.Scope, "/") != 1 || checkID(r.Scope+"/x") != nil) {
-		return fault("a run of blocks of scope %.100q: must be STORE/SCOPE, printable, at most %d bytes", r.Scope, maxID)
+		return fault("a run of blocks of scope %.100q: must be STORE/SCOPE, without control characters, at most %d bytes", r.Scope, maxID)
 	}
 	isPlain := plain(string(r.Names)) // one look instead of thousands; what is not may be well all the same
 	for name, bytes := range r.All() {
