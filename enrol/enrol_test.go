@@ -3,6 +3,7 @@ package enrol
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"io"
@@ -349,6 +350,35 @@ func TestKeeperIsCalmWhileTheCAEnds(t *testing.T) {
 		}
 		if warned < 3 || warned > 8 {
 			t.Errorf("got %d warnings that the CA ends, want a few in its last weeks", warned)
+		}
+		stop()
+		running.Wait()
+	})
+}
+
+// What somebody puts there by hand, long before it is time to renew, is taken up within a day or so: a CA that is to follow, above all.
+func TestKeeperTakesUpWhatIsPutThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, next := newTown(t), newTown(t)
+		files, id := w.joined(t)
+		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		k.Ask = func(context.Context, []byte) (cert, ca []byte, err error) { return nil, nil, ErrNotOffered }
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { k.Run(ctx) })
+		time.Sleep(time.Hour)
+		if err := os.WriteFile(files.CA, append(w.authority.PEM(), next.authority.PEM()...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Hour)
+		now, err := id.Server([]string{"h2"}, certs.RoleNode).GetConfigForClient(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := x509.NewCertPool()
+		both.AppendCertsFromPEM(append(w.authority.PEM(), next.authority.PEM()...))
+		if !now.ClientCAs.Equal(both) {
+			t.Error("a day later the CA that was put beside the other is not known")
 		}
 		stop()
 		running.Wait()

@@ -48,6 +48,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 			if !sleep(ctx, min(wait, warnEach)) { // in steps: the clock may be moved, and the file by hand
 				return nil
 			}
+			if err := k.Identity.Reload(); err != nil {
+				k.Log.Warn("the certificate's files are not in order: what was read before stays in use until a restart", "file", k.Files.Cert, "err", err)
+			}
 			continue
 		}
 		err := k.renew(ctx)
