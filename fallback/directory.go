@@ -133,6 +133,9 @@ func (d *Directory) Put(ctx context.Context, name string, bytes int64, content i
 		if err == nil {
 			err = d.write(ctx, c, root, aside, bytes, content)
 		}
+		if err == nil { // a sync may have been left behind, and the name been put by another since
+			err = c.outside(func() error { return nil })
+		}
 		if err == nil {
 			publish := func() error { return d.publish(root, aside, name, fresh) }
 			if err = c.in(publish); errors.Is(err, fs.ErrNotExist) { // somebody swept, and the directory that was there was empty

@@ -3,9 +3,12 @@ package fallback_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -20,6 +23,7 @@ import (
 type share struct {
 	dir  string
 	sync func(unsynced int64) // asked at each sync of a file
+	gone chan string          // names that were removed or given up for others
 }
 
 // shareNode is a file or a directory of it.
@@ -36,7 +40,7 @@ func newShare(t *testing.T) *share {
 	if os.Getuid() != 0 {
 		t.Skip("mounts a file system: needs root")
 	}
-	s := &share{dir: t.TempDir(), sync: func(int64) {}}
+	s := &share{dir: t.TempDir(), sync: func(int64) {}, gone: make(chan string, 100)}
 	behind := t.TempDir()
 	var st syscall.Stat_t
 	if err := syscall.Stat(behind, &st); err != nil {
@@ -88,6 +92,16 @@ func (n *shareNode) Create(ctx context.Context, name string, flags, mode uint32,
 	}{f.(fs.FileWriter), f.(fs.FileReleaser)}, flags, 0
 }
 
+func (n *shareNode) Unlink(ctx context.Context, name string) syscall.Errno {
+	defer func() { n.of.gone <- name }()
+	return n.LoopbackNode.Unlink(ctx, name)
+}
+
+func (n *shareNode) Rename(ctx context.Context, name string, to fs.InodeEmbedder, newName string, flags uint32) syscall.Errno {
+	defer func() { n.of.gone <- name }()
+	return n.LoopbackNode.Rename(ctx, name, to, newName, flags)
+}
+
 // A share takes into memory what it has to write, and a sync that has a large content to wait for takes longer than a share
 // may be silent. So no sync has much to do.
 func TestDirectorySyncsAsItWrites(t *testing.T) {
@@ -111,5 +125,32 @@ func TestDirectorySyncsAsItWrites(t *testing.T) {
 	}
 	if got, err := os.ReadFile(filepath.Join(s.dir, "x")); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("got %d bytes and %v, want what was put", len(got), err)
+	}
+}
+
+// A content whose Put was given up, as the share hung, does not get its name once the share goes on: another may have it.
+func TestContentThatWasGivenUpIsNotPutLater(t *testing.T) {
+	s := newShare(t)
+	d := fallback.NewDirectory(s.dir)
+	ctx, cancel := context.WithCancel(t.Context())
+	on := make(chan struct{})
+	var hung atomic.Bool
+	s.sync = func(unsynced int64) {
+		if unsynced > 0 && !hung.Swap(true) {
+			cancel()
+			<-on
+		}
+	}
+	if err := d.Put(ctx, "x", 3, strings.NewReader("old"), false); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	if err := d.Put(t.Context(), "x", 3, strings.NewReader("new"), false); err != nil {
+		t.Fatal(err)
+	}
+	<-s.gone // the second's name while it was unfinished
+	close(on)
+	<-s.gone // the first's
+	if got, err := os.ReadFile(filepath.Join(s.dir, "x")); string(got) != "new" {
+		t.Errorf("got %q, %v, want what was put last", got, err)
 	}
 }
