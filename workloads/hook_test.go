@@ -453,3 +453,22 @@ func TestSettingsOfHooks(t *testing.T) {
 		t.Errorf("got exit status %d without a run, want 2", got)
 	}
 }
+
+// The directory of a run has the name of what is told, as the arguments of what is told may have it.
+func TestSupervisorIsNobodysTarget(t *testing.T) {
+	dir := t.TempDir()
+	said, gate := fifo(t, dir, "said"), fifo(t, dir, "gate")
+	h := testHook(t.TempDir(), `echo $$ >"$SAID"; read go <"$GATE"`)
+	h.Name, h.Env = "engine-7f3a", []string{"SAID=" + said, "GATE=" + gate}
+	told := make(chan error, 1)
+	go func() { told <- h.Tell(t.Context(), testWord(PhaseNoticed)) }()
+	holdPID(t, from(t, said))
+	w := open(t, Settings{Type: "match", Match: MatchSettings{CmdLine: "engine-7f3a"}}, nil)
+	if l := w.Look(t.Context(), nil, true); l.State != Done || l.Count > 0 {
+		t.Errorf("got %+v, want it done: there is nobody but the hook's supervisor", l)
+	}
+	release(t, gate)
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+}

@@ -100,8 +100,8 @@ func (f PIDFile) find(_ context.Context, proc procfs) ([]process, error) {
 	return []process{p}, nil
 }
 
-// Match means every process that fits all that is set. The first process, the kernel's threads and this process fit
-// nothing.
+// Match means every process that fits all that is set. The first process, the kernel's threads, this process and the
+// supervisors of hooks fit nothing.
 type Match struct {
 	Comm    string         // the name as in /proc/PID/comm, whole; the kernel keeps 15 bytes of it, and so does this
 	CmdLine *regexp.Regexp // found somewhere in the arguments, which have blanks between them
@@ -157,7 +157,7 @@ func (m Match) find(ctx context.Context, proc procfs) ([]process, error) {
 		switch {
 		case m.Comm != "" && p.comm != m.Comm[:min(len(m.Comm), longestComm)]:
 		case uid >= 0 && int(p.uid) != uid:
-		case m.CmdLine != nil && !m.CmdLine.MatchString(proc.commandLine(pid)):
+		case m.CmdLine != nil && !m.fits(proc.commandLine(pid)):
 		default:
 			found = append(found, p)
 		}
@@ -166,6 +166,12 @@ func (m Match) find(ctx context.Context, proc procfs) ([]process, error) {
 		return nil, nobody("there are no %s", m)
 	}
 	return found, nil
+}
+
+// fits tells whether a pattern is found in a command line. A supervisor's holds the name of what its hook tells.
+func (m Match) fits(line string) bool {
+	words := strings.Fields(line)
+	return m.CmdLine.MatchString(line) && (len(words) < 2 || words[1] != SupervisorArg)
 }
 
 // uid is the number of the user, or -1 for any.
