@@ -24,14 +24,9 @@ const (
 	pathCompute = "instance/compute"
 )
 
-const (
-	// nameLimit is how much of a poll may go into asking for this machine's name, while that is not known.
-	nameLimit = 250 * time.Millisecond
-
-	// azureBodyLimit leaves room for the day on which every machine of a scale set of 1000 is reclaimed at once: the list
-	// tells each of them of all, at some 500 bytes an event.
-	azureBodyLimit = 1 << 20
-)
+// azureBodyLimit leaves room for the day on which every machine of a scale set of 1000 is reclaimed at once: the list
+// tells each of them of all, at some 500 bytes an event.
+const azureBodyLimit = 1 << 20
 
 // AzureConfig is what an Azure source needs to know.
 type AzureConfig struct {
@@ -99,8 +94,10 @@ func NewAzure(cfg AzureConfig) (*Azure, error) {
 	a.poller = poller{
 		every: every,
 		get: func(ctx context.Context, _ string) ([]byte, bool, error) {
-			a.learnName(ctx)
+			var naming sync.WaitGroup
+			naming.Go(func() { a.learnName(ctx) })
 			body, err := a.events(ctx)
+			naming.Wait()
 			return body, err == nil, err // there is no "nothing found": an empty list is a body, too
 		},
 		idle: func() {
@@ -127,13 +124,12 @@ func (a *Azure) Health() []Health {
 	return all
 }
 
-// learnName asks what this machine is called, unless that is known.
+// learnName asks what this machine is called, unless that is known. It does so beside the question for events, of which
+// nothing can be made before: each has all the time of a poll.
 func (a *Azure) learnName(ctx context.Context) {
 	if name, _ := a.ownName(); name != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, nameLimit)
-	defer cancel()
 	began := time.Now()
 	_, err := a.compute(ctx)
 	if a.cfg.Polled != nil {

@@ -227,6 +227,25 @@ func TestAzureSlowServiceIsHeard(t *testing.T) {
 	})
 }
 
+// The endpoint that knows the machine's name is slower than that of the events.
+func TestAzureNameThatComesSlowlyIsLearnt(t *testing.T) {
+	azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
+		c.onlyCompute(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(500 * time.Millisecond)
+			c.Service.ServeHTTP(w, r)
+		})
+		stop := c.listen(t)
+		c.silent(t, time.Minute)
+		shown := time.Now()
+		c.Schedule(azurefake.Event{Type: "Preempt", NotBefore: shown.Add(30 * time.Second)})
+		if got := c.within(t, 10*time.Second); got.Kind != KindPreempt || got.at.Sub(shown) > 2*time.Second {
+			t.Errorf("heard %+v after %v, want preempt", got, got.at.Sub(shown))
+		}
+		stop()
+		time.Sleep(time.Second) // the handlers sleep on, whoever went away
+	})
+}
+
 func TestAzureLeavesNothingBehind(t *testing.T) {
 	azureBubble(t, AzureConfig{}, func(t *testing.T, c *azureCloud) {
 		c.failWith(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
