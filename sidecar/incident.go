@@ -83,18 +83,28 @@ func outlived(i preemption.Incident) bool {
 // errIgnored says that the policy makes nothing of a kind of notice.
 var errIgnored = errors.New("the policy ignores it")
 
+// errTakenBack is the answer to one that was cancelled before it was part of an incident.
+var errTakenBack = errors.New("the notice was taken back at the same moment")
+
+// lookAround is how often who waits for an incident looks whether there will be one: what was taken back changes none.
+const lookAround = time.Second
+
 // say passes a notice on and returns the incident that it became part of, once that is on disk.
 func (s *Sidecar) say(ctx context.Context, n preemption.Notice) (preemption.Incident, error) {
 	if !s.policy.Load().Stance(n.Kind).AtLeast(preemption.StanceWatch) {
 		return preemption.Incident{}, fmt.Errorf("notice of kind %s: %w", n.Kind, errIgnored)
 	}
+	n = s.manual.Say(n)
 	for changed := s.incidents.Changes(); ; changed = s.incidents.Changes() {
-		n = s.manual.Say(n) // again after each change: an incident that was just ending takes no more notices
 		if p, open := s.incidents.Open(); open && p.Incident.Knows(n) {
 			return p.Incident, nil
 		}
+		if !s.manual.Stands(n) {
+			return preemption.Incident{}, errTakenBack
+		}
 		select {
 		case <-changed:
+		case <-time.After(lookAround):
 		case <-ctx.Done():
 			return preemption.Incident{}, ctx.Err()
 		}

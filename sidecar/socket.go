@@ -116,7 +116,7 @@ func deadlineOf(name string, lead *durationpb.Duration, reason string) (time.Tim
 }
 
 func refusal(err error) error {
-	if errors.Is(err, errIgnored) {
+	if errors.Is(err, errIgnored) || errors.Is(err, errTakenBack) {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return status.FromContextError(err).Err()

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -357,4 +358,38 @@ func TestAgentRehearses(t *testing.T) {
 	if r := <-fake.pretended; r.Kind != "manual" || r.In.AsDuration() < 50*time.Second || r.DryRun {
 		t.Errorf("got %v, want what it is told in earnest, in a minute", r)
 	}
+}
+
+// What is cancelled before it is part of an incident never will be: who said it hears so, and does not say it again.
+func TestWhatIsTakenBackIsAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		m.action(Action{Name: "one"})
+		s, err := New(t.Context(), m.cfg, Deps{Dial: dialOut(m.network), Listen: func(string, string) (net.Listener, error) { return pipenet.Listen(), nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		said := make(chan error, 1)
+		go func() { // and nobody joins what is said
+			_, err := (&local{sidecar: s}).DecommissionSelf(t.Context(), &api.DecommissionSelfRequest{})
+			said <- err
+		}()
+		m.pass(0)
+		if !s.manual.Withdraw("a mistake") {
+			t.Fatal("there was nothing to cancel")
+		}
+		s.join(preemption.Notice{Source: preemption.SourceEC2, ID: "advice", Kind: preemption.KindRebalance})
+		m.pass(time.Minute)
+		select {
+		case err := <-said:
+			if status.Code(err) != codes.FailedPrecondition {
+				t.Errorf("got %v, want that it was taken back", err)
+			}
+		default:
+			t.Errorf("who said it was not answered in a minute")
+		}
+		if s.manual.Withdraw("") {
+			t.Error("what was cancelled was said again")
+		}
+	})
 }
