@@ -83,12 +83,12 @@ var errCutShort = errors.New("the pass was cut short")
 // what it has not met.
 const leastAgain = 10 * time.Second
 
-// againUntil is when another pass must end that begins now.
-func (a *Agent) againUntil(i preemption.Incident) time.Time {
+// againUntil is when another pass must end that began then.
+func (a *Agent) againUntil(i preemption.Incident, began time.Time) time.Time {
 	if !i.Deadline().IsZero() {
 		return a.sendUntil(i)
 	}
-	return time.Now().Add(a.limits.Load().Drain.Timeout)
+	return began.Add(a.limits.Load().Drain.Timeout)
 }
 
 // brokenFrom leaves out what is no block's id.
@@ -145,11 +145,16 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	if err := a.incidents.Amend(again); err != nil {
 		a.log.Warn("a restart would not know that blocks were carried again", "err", err)
 	}
-	limit := a.againUntil(p.Incident)
-	sending, stop := context.WithDeadline(ctx, limit)
-	defer stop()
+	began := time.Now()
+	limit := func() time.Time { return a.againUntil(a.incident(), began) }
+	sending, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop(nil)
+	watching.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
+	watching.Go(func() { a.untilUndone(sending, ended); stop(nil) })
 	cfg := a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), a.limits.Load().Drain.MaxBytesPerSecond)
-	cfg.Until = func() time.Time { return limit }
+	cfg.Until = limit
 	about(&cfg)
 	cfg.Ballast = a.ballast.account
 	if before := a.drains.of(cfg.Dir); before != nil {
@@ -162,11 +167,8 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	}
 	a.drains.set(d, false, false)
 	a.limitDrains()
-	began := time.Now()
-	var watching sync.WaitGroup
-	watching.Go(func() { a.untilUndone(sending, ended); stop() })
 	sum, err := d.Run(sending)
-	stop()
+	stop(nil)
 	watching.Wait()
 	if err != nil {
 		a.log.Error("the account of the drain has gaps", "err", err)

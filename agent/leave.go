@@ -127,7 +127,8 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	var clock sync.WaitGroup
 	defer clock.Wait()
 	defer stop(nil)
-	clock.Go(func() { a.untilTimeIsUp(sending, stop) })
+	limit := func() time.Time { return a.sendLimit(a.incident()) }
+	clock.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
 	for waited := false; ; waited = true {
 		last := sending.Err() != nil || a.isLast() // before the pass: what is written while it runs is for the next
 		if last && waited {
@@ -201,14 +202,14 @@ func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
 
 // untilTimeIsUp ends sending when the time for it is over. It looks again and again when that is: a notice moves it, and so
 // do the settings, and what the node waits for. Where no deadline is known, none of that time passes while it waits.
-func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc) {
+func (a *Agent) untilTimeIsUp(ctx context.Context, stop context.CancelCauseFunc, limit func() time.Time) {
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
 		pause := lookAround
-		if limit := a.sendLimit(a.incident()); limit.IsZero() {
+		if at := limit(); at.IsZero() {
 			a.drains.free(time.Now())
 		} else {
-			pause = min(pause, time.Until(limit))
+			pause = min(pause, time.Until(at))
 		}
 		if pause <= 0 {
 			stop(context.DeadlineExceeded)

@@ -256,7 +256,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	var news []string
 	q.is, news = v.losses(ctx, v.takers)
 	v.forget(ctx, a.drainConfig(p.Incident.ID, dir, 0), another, q.is)
-	if time.Until(a.againUntil(p.Incident)) < leastAgain {
+	if time.Until(a.againUntil(p.Incident, time.Now())) < leastAgain {
 		return nil
 	}
 	if v.ends && v.resumed(ctx) || another && a.leftSome(ctx, p) {

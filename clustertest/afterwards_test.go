@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/preemption"
 )
 
 // A drain takes some seconds of the two minutes, and engines go on writing in the others: new files, and others under names that have moved.
@@ -25,5 +26,29 @@ func TestWhatIsWrittenAfterTheDrainIsCarried(t *testing.T) {
 		}
 		c.Kill(0)
 		c.VerifyEverywhere(1, 2, 3)
+	})
+}
+
+// A node that is drained and has no hurry carries what was written since, and in the midst of that the cloud gives it a minute: what there is
+// no time for is named as lost before that is over.
+func TestNoticeAmidWhatIsCarriedAfterTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
+		c.WaitDrained(0)
+		for i := range 200 {
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("late-%d", i), fillSize))
+		}
+		c.Until("some of what was written since is carried", 30*time.Second, func() bool { n, _ := c.Moved(0); return n > fillBlocks })
+		c.Notice(0, time.Minute)
+		c.Sleep(time.Minute)
+		summary, _ := c.Manifest(0)
+		if summary.GetMoved().GetBlocks() <= fillBlocks || summary.GetLost().GetBlocks() == 0 {
+			t.Fatalf("at the deadline got %v, want some of what was written since moved, and the rest named as lost", summary)
+		}
+		accounted(t, c, 0, blocks, summary.GetLost().GetBlocks())
+		if summary.GetSource() != preemption.SourceEC2 {
+			t.Errorf("got the account of %v, want the cloud's notice", summary)
+		}
 	})
 }
