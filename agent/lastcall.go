@@ -35,7 +35,7 @@ func (a *Agent) lastCall(ctx context.Context) {
 		if until.IsZero() {
 			until = a.sendUntil(p.Incident)
 		}
-		if p.Work.Drained != nil { // what is left to do is to say goodbye
+		if p.Work.Drained != nil && !p.Work.Again { // what is left to do is to say goodbye
 			if patience := p.Work.Drained.Finished.Add(goodbyePatience(p.Work.Drained.Total().Blocks)); patience.Before(until) {
 				until = patience
 			}

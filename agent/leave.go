@@ -312,14 +312,14 @@ func (a *Agent) release(ctx context.Context, released map[string]bool) {
 }
 
 // unreleased lists the notices whose sources are to know that the node is empty and do not. One that comes back after it was
-// withdrawn is another. A node that could not save everything stays readable for as long as it is let, one whose workloads go on
-// keeps them as long, and a rehearsal takes no machine.
+// withdrawn is another. A node that carries some more is not empty. One that could not save everything stays readable for as long as it
+// is let, one whose workloads go on keeps them as long, and a rehearsal takes no machine.
 func unreleased(p page, released map[string]bool) []preemption.Notice {
 	inForce := p.Incident.InForce()
 	maps.DeleteFunc(released, func(name string, _ bool) bool {
 		return !slices.ContainsFunc(inForce, func(n preemption.Notice) bool { return n.Name() == name })
 	})
-	if w := p.Work; w.Drained == nil || w.Drained.Lost.Blocks > 0 || len(w.Unfinished) > 0 || p.Incident.Rehearsed() {
+	if w := p.Work; w.Drained == nil || w.Again || w.Drained.Lost.Blocks > 0 || len(w.Unfinished) > 0 || p.Incident.Rehearsed() {
 		return nil
 	}
 	return slices.DeleteFunc(inForce, func(n preemption.Notice) bool { return released[n.Name()] })

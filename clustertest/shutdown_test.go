@@ -1,6 +1,7 @@
 package clustertest_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -120,5 +121,21 @@ func TestStopIsNoNotice(t *testing.T) {
 		if n := c.Show(0); n.State != "ACTIVE" || !n.Schedulable {
 			t.Errorf("got %v, want it in service", n)
 		}
+	})
+}
+
+// A host that is powered off while its drained node carries what was written since waits for that, too.
+func TestPowerOffWaitsForWhatIsCarriedAfterTheDrain(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := fill(c, 0)
+		c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
+		c.WaitDrained(0)
+		for i := range 15 {
+			blocks = append(blocks, c.Write(0, "cache", fmt.Sprintf("late-%d", i), fillSize))
+		}
+		c.Until("some of what was written since is carried", 30*time.Second, func() bool { n, _ := c.Moved(0); return n > fillBlocks })
+		c.ShutDown(0, systemd.HowPowerOff)
+		accounted(t, c, 0, blocks, 0)
+		c.Verify(1)
 	})
 }
