@@ -63,16 +63,16 @@ func (b *Ballast) spare(bytes int64) (int64, error) {
 	return bytes, nil
 }
 
-// Bytes is how large it is, 0 where there is none.
+// Bytes is how large it is, 0 where there is none. A hole is none: copied from another disk, the file may be one.
 func (b *Ballast) Bytes() int64 {
 	if b == nil {
 		return 0
 	}
-	info, err := os.Stat(b.path)
-	if err != nil {
+	var st unix.Stat_t
+	if err := eintr(func() error { return unix.Stat(b.path, &st) }); err != nil {
 		return 0
 	}
-	return info.Size()
+	return min(st.Size, st.Blocks*512) // stat(2): in units of that size
 }
 
 // Free gives it up, and reports whether there was any. What its room is for is written at once: others write there too.

@@ -55,6 +55,28 @@ func TestBallastIsRoomOnAFullDisk(t *testing.T) {
 	}
 }
 
+// Who copies a disk copies a file of room as a hole. That is none.
+func TestBallastThatIsAHoleIsMadeAnew(t *testing.T) {
+	path := filepath.Join(smallDisk(t), "ballast")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 48<<10); err != nil {
+		t.Fatal(err)
+	}
+	b := durable.NewBallast(path)
+	if n := b.Bytes(); n != 0 {
+		t.Errorf("a hole counts as %d bytes of room", n)
+	}
+	if err := b.Keep(48 << 10); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil || st.Blocks*512 < 48<<10 {
+		t.Errorf("%d bytes are kept, %v, want 48 KiB", st.Blocks*512, err)
+	}
+}
+
 func TestClaimedRoomIsNobodyElses(t *testing.T) {
 	dir := smallDisk(t)
 	f, err := os.OpenFile(filepath.Join(dir, "account"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
