@@ -33,3 +33,17 @@ func TestEndWaitsForNoProcess(t *testing.T) {
 		close(f.stuck)
 	})
 }
+
+// Nor does the monitor wait for one while it runs, when the disk that it was for is of no interest any more.
+func TestMonitorWaitsForNoProcess(t *testing.T) {
+	inBubble(t, Config{Paths: []string{"/mnt/a", "/mnt/b"}}, func(t *testing.T, m *Monitor, f *fakeDisks) {
+		time.Sleep(time.Second)
+		f.stuck = make(chan struct{})
+		defer close(f.stuck)
+		m.SetPaths([]string{"/mnt/b"})
+		time.Sleep(time.Minute)
+		if d := m.Snapshot()[0]; d.Health != Healthy || time.Since(d.Answered) > 10*time.Second {
+			t.Errorf("got %v %q, and the last answer is %v old", d.Health, d.Why, time.Since(d.Answered))
+		}
+	})
+}

@@ -96,7 +96,7 @@ func (m *Monitor) turn(quit <-chan struct{}) {
 	}
 	m.mu.Unlock()
 	for _, d := range idle {
-		d.prober.end()
+		go d.prober.end() // what was killed may be stuck in the kernel, and the other disks do not wait for it
 	}
 }
 
