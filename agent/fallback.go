@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -54,13 +55,19 @@ func (a *Agent) tendFallback(ctx context.Context) error {
 	if a.storage == nil {
 		return nil
 	}
-	leaves := false
-	for sweptAt := (time.Time{}); ctx.Err() == nil; {
-		a.checkFallback(ctx)
-		if time.Since(sweptAt) >= tendEvery {
+	var sweeping sync.WaitGroup // beside the checks: it takes hours on a large share, and for ever on one that hangs
+	defer sweeping.Wait()
+	sweeping.Go(func() {
+		for ctx.Err() == nil {
 			a.sweepFallback(ctx)
-			sweptAt = time.Now()
+			select {
+			case <-time.After(tendEvery):
+			case <-ctx.Done():
+			}
 		}
+	})
+	for leaves := false; ctx.Err() == nil; {
+		a.checkFallback(ctx)
 		wait := tendEvery
 		if f := a.fallbackIs.Load(); f != nil && f.trouble != "" {
 			wait = tendIll
@@ -129,15 +136,20 @@ func (a *Agent) apiFallback() *api.Fallback {
 	return f
 }
 
+// sweeper is a storage that does not itself remove what is old.
+type sweeper interface {
+	Sweep(ctx context.Context, before time.Time, ours func(name string) bool) (removed int, err error)
+}
+
 func (a *Agent) sweepFallback(ctx context.Context) {
-	dir, ok := a.storage.(*fallback.Directory)
+	dir, ok := a.storage.(sweeper)
 	if !ok {
 		return
 	}
-	if _, _, at, err := dir.Stat(ctx, swept); err == nil && time.Since(at) < tendEvery {
+	if _, _, at, err := a.storage.Stat(ctx, swept); err == nil && time.Since(at) < tendEvery {
 		return // another agent did it: a share need not be walked by a whole fleet
 	}
-	if err := dir.Put(ctx, swept, 0, strings.NewReader(""), false); err != nil {
+	if err := a.storage.Put(ctx, swept, 0, strings.NewReader(""), false); err != nil {
 		return // the check has said what is wrong
 	}
 	var before time.Time

@@ -175,3 +175,54 @@ func TestStatusTellsOfAnIllFallback(t *testing.T) {
 		at(10*time.Second, 4, "no answer for 3s", 12*time.Second, 12*time.Second)
 	})
 }
+
+// endless is a storage that takes longer to sweep than anybody waits for.
+type endless struct {
+	fallback.Storage
+	swept, asked atomic.Int64
+}
+
+func (s *endless) Sweep(ctx context.Context, _ time.Time, _ func(string) bool) (int, error) {
+	s.swept.Add(1)
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+func (s *endless) Stat(ctx context.Context, name string) (int64, string, time.Time, error) {
+	if name != swept {
+		s.asked.Add(1)
+	}
+	return s.Storage.Stat(ctx, name)
+}
+
+// A share that hangs as it is swept, or is so large that this takes hours, is looked at all the same.
+func TestFallbackIsCheckedWhileItIsSwept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &Agent{log: slog.New(slog.DiscardHandler), fallback: &migration.Fallback{Name: "spill"}}
+		var err error
+		a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &endless{Storage: fallback.NewDirectory(t.TempDir())}
+		a.storage = s
+		ctx, stop := context.WithCancel(t.Context())
+		var tending sync.WaitGroup
+		tending.Go(func() { _ = a.tendFallback(ctx) })
+		defer tending.Wait()
+		defer stop()
+		time.Sleep(10 * time.Minute)
+		n := preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindManual, SeenAt: time.Now(), Stance: preemption.StanceDrain}
+		if _, _, err := a.incidents.Join(n); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if s.swept.Load() != 1 || s.asked.Load() != 2 {
+			t.Errorf("swept %d times and checked %d times, want once, and at the start and when the node began to leave", s.swept.Load(), s.asked.Load())
+		}
+		time.Sleep(2*time.Hour + time.Minute)
+		if s.swept.Load() != 1 || s.asked.Load() != 4 {
+			t.Errorf("swept %d times and checked %d times, want once, and every hour", s.swept.Load(), s.asked.Load())
+		}
+	})
+}
