@@ -19,8 +19,9 @@ import (
 const accountTimeout = 5 * time.Second
 
 // leaveAccount leaves the account of the drain with a peer, as a block like any other: the coordinator may be away until
-// this machine is gone, or lose what it was told. It takes what is left of the time to send. Nothing waits for it but the
-// word to a cloud that the machine may go sooner.
+// this machine is gone, or lose what it was told. It takes what is left of the time to send; and where none is left, which is where
+// something is lost, the half of the tail until when no coordinator was told. Nothing waits for it but the word to a cloud that the
+// machine may go sooner.
 func (a *Agent) leaveAccount(ctx context.Context) {
 	select { // another pass may have ended while the account of the one before is on its way
 	case a.accounting <- struct{}{}:
@@ -34,7 +35,10 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	}
 	limit := a.sendLimit(p.Incident)
 	if !limit.IsZero() && !limit.After(time.Now()) {
-		return
+		limit = p.Incident.Deadline()
+		if left := time.Until(limit); left <= 0 || a.isTold(ctx, p.Work.Drained.Finished, left/2) {
+			return
+		}
 	}
 	err := a.carryAccount(ctx, p, limit)
 	switch {
@@ -45,6 +49,24 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 	}
 	if err != nil {
 		a.log.Warn("no peer has the account of the drain: the coordinator alone will", "err", err)
+	}
+}
+
+// isTold waits for a while until the coordinator knows of the drain that ended then.
+func (a *Agent) isTold(ctx context.Context, ended time.Time, patience time.Duration) bool {
+	over := time.After(patience)
+	for {
+		changed := a.incidents.Changes()
+		if p, _ := a.incidents.Open(); p.Work.Told || !p.Work.stands(ended) {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-over:
+			return false
+		case <-ctx.Done():
+			return true
+		}
 	}
 }
 

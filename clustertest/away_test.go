@@ -1,11 +1,16 @@
 package clustertest_test
 
 import (
+	"bytes"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -86,6 +91,39 @@ func TestDrainCutOffFromCoordinator(t *testing.T) {
 		accounted(t, c, 0, blocks, 0)
 		nobodyLost(t, c)
 		c.VerifyEverywhere(1, 2)
+	})
+}
+
+// The coordinator is away from before the notice until the machine is gone, and there was no time for all: what is lost is named by a peer.
+func TestCutDrainWithoutCoordinator(t *testing.T) {
+	bubble(t, clustertest.Config{BytesPerSecond: slow}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.KillCoordinator()
+		c.Notice(0, 12*time.Second)
+		c.Sleep(12 * time.Second)
+		m := c.Status(0).Manifest
+		if m.GetMoved().GetBlocks() == 0 || m.GetLost().GetBlocks() == 0 {
+			t.Fatalf("got %v, want some moved and some lost", m)
+		}
+		c.Kill(0)
+		c.RestartCoordinator()
+		c.Sleep(30 * time.Second)
+		var got []*api.ManifestEntry
+		id := api.AccountPrefix(c.Name(0)) + m.Incident
+		status, account := c.Read(1, id)
+		if status != http.StatusOK {
+			t.Fatalf("%s: got %d, at %v", id, status, c.Locate(id))
+		}
+		for r := bytes.NewReader(account); r.Len() > 0; {
+			var part api.GoodbyeRequest
+			if err := protodelim.UnmarshalFrom(r, &part); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, part.Entries...)
+		}
+		if n := m.Moved.Blocks + m.Lost.Blocks; int64(len(got)) != n {
+			t.Errorf("%s names %d blocks, want the %d there were", id, len(got), n)
+		}
 	})
 }
 
