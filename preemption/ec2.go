@@ -58,7 +58,7 @@ func NewEC2(cfg EC2Config) (*EC2, error) {
 				at(pathAction, every, m.session.byItsClock(readAction)),
 				at(pathTarget, targetEvery, cfg.Lifecycle.readTarget),
 				at(pathRebalance, rebalanceEvery, readRebalance),
-				at(pathScheduled, scheduledEvery, readScheduled),
+				at(pathScheduled, scheduledEvery, m.session.byItsClock(readScheduled)),
 			},
 		},
 	}, nil

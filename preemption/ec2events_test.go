@@ -217,3 +217,21 @@ func TestEventWithoutAnEndStands(t *testing.T) {
 		}
 	})
 }
+
+// An event's times are the service's, too: a host whose clock is an hour behind would begin to leave when the machine has stopped.
+func TestEventsTimeIsTheServicesWhereTheClocksDiffer(t *testing.T) {
+	calendar(t, func(t *testing.T, c *cloud) {
+		const ahead, lead = time.Hour, 3 * time.Hour
+		c.failWith(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+			c.ServeHTTP(w, r)
+		})
+		c.Schedule(ec2fake.Event{Code: "instance-stop", EventID: "instance-event-1", State: "active", NotBefore: ec2fake.EventTime(time.Now().Add(ahead + lead))})
+		c.listen(t)
+		got := c.within(t, 2*time.Minute)
+		if left := got.Deadline.Sub(got.at); (left - lead).Abs() > 2*time.Minute {
+			t.Errorf("%s are left of %+v, want %s", left, got.Notice, lead)
+		}
+		c.silent(t, time.Hour)
+	})
+}
