@@ -40,6 +40,8 @@ type heard struct {
 
 // fake is an action that notes what it is told. tell, if set, is what it then does.
 type fake struct {
+	again bool // it is told again when it was not
+
 	tell func(ctx context.Context, w workloads.Word) error
 
 	mu  sync.Mutex // guards all
@@ -148,7 +150,7 @@ func (m *machine) start(fakes ...*fake) {
 		m.t.Fatal(err)
 	}
 	for i, f := range fakes {
-		s.actions[i].Action = f
+		s.actions[i].Action, s.actions[i].again = f, f.again
 	}
 	if m.source != nil {
 		s.notices = preemption.NewWatcher(s.log, s.manual, s.cloud, m.source)

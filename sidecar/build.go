@@ -17,7 +17,7 @@ func (c *Config) build(deps Deps) ([]*action, error) {
 		if err != nil {
 			return nil, fmt.Errorf("action %s: %w", from.Name, err)
 		}
-		a := &action{name: from.Name, when: preemption.Stance(from.When), timeout: from.Timeout, Action: way}
+		a := &action{name: from.Name, when: preemption.Stance(from.When), timeout: from.Timeout, again: from.way() == "signal" || from.way() == "unit", Action: way}
 		for _, p := range from.Phases {
 			a.phases = append(a.phases, workloads.Phase(p))
 		}

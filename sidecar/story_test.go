@@ -271,6 +271,35 @@ func TestOneThatHangsHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// A worker may be between two of its starts when the notice comes. One that is not there at all holds nobody up for long.
+func TestSignalThatFindsNobodyIsTriedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		for _, name := range []string{"starts", "absent"} {
+			m.action(Action{Name: name})
+		}
+		began := time.Now().Add(time.Second)
+		starts := &fake{again: true, tell: func(context.Context, workloads.Word) error {
+			if time.Since(began) < 3*time.Second {
+				return errors.New("it has no main process")
+			}
+			return nil
+		}}
+		absent := &fake{again: true, tell: func(context.Context, workloads.Word) error { return errors.New("to whom?") }}
+		m.start(starts, absent)
+		m.cloud.Interrupt("terminate", time.Now().Add(2*time.Minute))
+		m.pass(6 * time.Second)
+		p, _ := m.incidents.Open()
+		if got := p.Work.Told["starts"]; got.State != stateDone {
+			t.Errorf("got %+v, want it told once it was there", got)
+		}
+		m.pass(8 * time.Second)
+		p, _ = m.incidents.Open()
+		if got := p.Work.Told["absent"]; got.State != stateFailed || got.Trouble != "to whom?" {
+			t.Errorf("got %+v, want it given up", got)
+		}
+	})
+}
+
 // door is a source that says nothing and wants to know when the machine may go.
 type door struct {
 	refuse atomic.Int32 // so many times

@@ -18,8 +18,13 @@ type action struct {
 	when    preemption.Stance
 	phases  []workloads.Phase
 	timeout time.Duration
+	again   bool // what is not told at once may be in a moment, and knows no better itself than to say so
 	workloads.Action
 }
+
+// A process that is to get a signal may be between two of its starts, and a service manager busy: againEach is RestartSec's default ten
+// times over. One that is not there on purpose holds a shutdown up for no more than againFor.
+const againEach, againFor = time.Second, 10 * time.Second
 
 // leastTelling is what a word gets whose notice leaves no time at all (EC2's hibernation): the machine may yet live for
 // some seconds, and a word that is given up unsaid helps nobody.
@@ -106,7 +111,12 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, "left", left(w.Deadline), "what", a.String())
 	var err error
 	for {
-		if err = s.attempt(ctx, a, w, began); !errors.Is(err, errMoved) || ctx.Err() != nil {
+		if err = s.attempt(ctx, a, w, began); errors.Is(err, errMoved) && ctx.Err() == nil {
+			continue
+		}
+		next := time.Now().Add(againEach)
+		until, _ := s.until(a, w, began)
+		if err == nil || !a.again || errors.Is(err, errSuperseded) || next.After(until) || next.After(began.Add(againFor)) || !wait(ctx, nil, next) {
 			break
 		}
 	}
