@@ -156,7 +156,15 @@ func fits(ctx context.Context, kind, file string) (note string, remarks []string
 			return "", nil, err
 		}
 		note, err = certified(file, map[string]string{"tls.ca": c.TLS.CA, "tls.cert": c.TLS.Cert, "tls.key": c.TLS.Key, "issue.ca_key": c.Issue.CAKey},
-			false, "make it with lifeboat init or lifeboat tls, or copy it there", c.Identity)
+			false, "make it with lifeboat init or lifeboat tls, or copy it there", func() (*certs.Identity, error) {
+				id, err := c.Identity()
+				if err == nil && c.Issue.CAKey != "" {
+					if _, err = certs.LoadAuthority(c.TLS.CA, c.Issue.CAKey); err != nil {
+						err = fmt.Errorf("issue.ca_key: %w", err)
+					}
+				}
+				return id, err
+			})
 		return note, nil, err
 	}
 	c, err := agent.Load(file)
