@@ -217,10 +217,13 @@ func (c *Client) answered() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lastAnswered.IsZero() || c.beatTrouble != "" {
+		silent := time.Since(c.lastAnswered)
 		select {
-		case c.back <- time.Since(c.lastAnswered):
-		default: // the time before is yet to be seen to
+		case before := <-c.back: // it is yet to be seen to
+			silent = max(silent, before)
+		default:
 		}
+		c.back <- silent // nobody else puts any in
 	}
 	c.lastAnswered, c.beatTrouble = time.Now(), ""
 }

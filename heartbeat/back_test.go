@@ -1,0 +1,25 @@
+package heartbeat
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Who is still seeing to a short silence hears of the long one that follows another short one.
+func TestBackHasTheLongestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{back: make(chan time.Duration, 1)}
+		c.answered()
+		<-c.Back()
+		for _, silence := range []time.Duration{time.Second, time.Minute, 2 * time.Second} {
+			c.beatFailed(errors.New("cut off"))
+			time.Sleep(silence)
+			c.answered()
+		}
+		if got := <-c.Back(); got != time.Minute {
+			t.Errorf("no beat was answered for %s, want a minute", got)
+		}
+	})
+}
