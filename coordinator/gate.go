@@ -101,6 +101,8 @@ func (g gate) redirect(err error) error {
 	if name, address := g.ledger.leader(); name != "" && name != g.cfg.Name {
 		hint.Leader, hint.Address = name, address
 		words = fmt.Sprintf("%s: %v: %s leads, at %s", g.cfg.Name, why, name, address)
+	} else if outside := g.ledger.outside(); outside != "" && name == "" {
+		words = fmt.Sprintf("%s: %s", g.cfg.Name, outside)
 	}
 	told, err := status.New(codes.Unavailable, words).WithDetails(hint)
 	if err != nil {

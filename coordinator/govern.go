@@ -49,7 +49,13 @@ func (f *fleet) govern(ctx context.Context) error {
 // noteTurns tells whoever waits for word of a leader that there may be one, until ctx ends. It is needed longer than govern:
 // calls that wait while this coordinator stops would else hold it up, and be held up.
 func (f *fleet) noteTurns(ctx context.Context) error {
+	said := ""
 	for {
+		if outside := f.ledger.outside(); outside != said {
+			if said = outside; outside != "" {
+				f.log.Warn("this coordinator is no member of a fleet", "why", outside)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil

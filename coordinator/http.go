@@ -67,11 +67,14 @@ func (s *web) known(next http.HandlerFunc) http.HandlerFunc {
 // ready says whether it is of use to ask: here, or the leader that is known here.
 func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 	leader, _ := s.ledger.leader()
+	outside := s.ledger.outside()
 	switch {
 	case s.ledger.alone() && !s.ledger.leads(), !s.ledger.alone() && s.ledger.store.ill() != nil:
 		refuseHTTP(w, http.StatusServiceUnavailable, "the log cannot be written now: look at the disk of data_dir")
+	case leader == "" && outside != "":
+		refuseHTTP(w, http.StatusServiceUnavailable, outside)
 	case leader == "":
-		refuseHTTP(w, http.StatusServiceUnavailable, "there is no leader: are more than half of the coordinators up, and do they reach each other?")
+		refuseHTTP(w, http.StatusServiceUnavailable, "there is no leader: are more than half of the coordinators up, do they reach each other, and is this one a member (lifeboat raft members)?")
 	default:
 		io.WriteString(w, "ok\n")
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -239,4 +240,19 @@ func (l *ledger) servers() []raft.Server {
 		return nil
 	}
 	return f.Configuration().Servers
+}
+
+// outside says why no leader speaks to this coordinator, where that is because it is none of the members; empty: it is one, as
+// far as is known here. One that did not run when it was removed has not heard of it.
+func (l *ledger) outside() string {
+	if l.alone() {
+		return ""
+	}
+	switch all := l.servers(); {
+	case len(all) == 0:
+		return "this coordinator is in no fleet yet: the first of peers begins the log, or another is asked to add it (lifeboat raft add)"
+	case !slices.ContainsFunc(all, func(m raft.Server) bool { return m.ID == l.own }):
+		return "this coordinator was removed (lifeboat raft remove): stop it and have nobody ask it any more, or add it again (lifeboat raft add)"
+	}
+	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,6 +145,54 @@ func TestFromOneToThree(t *testing.T) {
 		if _, err := tryLedger(t, dir, log); err == nil || !strings.Contains(err.Error(), "the log of 3 coordinators") {
 			t.Errorf("got %v, want to be told of the others", err)
 		}
+	})
+}
+
+// A coordinator that is none of the members says so, and not that a leader will be there in a second.
+func TestNoMemberSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		says := func(own, dir, want string) {
+			t.Helper()
+			peers := append(peersNamed(3), Peer{"c4", "10.0.0.4:7411"}, Peer{"c5", "10.0.0.5:7411"})
+			id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: own})
+			l, err := openLedger(ledgerConfig{dir: dir, own: own, peers: peers, election: time.Second, log: slog.New(slog.DiscardHandler), streams: newStreams(id, own+":1", nowhere)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			log.Reset()
+			f := &fleet{cfg: Config{Name: own}, ledger: l, log: slog.New(slog.NewTextHandler(&log, nil))}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := f.noteTurns(ctx); err != nil {
+				t.Fatal(err)
+			}
+			ready := httptest.NewRecorder()
+			(&web{fleet: f}).ready(ready, nil)
+			call := status.Convert(gate{f}.redirect(errFollows)).Message()
+			for where, got := range map[string]string{"readyz": ready.Body.String(), "call": call, "page": (&web{fleet: f}).whoLeads()} {
+				if !strings.Contains(got, want) {
+					t.Errorf("%s of %s: got %q, want %q in it", where, own, got, want)
+				}
+			}
+			if got := log.String(); strings.Contains(got, "no member") != strings.HasPrefix(want, "this coordinator") {
+				t.Errorf("the log of %s: %q", own, got)
+			}
+		}
+		dir := t.TempDir()
+		says("c4", dir, "this coordinator is in no fleet yet")
+		c1 := t.TempDir() // its members are c1, c2 and c3
+		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
+		l, err := openLedger(ledgerConfig{dir: c1, own: "c1", peers: peersNamed(3), election: time.Second, log: slog.New(slog.DiscardHandler), streams: newStreams(id, "c1:1", nowhere)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		says("c2", c1, "no leader")
+		says("c4", c1, "this coordinator was removed")
 	})
 }
 

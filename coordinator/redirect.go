@@ -60,5 +60,8 @@ func (s *web) whoLeads() string {
 	if name, address := s.ledger.leader(); name != "" && name != s.cfg.Name {
 		return fmt.Sprintf("%s does not lead: %s (%s) does", s.cfg.Name, name, address)
 	}
+	if outside := s.ledger.outside(); outside != "" {
+		return outside
+	}
 	return "there is no leader now: ask again in a second"
 }
