@@ -95,9 +95,11 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if err := makeDir(cfg.DataDir); err != nil {
 		return Restored{}, fmt.Errorf("data_dir: %w", err)
 	}
-	if done.Aside, err = putAside(cfg.DataDir); err != nil {
+	var had uint64
+	if done.Aside, had, err = putAside(cfg.DataDir); err != nil {
 		return Restored{}, err
 	}
+	term := max(1, had, newestTerm(m.Events)) // or what happens next would come before what happened: events go by their term first
 	store, err := openRaftStore(filepath.Join(cfg.DataDir, "raft.db"), log)
 	if err != nil {
 		return Restored{}, err
@@ -108,39 +110,51 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 		return Restored{}, err
 	}
 	_, nowhere := raft.NewInmemTransport(voter)
-	sink, err := snapshots.Create(raft.SnapshotVersionMax, 1, 1, members(cfg.Peers), 1, nowhere)
+	sink, err := snapshots.Create(raft.SnapshotVersionMax, 1, term, members(cfg.Peers), 1, nowhere)
 	if err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
 	if err := (frozen{m}).Persist(sink); err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
-	return done, store.SetUint64([]byte("CurrentTerm"), 1) // raft's own key: what a log begins with
+	return done, store.SetUint64(currentTerm, term)
 }
 
-// putAside moves the log and its snapshots out of the way. Manifests stay: the log that comes says which count.
-func putAside(dir string) (aside string, err error) {
+// currentTerm is raft's own key: what a log begins with.
+var currentTerm = []byte("CurrentTerm")
+
+func newestTerm(events []event) (term uint64) {
+	for _, e := range events {
+		term = max(term, e.Term)
+	}
+	return term
+}
+
+// putAside moves the log and its snapshots out of the way, and says which term that log was at; 0: it cannot be read. Manifests
+// stay: the log that comes says which count.
+func putAside(dir string) (aside string, term uint64, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "raft.db")); errors.Is(err, os.ErrNotExist) {
-		return "", nil
+		return "", 0, nil
 	}
 	store, err := openRaftStore(filepath.Join(dir, "raft.db"), slog.New(slog.DiscardHandler))
 	if errors.Is(err, errInUse) {
-		return "", err
+		return "", 0, err
 	}
 	if err == nil {
+		term, _ = store.GetUint64(currentTerm)
 		if err := store.Close(); err != nil {
-			return "", fmt.Errorf("restore: %w", err)
+			return "", 0, fmt.Errorf("restore: %w", err)
 		}
 	}
 	// A log that cannot be read is put aside as well: that may be why there is a restore.
 	aside = filepath.Join(dir, "before-restore-"+time.Now().UTC().Format("20060102T150405Z"))
 	if err := os.Mkdir(aside, 0o700); err != nil {
-		return "", fmt.Errorf("restore: %w", err)
+		return "", 0, fmt.Errorf("restore: %w", err)
 	}
 	for _, name := range []string{"raft.db", "snapshots"} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("restore: %w", err)
+			return "", 0, fmt.Errorf("restore: %w", err)
 		}
 	}
-	return aside, durable.SyncDir(dir)
+	return aside, term, durable.SyncDir(dir)
 }

@@ -3,11 +3,16 @@ package coordinator
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"hash/crc32"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/lifeboat/lifeboat/api"
 )
 
 // headed is a body under a head that fits it, but for what change does.
@@ -69,4 +74,80 @@ func TestSnapshotThatIsNone(t *testing.T) {
 			t.Errorf("%s: the log that was there is touched (%v)", s.name, err)
 		}
 	}
+}
+
+// What happens after a restore comes after what the snapshot tells of, also where many had led: who follows events goes on from
+// where it was, and is not led round in circles.
+func TestEventsGoOnAfterARestore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+		cfg := Default()
+		cfg.DataDir = dir
+		var file bytes.Buffer
+		var was []api.Place
+		for i := range 6 { // each start is a term
+			l := openTestLedger(t, dir, log)
+			if _, err := l.do(registration(fmt.Sprintf("n%d", i))); err != nil {
+				t.Fatal(err)
+			}
+			was = placesFrom(t, l, api.Place{})
+			if i == 3 {
+				l.view(func(m *machine) {
+					if err := writeSnapshot(m, &file); err != nil {
+						t.Fatal(err)
+					}
+				})
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, d := range []string{dir, t.TempDir()} { // where it was, and on a new machine
+			cfg.DataDir = d
+			if _, err := Restore(cfg, bytes.NewReader(file.Bytes()), Restorer{}, log); err != nil {
+				t.Fatal(err)
+			}
+			l := openTestLedger(t, d, log)
+			if _, err := l.do(registration("later")); err != nil {
+				t.Fatal(err)
+			}
+			is := placesFrom(t, l, api.Place{})
+			if len(is) != 5 || !slices.Equal(is[:4], was[:4]) || !slices.IsSortedFunc(is, api.Place.Compare) {
+				t.Fatalf("got %v after the restore, want %v and one more", is, was[:4])
+			}
+			if got := placesFrom(t, l, was[3]); !slices.Equal(got, is[4:]) {
+				t.Errorf("after %s: got %v, want %v", was[3], got, is[4:])
+			}
+			if d == dir {
+				if got := placesFrom(t, l, was[4]); len(got) != 1+len(is) {
+					t.Errorf("after %s, which the restore undid: got %v, want to be told of a gap, and all that there is", was[4], got)
+				}
+			}
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	kept := []event{{Index: 1, Term: 6}, {Index: 2, Term: 2}} // of a log that an older lifeboat restored
+	for _, at := range []api.Place{{Index: 1, Term: 6}, {Index: 2, Term: 2}} {
+		if strange(at, kept, 2, 2) {
+			t.Errorf("%s is in the log, and is taken for a place that it never had", at)
+		}
+	}
+}
+
+// placesFrom is where the events are that whoever goes on after a place is told.
+func placesFrom(t *testing.T, l *ledger, at api.Place) (all []api.Place) {
+	t.Helper()
+	r := &reader{replica: l.fsm, at: at}
+	l.fsm.hub.enter(l.term())
+	for range 100 {
+		events, _ := r.more()
+		if len(events) == 0 {
+			return all
+		}
+		all = append(all, places(events)...)
+	}
+	t.Fatalf("after %s: no end of events: %v ...", at, all[:min(len(all), 12)])
+	return nil
 }
