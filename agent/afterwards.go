@@ -17,9 +17,9 @@ const (
 	leastLook = 5 * time.Second
 )
 
-// watchWrites says on found, once the drain is over and the machine still there, that there is something to carry of which the account of
+// watchWrites says on written, once the drain is over and the machine still there, that there is something to carry of which the account of
 // that drain says nothing: engines go on writing. Whoever hears it carries that before it hears it again.
-func (a *Agent) watchWrites(ctx context.Context, found chan<- page) {
+func (a *Agent) watchWrites(ctx context.Context) {
 	var next time.Time // zero: no drain is over
 	pause, took := firstLook, time.Duration(0)
 	for ctx.Err() == nil {
@@ -47,7 +47,7 @@ func (a *Agent) watchWrites(ctx context.Context, found chan<- page) {
 		took = time.Since(began)
 		if some {
 			select {
-			case found <- p:
+			case a.written <- p:
 			case <-ctx.Done():
 			}
 		}
@@ -69,6 +69,39 @@ func (a *Agent) lookAt(p page, next time.Time, took time.Duration) time.Time {
 		return last
 	}
 	return next
+}
+
+// saidSince is when somebody last said that the machine goes, if that was since the drain ended and since the node looked for what was
+// written in between. Zero: nobody did.
+func (a *Agent) saidSince(p page) (last time.Time) {
+	if p.Work.Drained == nil || p.Work.Again || p.Incident.Rehearsed() {
+		return time.Time{}
+	}
+	for _, n := range p.Incident.InForce() {
+		if n.SeenAt.After(p.Work.Drained.Finished) && n.SeenAt.After(a.drains.lookedFor()) && n.SeenAt.After(last) {
+			last = n.SeenAt
+		}
+	}
+	return last
+}
+
+// wroteSince looks before a machine is let go whose drain was over when that was said: the pauses between looks may have grown long. It
+// says whether there is something, once whoever carries it has heard so.
+func (a *Agent) wroteSince(ctx context.Context) bool {
+	p, _ := a.incidents.Open()
+	said := a.saidSince(p)
+	if said.IsZero() {
+		return false
+	}
+	if time.Until(a.againUntil(p.Incident, time.Now())) >= leastLook && a.anyLeft(ctx, p, migration.Skipped, migration.Lost) {
+		select {
+		case a.written <- p:
+		case <-ctx.Done():
+		}
+		return true
+	}
+	a.drains.look(said)
+	return false
 }
 
 // anyLeft looks whether there is something to carry of which the account of a drain says neither that it was moved nor one of those.

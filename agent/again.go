@@ -22,10 +22,9 @@ const mostBroken = 64
 // took some, too: they may be gone before it is.
 func (a *Agent) carryAgain(ctx context.Context) {
 	vigil := lookout{vigil: &a.vigil}
-	written := make(chan page)
 	var looking sync.WaitGroup
 	defer looking.Wait()
-	looking.Go(func() { a.watchWrites(ctx, written) })
+	looking.Go(func() { a.watchWrites(ctx) })
 	done := map[migration.Broken]bool{} // of what is asked now; an answer that is lost repeats it
 	lapsed, ends := a.beat.Lapsed(), a.beat.AppsChanged()
 	for ctx.Err() == nil {
@@ -56,7 +55,7 @@ func (a *Agent) carryAgain(ctx context.Context) {
 			vigil.doubt()
 		case <-ends:
 			ends, vigil.ends = a.beat.AppsChanged(), true
-		case was := <-written:
+		case was := <-a.written:
 			if p.Work.stands(was.Work.Drained.Finished) { // else it may have been met since
 				a.passAgain(ctx, p, nil, func(*migration.DrainConfig) {})
 			}

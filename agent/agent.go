@@ -88,6 +88,7 @@ type Agent struct {
 	vigil       vigil         // of the open incident
 	behind      atomic.Bool   // it was away, and has yet to find out what has changed elsewhere
 	doubted     chan string   // nodes that say to ask them what has changed there
+	written     chan page     // has what there is something to carry again of
 	accounting  chan struct{} // has one while an account is written and sent
 	passing     chan struct{} // has one while a pass of a drain runs
 	drains      drains
@@ -234,6 +235,9 @@ func (a *Agent) leave(ctx context.Context) error {
 		released := make(map[string]bool)
 		for leaving.Err() == nil && a.drain(leaving) {
 			a.leaveAccount(leaving)
+			if a.wroteSince(leaving) {
+				continue
+			}
 			a.release(leaving, released)
 			a.untilNews(leaving, released)
 		}

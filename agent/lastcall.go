@@ -28,22 +28,25 @@ func (a *Agent) lastCall(ctx context.Context) {
 	for ctx.Err() == nil {
 		changed := a.incidents.Changes()
 		p, open := a.incidents.Open()
-		if !open || !a.leaving() || p.Work.Told {
+		empty := p.Work.Drained != nil && !p.Work.Again && a.saidSince(p).IsZero()
+		if !open || !a.leaving() || p.Work.Told && empty {
 			return
 		}
 		until := p.Incident.Deadline()
 		if until.IsZero() {
 			until = a.sendUntil(p.Incident)
 		}
-		if p.Work.Drained != nil && !p.Work.Again { // what is left to do is to say goodbye
+		if empty { // what is left to do is to say goodbye
 			if patience := p.Work.Drained.Finished.Add(goodbyePatience(p.Work.Drained.Total().Blocks)); patience.Before(until) {
 				until = patience
 			}
 		}
 		select {
 		case <-changed:
-		case <-time.After(time.Until(until)):
-			return
+		case <-time.After(min(lookAround, time.Until(until))): // that it has looked changes no incident
+			if !time.Now().Before(until) {
+				return
+			}
 		case <-ctx.Done():
 		}
 	}

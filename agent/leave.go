@@ -56,7 +56,7 @@ func (a *Agent) untilNews(ctx context.Context, released map[string]bool) {
 	for {
 		changed := a.incidents.Changes()
 		p, open := a.incidents.Open()
-		if open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0) {
+		if open && (p.Work.Drained == nil || len(unreleased(p, released)) > 0 || !a.saidSince(p).IsZero()) {
 			return
 		}
 		select {

@@ -38,7 +38,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 		return nil, fmt.Errorf("identity is %q, want node %q", got, cfg.Node.Name)
 	}
 	cfg.Node.Name = got.Name
-	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual(), doubted: make(chan string, mostDoubted), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
+	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual(), doubted: make(chan string, mostDoubted), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
 	a.limits.Store(limitsOf(cfg))
 	a.drains.free(a.started) // until when an earlier process waited, or was there at all, is not known
 	a.vigil.agent = a

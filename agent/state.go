@@ -247,6 +247,7 @@ type drains struct {
 	ahead bool             // it only copies ahead
 	more  bool             // another pass follows
 	freed time.Time        // until when a drain may have waited
+	looks time.Time        // for what was said then it was looked what was written since the drain that was over
 }
 
 func (s *drains) set(d *migration.Drain, ahead, more bool) {
@@ -283,6 +284,18 @@ func (s *drains) free(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.freed = now
+}
+
+func (s *drains) look(said time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks = said
+}
+
+func (s *drains) lookedFor() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looks
 }
 
 func (s *drains) freedAt() time.Time {

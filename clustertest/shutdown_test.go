@@ -139,3 +139,27 @@ func TestPowerOffWaitsForWhatIsCarriedAfterTheDrain(t *testing.T) {
 		c.Verify(1)
 	})
 }
+
+// A host that is powered off long after its node was drained has what was written since the last look carried, and is held up for no
+// longer than that; one on which nothing was written is not held up.
+func TestPowerOffLooksForWhatWasWrittenSinceTheDrain(t *testing.T) {
+	for name, late := range map[string]bool{"something": true, "nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+				blocks := fill(c, 0)
+				c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
+				c.WaitDrained(0)
+				c.Sleep(20 * time.Minute)
+				if late {
+					blocks = append(blocks, c.Write(0, "cache", "late", fillSize))
+				}
+				lock, stop := c.ShutDown(0, systemd.HowPowerOff)
+				if lock > 2*time.Second || stop > 2*time.Second || !late && lock > 100*time.Millisecond {
+					t.Errorf("the host was held up for %s and %s", lock, stop)
+				}
+				accounted(t, c, 0, blocks, 0)
+				c.Verify(1)
+			})
+		})
+	}
+}
