@@ -87,30 +87,6 @@ func Write(caFile, certFile string, ca, cert []byte) error {
 	return nil
 }
 
-// Beside returns the CAs in a file, and after them those of cas that are not in it, both PEM: one that is to follow another, or that
-// peers still have certificates of, is not lost when a certificate is renewed. Of a file that has none it returns cas.
-func Beside(caFile string, cas []byte) ([]byte, error) {
-	added, err := parseCerts("the CA", cas)
-	if err != nil {
-		return nil, err
-	}
-	there, err := readCerts(caFile)
-	if err != nil {
-		return cas, nil
-	}
-	all, _, err := readFile(caFile)
-	if err != nil {
-		return nil, err
-	}
-	all = append(all, '\n')
-	for _, ca := range added {
-		if !slices.ContainsFunc(there, ca.Equal) {
-			all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})...)
-		}
-	}
-	return all, nil
-}
-
 // Authority signs requests.
 type Authority struct {
 	ca   *x509.Certificate

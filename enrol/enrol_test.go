@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -410,49 +409,6 @@ func TestKeeperAsksAgainWhereNobodyAnswers(t *testing.T) {
 		}
 		stop()
 		running.Wait()
-	})
-}
-
-// A CA that is to follow another is put beside it before it signs anything: a renewal must not take it away again.
-func TestKeeperKeepsTheCAThatFollows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, next := newTown(t), newTown(t)
-		files, id := w.joined(t)
-		if err := os.WriteFile(files.CA, append(w.authority.PEM(), next.authority.PEM()...), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		ends := id.Expires()
-		k := &Keeper{Identity: id, Files: files, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
-		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
-			cert, err = w.authority.Sign(request, id.Name(), 30*24*time.Hour, nil, nil)
-			return cert, w.authority.PEM(), err
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { k.Run(ctx) })
-		time.Sleep(20 * 24 * time.Hour)
-		stop()
-		running.Wait()
-		pins, err := certs.PinsOf(files.CA)
-		if want := []certs.Pin{w.authority.Pin(), next.authority.Pin()}; err != nil || !slices.Equal(pins, want) || !id.Expires().After(ends) {
-			t.Errorf("after a renewal until %s: got the CAs %s (%v), want both of %s", id.Expires(), pins, err, want)
-		}
-
-		// Another that signs from now on is put beside those that others may still be of.
-		k.Ask = func(_ context.Context, request []byte) (cert, ca []byte, err error) {
-			cert, err = next.authority.Sign(request, id.Name(), 30*24*time.Hour, nil, nil)
-			return cert, next.authority.PEM(), err
-		}
-		if err := os.WriteFile(files.CA, w.authority.PEM(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * 24 * time.Hour)
-		if err := k.renew(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if pins, err := certs.PinsOf(files.CA); err != nil || len(pins) != 2 {
-			t.Errorf("after a renewal by another CA: got the CAs %s (%v), want both", pins, err)
-		}
 	})
 }
 

@@ -97,9 +97,6 @@ func (k *Keeper) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if ca, err = certs.Beside(k.Files.CA, ca); err != nil {
-		return err
-	}
 	if err := certs.Write(k.Files.CA, k.Files.Cert, ca, cert); err != nil {
 		return err
 	}
