@@ -91,11 +91,11 @@ func Write(caFile, certFile string, ca, cert []byte) error {
 type Authority struct {
 	ca   *x509.Certificate
 	key  crypto.Signer
-	pem  []byte // of the certificate alone
+	pem  []byte // of all that file has, without their keys
 	file string
 }
 
-// LoadAuthority reads a CA with its key.
+// LoadAuthority reads a CA with its key. caFile may hold other CAs after it, that follow it or went before.
 func LoadAuthority(caFile, keyFile string) (*Authority, error) {
 	pair, err := readPair(caFile, keyFile)
 	if err != nil {
@@ -106,7 +106,9 @@ func LoadAuthority(caFile, keyFile string) (*Authority, error) {
 		return nil, fmt.Errorf("read CA: %w", err)
 	}
 	a := &Authority{ca: pair.Leaf, key: key, file: caFile}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Leaf.Raw})
+	for _, der := range pair.Certificate {
+		a.pem = append(a.pem, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
 	return a, a.inTime(time.Now())
 }
 
@@ -118,7 +120,7 @@ func (a *Authority) inTime(now time.Time) error {
 	return nil
 }
 
-// PEM is the certificate of the authority.
+// PEM is whom those are to trust that have a certificate of the authority: it, and the other CAs of its file.
 func (a *Authority) PEM() []byte { return a.pem }
 
 // Pin is what a Token knows the authority by.

@@ -149,6 +149,48 @@ func TestReloadTellsOfTheCAThatFollows(t *testing.T) {
 	}
 }
 
+// While one CA follows another, whoever is given a certificate is told of both: a renewal that took one away would cut its machine off
+// from those that have a certificate of the other.
+func TestRenewalLeavesTheCAThatFollows(t *testing.T) {
+	before, after := newCADir(t), newCADir(t)
+	old := issueFor(t, before, Name{RoleNode, "host-b"})
+	both := append(authority(t, after).PEM(), authority(t, before).PEM()...)
+	if err := os.WriteFile(filepath.Join(after, "ca.pem"), both, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	key, err := NewKey(at("node.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := Request(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := authority(t, after)
+	cert, err := a.Sign(request, Name{RoleNode, "host-a"}, time.Hour, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(at("ca.pem"), at("node.pem"), a.PEM(), cert); err != nil {
+		t.Fatal(err)
+	}
+	us, err := Load(at("ca.pem"), at("node.pem"), at("node.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(old.files.ca, both, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if out := handshake(old.Client(nil, us.Name()), us.Server(nil, RoleNode)); out.clientErr != nil || out.serverErr != nil {
+		t.Errorf("from a node with a certificate of the CA before: got errors %v and %v, want none", out.clientErr, out.serverErr)
+	}
+}
+
 func TestSignRefuses(t *testing.T) {
 	a := authority(t, newCADir(t))
 	key, err := NewKey(filepath.Join(t.TempDir(), "node.key"))
