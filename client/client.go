@@ -19,6 +19,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -148,7 +149,7 @@ func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts 
 			return err
 		}
 		if err = conn.Invoke(ctx, method, args, reply, opts...); err == nil || !s.goOn(address, err) {
-			return err
+			return s.conclude(err)
 		}
 	}
 }
@@ -159,6 +160,8 @@ type search struct {
 	ctx   context.Context
 	until time.Time
 	away  int // of the addresses, in a row, that did not answer
+
+	faults map[string]error // why the last call to an address did not come about; nil: all did
 }
 
 func (c *Conn) look(ctx context.Context) *search {
@@ -181,7 +184,14 @@ func (s *search) goOn(address string, err error) bool {
 		return true
 	case follows:
 		s.away = 0
-	case slices.Contains(s.cfg.Addresses, address): // else who named it knows who leads now
+	default:
+		if s.faults == nil {
+			s.faults = map[string]error{}
+		}
+		s.faults[address] = err
+		if !slices.Contains(s.cfg.Addresses, address) {
+			break // who named it knows who leads now
+		}
 		if s.away++; s.away >= len(s.cfg.Addresses) {
 			return false
 		}
@@ -195,6 +205,29 @@ func (s *search) goOn(address string, err error) bool {
 	case <-s.ctx.Done():
 		return false
 	}
+}
+
+// conclude adds to the word of a coordinator that another leads why that one was not asked, where it could not be: a firewall
+// is in the way, say, or its certificate is of another CA.
+func (s *search) conclude(err error) error {
+	hint, follows := api.LeaderOf(err)
+	fault := s.faults[hint.GetAddress()]
+	if !follows || fault == nil {
+		return err
+	}
+	told := status.Convert(err).Proto()
+	told.Message += ", and cannot be asked from here: " + plain(fault)
+	return status.ErrorProto(told)
+}
+
+// plain is why a connection did not come about, without what gRPC wraps around it.
+func plain(err error) string {
+	said := status.Convert(err).Message()
+	quoted, _ := strings.CutPrefix(said, "connection error: desc = ")
+	if why, err := strconv.Unquote(quoted); err == nil {
+		said = strings.TrimPrefix(strings.TrimPrefix(why, "transport: "), "Error while dialing: ")
+	}
+	return said
 }
 
 // turn leaves one address for another, unless somebody else did so meanwhile.

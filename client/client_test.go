@@ -218,3 +218,27 @@ func TestCallsWaitForAnElection(t *testing.T) {
 		}
 	})
 }
+
+// Who is told of a leader that cannot be reached hears why it cannot be, and not only that it leads.
+func TestLeaderOutOfReachIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCity(t, "a:1", "b:1")
+		c.leads, c.hints = "x:1", true
+		_, operator := c.conn(t, "x:1", "y:1", "a:1", "b:1")
+		_, err := operator.GetNode(t.Context(), &api.GetNodeRequest{})
+		if hint, follows := api.LeaderOf(err); !follows || hint.GetAddress() != "x:1" {
+			t.Errorf("got %v, want the word that x:1 leads", err)
+		}
+		const why = "follows, and cannot be asked from here: dial x:1: connection refused"
+		if got := status.Convert(err).Message(); got != why {
+			t.Errorf("got %q, want %q", got, why)
+		}
+		stream, err := operator.Events(t.Context(), &api.EventsRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if got := status.Convert(err).Message(); got != why {
+			t.Errorf("of a stream got %q, want %q", got, why)
+		}
+	})
+}

@@ -18,7 +18,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 			break
 		}
 		if !s.goOn(s.address, err) {
-			return nil, err
+			return nil, s.conclude(err)
 		}
 	}
 	if desc.ClientStreams {
@@ -67,7 +67,10 @@ func (s *stream) RecvMsg(m any) error {
 			err = s.ClientStream.RecvMsg(m)
 		}
 	}
-	s.answered = s.answered || err == nil
+	if err != nil && !s.answered {
+		return s.conclude(err)
+	}
+	s.answered = true
 	return err
 }
 
