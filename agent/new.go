@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -84,12 +82,11 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 
 func (a *Agent) openStores() (err error) {
 	for _, s := range a.cfg.Stores {
-		absent := slices.DeleteFunc(slices.Clone(s.Paths), func(path string) bool { _, err := os.Stat(path); return !errors.Is(err, fs.ErrNotExist) })
 		store, err := migration.OpenStore(migration.StoreConfig{Name: s.Name, Kind: s.Kind, Layout: s.Layout, Land: s.Land, Paths: s.Paths, Value: s.Value, Hints: s.hints()})
 		if err != nil {
 			return err
 		}
-		for _, path := range absent {
+		for _, path := range store.Made {
 			a.log.Warn("a store's directory was not there: made; is its disk mounted?", "store", s.Name, "dir", path)
 		}
 		a.stores = append(a.stores, store)

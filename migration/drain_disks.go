@@ -145,7 +145,7 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 	select {
 	case whole := <-ended:
 		if whole {
-			d.scanned(dirs, began)
+			d.scanned(s, dirs, began)
 		} else {
 			d.missed.Store(true)
 		}
@@ -171,9 +171,9 @@ func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) 
 }
 
 // scanned notes which directories a scan has read since it began, and which it could not.
-func (d *Drain) scanned(dirs []string, began time.Time) {
+func (d *Drain) scanned(s *Store, dirs []string, began time.Time) {
 	for _, dir := range dirs {
-		if d.disks.Readable(dir) {
+		if d.disks.Readable(dir) && s.readable(dir) == nil {
 			d.looks.read([]string{dir}, began)
 		} else {
 			d.looks.missed(dir, (&silentError{dir}).Error())

@@ -98,14 +98,14 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	for _, s := range cfg.Stores {
 		s.watch(cfg.Disks)
 		if s.Land == LandPlace {
-			if err := s.sweep(); err != nil {
-				return nil, err
+			if err := s.sweep(); err != nil { // of a disk that errs, or that may only be read: others are well
+				cfg.Log.Warn("what a crash left behind stays", "err", err)
 			}
 			s.findAway(cfg.Vault.catalog)
-			for _, why := range s.away {
-				if why != nil {
-					cfg.Log.Error("a store's directory is without its disk: nothing lands there, and what did is not known to be there", "store", s.Name, "err", why)
-				}
+		}
+		for _, why := range s.away {
+			if why != nil {
+				cfg.Log.Error("a store's directory is without its disk: nothing lands there, and what did is not known to be there", "store", s.Name, "err", why)
 			}
 		}
 		r.stores[s.Name] = s

@@ -67,14 +67,14 @@ func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 			log.Warn("a store's directory is another than when the agent started: what is in it now is carried, and a restart has it served", "dir", path)
 		}
 		if now == s {
-			now = &Store{StoreConfig: s.StoreConfig, layout: s.layout, system: s.system, roots: slices.Clone(s.roots), dirs: slices.Clone(s.dirs), away: slices.Clone(s.away)}
+			now = &Store{StoreConfig: s.StoreConfig, layout: s.layout, system: s.system, roots: slices.Clone(s.roots), dirs: slices.Clone(s.dirs), away: slices.Clone(s.away), dead: slices.Clone(s.dead)}
 		}
 		now.roots[i] = root // closed with the last that refers to it, which may be a lane that hangs
 		if f, err := root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0); err == nil {
 			now.dirs[i] = f
 		}
 		if i < len(now.away) {
-			now.away[i] = nil
+			now.away[i], now.dead[i] = nil, false
 		}
 	}
 	return now

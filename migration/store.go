@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type StoreConfig struct {
 // Store is a set of directories with a layout that says which files belong together.
 type Store struct {
 	StoreConfig
+	Made []string // directories that were not there when it was opened
 	watched
 
 	roots  []*os.Root
@@ -50,6 +52,7 @@ type Store struct {
 	traced atomic.Bool // some files cannot be read without a trace
 	system uint64      // the device of the system's disk
 	away   []error     // of each directory, why it is taken for one without its disk
+	dead   []bool      // of each directory, whether another stands in for it, for its disk could not be opened
 	layout layout
 
 	replaced  atomic.Uint64           // the inode of what is in a directory's place, of which the log was told
@@ -163,7 +166,8 @@ type Item struct {
 // Carried reports whether it is a block to carry.
 func (it Item) Carried() bool { return it.Skip == "" && it.Stays == "" }
 
-// OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later.
+// OpenStore opens a store's directories. A directory that does not exist yet is made: an engine may come later. One whose disk errs or
+// does not answer is passed by until it is well: Away says why.
 func OpenStore(cfg StoreConfig) (*Store, error) {
 	cfg.Paths = cleaned(cfg.Paths)
 	s := &Store{StoreConfig: cfg}
@@ -175,15 +179,19 @@ func OpenStore(cfg StoreConfig) (*Store, error) {
 	default:
 		return nil, fmt.Errorf("store %s: unknown layout %q", cfg.Name, cfg.Layout)
 	}
-	for _, p := range cfg.Paths {
-		if err := os.MkdirAll(p, 0o755); err != nil {
-			return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())
+	var errs []error
+	for _, o := range openRoots(cfg.Paths, openPatience) {
+		if o.err != nil {
+			errs = append(errs, fmt.Errorf("store %s: %w", cfg.Name, o.err))
+			continue
 		}
-		root, err := os.OpenRoot(p)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("store %s: %w", cfg.Name, err), s.Close())
+		if o.made {
+			s.Made = append(s.Made, o.root.Name())
 		}
-		s.roots = append(s.roots, root)
+		s.roots, s.away, s.dead = append(s.roots, o.root), append(s.away, o.why), append(s.dead, o.why != nil)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(append(errs, s.Close())...)
 	}
 	if info, err := os.Stat("/"); err == nil {
 		s.system = deviceOf(info)
@@ -250,6 +258,14 @@ func (s *Store) open(m Member) (*os.File, error) {
 		return nil, err
 	}
 	return s.roots[m.root].OpenFile(m.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
+// readable returns a silentError where a read may never come back, or where there is nothing to read from.
+func (s *Store) readable(path string) error {
+	if i := slices.Index(s.Paths, path); i >= 0 && i < len(s.dead) && s.dead[i] {
+		return &silentError{path}
+	}
+	return s.watched.readable(path)
 }
 
 // whole returns a silentError while one of the store's disks does not answer: what is not found may be there.

@@ -19,8 +19,10 @@ import (
 // findAway finds the store's directories that seem to be without their disk: they are on the system's, blocks have landed
 // there, and no staging directory tells of that. The agent opens directories as it starts: it stays so until a restart.
 func (s *Store) findAway(c *catalog) {
-	s.away = make([]error, len(s.roots))
 	for i, r := range s.roots {
+		if s.away[i] != nil {
+			continue // it could not be opened
+		}
 		if _, err := r.Lstat(stagingDir); !errors.Is(err, fs.ErrNotExist) || s.device(i) != s.system {
 			continue
 		}
