@@ -49,6 +49,11 @@ func newMetrics(f *fleet) *metrics {
 		ends:        prometheus.NewDesc("lifeboat_certificate_expires_seconds", "When this daemon's certificate ends, in seconds since 1970.", nil, nil),
 		lastEvent:   prometheus.NewDesc("lifeboat_coordinator_last_event", "Index of the newest event.", nil, nil),
 	}
+	for _, t := range eventTypes {
+		if t != evGap {
+			m.events.WithLabelValues(t) // from 0 on, or an alert would miss the first
+		}
+	}
 	m.silence = newLiveness(f)
 	m.registry.MustRegister(m.silence, m.silence.recovered)
 	m.registry.MustRegister(m, m.beats, m.events, m.refused, collectors.NewGoCollector(),
