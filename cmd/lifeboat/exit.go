@@ -87,6 +87,9 @@ func notOurs(said string) string {
 		if reason == context.DeadlineExceeded.Error() {
 			return hangs
 		}
+		if alert, refused := strings.CutPrefix(why, "error reading server preface: remote error: tls: "); refused {
+			return "it refuses this certificate (" + alert + "): is --tls-dir of its fleet, and in its time? Its log says what it takes it for"
+		}
 		if err == nil && shake {
 			return "no handshake: " + reason + ": is --tls-dir of its fleet, and this its listen.grpc (by default port " + coordinatorPort + ")?"
 		}
