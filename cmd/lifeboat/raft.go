@@ -183,33 +183,40 @@ func raftSnapshotCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot FILE",
 		Short: "Save what the coordinators know durably into a file",
-		Long: `Saves nodes, orders with their deadlines, events and host lists, as decided up to now, into FILE, whole or not at all. The
-entries of manifests are files of their own, in manifests below data_dir, and are not in it.`,
+		Long: `Saves nodes, orders with their deadlines, events and host lists, as decided up to now, into FILE, whole or not at all; -: to
+standard output. The entries of manifests are files of their own, in manifests below data_dir, and are not in it.`,
 		Example: `  lifeboat raft snapshot fleet.snapshot`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd.Context(), &to, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
+			var all []byte
+			err := ask(cmd.Context(), &to, "raft "+cmd.Name(), time.Minute, func(ctx context.Context, operator api.OperatorClient) error {
 				stream, err := operator.SaveSnapshot(ctx, &api.SaveSnapshotRequest{})
 				if err != nil {
 					return err
 				}
-				var all []byte
 				for {
 					part, err := stream.Recv()
 					if errors.Is(err, io.EOF) {
-						break
+						return nil
 					}
 					if err != nil {
 						return err
 					}
 					all = append(all, part.GetData()...)
 				}
-				if err := durable.WriteFile(args[0], all); err != nil {
-					return fmt.Errorf("raft snapshot: %w", err)
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "saved %s into %s\n", size(int64(len(all))), args[0])
-				return nil
 			})
+			switch {
+			case err != nil:
+				return err
+			case args[0] == "-":
+				_, err := cmd.OutOrStdout().Write(all)
+				return err
+			}
+			if err := durable.WriteFile(args[0], all); err != nil {
+				return fmt.Errorf("raft snapshot: save it here: %w", err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "saved %s into %s\n", size(int64(len(all))), args[0])
+			return nil
 		},
 	}
 	to.coordinatorFlags(cmd)
