@@ -42,7 +42,7 @@ HOSTS := Interruption|Poweroff|UpgradeMidDrain|CutLinkMidDrain|RestartsDecommiss
 hosts: ## the shortest of those on cut networks and booted hosts, two minutes: the part that CI tells
 	LIFEBOAT_HOSTS=1 go test -count=1 -timeout 15m -v ./e2e/hosts -run '^Test($(HOSTS))$$'
 
-interop: ## against what others wrote: AWS's metadata mock, python3-dbusmock's logind, versitygw's S3, Spark (tools/spark brings it)
+interop: ## against what others wrote: AWS's metadata mock, Prometheus's promtool, python3-dbusmock's logind, versitygw's S3, Spark (tools/spark brings it)
 	LIFEBOAT_INTEROP=1 go test -count=1 -timeout 20m -v ./interop
 	LIFEBOAT_INTEROP=1 go test -count=1 -timeout 20m -v ./e2e -run '^TestSpark'
 
