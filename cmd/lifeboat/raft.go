@@ -303,7 +303,7 @@ type memberJSON struct {
 	Address string   `json:"address"`
 	Leader  bool     `json:"leader"`
 	Reached bool     `json:"reached"`
-	Lag     uint64   `json:"lag"`
+	Lag     *uint64  `json:"lag"` // null: it does not answer, so nobody knows
 	Skew    *float64 `json:"skew_seconds"`
 	Version string   `json:"version"`
 	Leaving bool     `json:"leaving"`
@@ -312,7 +312,11 @@ type memberJSON struct {
 func membersToJSON(members []*api.Member) []memberJSON {
 	all := make([]memberJSON, 0, len(members))
 	for _, m := range members {
-		all = append(all, memberJSON{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetReached(), m.GetLag(), api.Seconds(m.GetSkew()), m.GetVersion(), m.GetLeaving()})
+		var lag *uint64
+		if m.GetReached() {
+			lag = new(m.GetLag())
+		}
+		all = append(all, memberJSON{m.GetName(), m.GetAddress(), m.GetLeader(), m.GetReached(), lag, api.Seconds(m.GetSkew()), m.GetVersion(), m.GetLeaving()})
 	}
 	return all
 }
