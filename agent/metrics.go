@@ -12,7 +12,8 @@ import (
 // metrics serves the agent's figures. They are read off the same status that the heartbeat carries, when asked.
 func (a *Agent) metrics() http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a}, diskFigures{a}, a.counts)
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{a}, diskFigures{a}, a.counts,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lifeboat_build_info", Help: "1, with the version of this daemon.", ConstLabels: prometheus.Labels{"version": a.deps.Version}}, func() float64 { return 1 }))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 

@@ -20,7 +20,7 @@ func TestMetricsTellOfADrainBeforeARestart(t *testing.T) {
 	}
 	page := httptest.NewRecorder()
 	a.metrics().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	for _, want := range []string{`lifeboat_drain_blocks{outcome="lost"} 3`, `lifeboat_drain_bytes{outcome="lost"} 300`, `lifeboat_drain_bytes{outcome="moved"} 500`} {
+	for _, want := range []string{`lifeboat_drain_blocks{outcome="lost"} 3`, `lifeboat_drain_bytes{outcome="lost"} 300`, `lifeboat_drain_bytes{outcome="moved"} 500`, `lifeboat_build_info{version=`} {
 		if !strings.Contains(page.Body.String(), want) {
 			t.Errorf("/metrics does not tell %s", want)
 		}

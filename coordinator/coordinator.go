@@ -34,6 +34,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -247,6 +248,7 @@ func (c *Coordinator) callServer(ctx context.Context, f *fleet, in *porch) *grpc
 
 // pageServer answers readers.
 func (c *Coordinator) pageServer(ctx context.Context, f *fleet) *http.Server {
+	f.metrics.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lifeboat_build_info", Help: "1, with the version of this daemon.", ConstLabels: prometheus.Labels{"version": c.deps.Version}}, func() float64 { return 1 }))
 	return &http.Server{
 		Handler:           (&web{fleet: f, closing: ctx}).handler(),
 		TLSConfig:         c.deps.Identity.Server([]string{"h2", "http/1.1"}),

@@ -70,6 +70,9 @@ func TestPages(t *testing.T) {
 		if _, body := v.get("/metrics", nil); !strings.Contains(body, "lifeboat_coordinator_events_total{type=\"NodeLost\"} 0\n") {
 			t.Error("there is no count of lost nodes before the first is lost: an alert on its rise misses that one")
 		}
+		if _, body := v.get("/metrics", nil); !strings.Contains(body, `lifeboat_build_info{version="test"} 1`) {
+			v.Error("metrics do not say which version this is")
+		}
 		if _, body := v.get("/metrics", nil); !strings.Contains(body, `lifeboat_coordinator_nodes{state="DECOMMISSIONING"} 1`) {
 			v.Errorf("metrics do not count the node: %s", body)
 		}

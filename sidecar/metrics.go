@@ -57,7 +57,8 @@ func (s *Sidecar) metrics() http.Handler {
 	r := prometheus.NewRegistry()
 	c := s.counts
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		c.polls, c.pollTook, c.syncs, c.incidents, c.ends, c.actions, figures{s})
+		c.polls, c.pollTook, c.syncs, c.incidents, c.ends, c.actions, figures{s},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "lifeboat_build_info", Help: "1, with the version of this daemon.", ConstLabels: prometheus.Labels{"version": s.deps.Version}}, func() float64 { return 1 }))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 

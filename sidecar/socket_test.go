@@ -229,6 +229,7 @@ func TestSocketDecommissionsAndCancels(t *testing.T) {
 	for _, want := range []string{
 		`lifeboat_notice{kind="manual",source="manual",stance="drain"} 1`, `lifeboat_incidents_total{kind="manual"} 1`,
 		`lifeboat_actions_total{action="one",phase="noticed",result="done"} 1`, "lifeboat_deadline_remaining_seconds 3", "lifeboat_journal_fsync_seconds_count",
+		`lifeboat_build_info{version="v1"} 1`,
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("/metrics lacks %s", want)
