@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -41,7 +43,7 @@ func (c *Client) tell(ctx context.Context) {
 		if len(words) > 0 {
 			err = c.report(ctx, false, words)
 		}
-		if full { // also where words are refused: they must not keep the rest from being told
+		if full && !passing(err) { // also where words are refused: they must not keep the rest from being told
 			err = c.report(ctx, true, nil)
 		}
 		if ctx.Err() != nil {
@@ -60,6 +62,12 @@ func (c *Client) tell(ctx context.Context) {
 		}
 		sleep(ctx, backoff(failures), nil)
 	}
+}
+
+// passing tells whether a report that failed may be taken in a moment as it is. Its words, which the full report does not have, are to be
+// told again then.
+func passing(err error) bool {
+	return errors.Is(err, errStalled) || slices.Contains([]codes.Code{codes.Unavailable, codes.Aborted, codes.Canceled, codes.DeadlineExceeded}, status.Code(err))
 }
 
 // draw is how long to wait before a full report: the coordinator that asked for it asked everybody.

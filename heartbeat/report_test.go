@@ -136,6 +136,36 @@ func TestRefusedWordDoesNotKeepOthersBack(t *testing.T) {
 	})
 }
 
+// A link that fails twice while it is told why a block is gone, and then carries everything again, keeps nobody from hearing why.
+func TestWhyIsToldWhenTheLinkIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		cfg.Held = heldBlocks("here")
+		c := newClient(t, cfg)
+		start(t, c)
+		time.Sleep(5 * time.Second)
+		var asked atomic.Int32
+		co.set(func() {
+			co.onReport = func(context.Context) error {
+				if asked.Add(1) <= 2 {
+					return status.Error(codes.Unavailable, "cut")
+				}
+				return nil
+			}
+		})
+		c.Gone("kept for an hour", "x")
+		time.Sleep(30 * time.Second)
+		if got := read(co, func() []string { return co.gone }); !slices.Equal(got, []string{"x: kept for an hour"}) {
+			t.Errorf("got %q gone, want it and why", got)
+		}
+		if got := co.heldIDs(); !slices.Equal(got, []string{"here"}) {
+			t.Errorf("got %q held, want what Held yields", got)
+		}
+	})
+}
+
 // However much is gone, what waits to be told is bounded.
 func TestWhatIsGoneFillsNoMoreThanTheQueue(t *testing.T) {
 	o := newOutbox()
