@@ -47,10 +47,7 @@ func newShare(t *testing.T) *share {
 		t.Fatal(err)
 	}
 	tree := &fs.LoopbackRoot{Path: behind, Dev: st.Dev}
-	tree.NewNode = func(*fs.LoopbackRoot, *fs.Inode, string, *syscall.Stat_t) fs.InodeEmbedder {
-		return &shareNode{LoopbackNode: fs.LoopbackNode{RootData: tree}, of: s}
-	}
-	tree.RootNode = tree.NewNode(tree, nil, "", &st)
+	tree.RootNode = &shareNode{LoopbackNode: fs.LoopbackNode{RootData: tree}, of: s}
 	server, err := fs.Mount(s.dir, tree.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "share", Name: "share"}})
 	if err != nil {
 		t.Skipf("FUSE cannot be mounted: %v", err)
@@ -62,6 +59,10 @@ func newShare(t *testing.T) *share {
 		server.Wait()
 	})
 	return s
+}
+
+func (n *shareNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &shareNode{LoopbackNode: fs.LoopbackNode{RootData: n.RootData}, of: n.of}
 }
 
 func (n *shareNode) Write(ctx context.Context, f fs.FileHandle, b []byte, off int64) (uint32, syscall.Errno) {
