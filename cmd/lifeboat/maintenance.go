@@ -31,8 +31,8 @@ The same is at the coordinator's HTTP address, in Mesos's JSON: POST and GET /ma
   lifeboat maintenance status --watch
   lifeboat maintenance down host-a host-b --wait      # until all that they had is elsewhere
   lifeboat maintenance up host-a host-b`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.ArbitraryArgs,
+		RunE: needsVerb,
 	}
 	cmd.AddCommand(maintenanceScheduleCommand(), maintenanceShowCommand(), maintenanceStatusCommand(),
 		machinesCommand("down", false), machinesCommand("up", true))

@@ -86,12 +86,34 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 	return root
 }
 
+// strict has the verbs that cobra brings refuse what they do not know, as ours do.
+func strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, v := range root.Commands() {
+		switch v.Name() {
+		case "completion":
+			v.Args, v.RunE = cobra.ArbitraryArgs, needsVerb
+		case "help":
+			v.RunE = func(cmd *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					return usagef("help: there is no %q", "lifeboat "+strings.Join(args, " "))
+				}
+				about.InitDefaultHelpFlag()
+				return about.Help()
+			}
+		}
+	}
+}
+
 // run is the program: it returns the exit code and leaves the exiting to main.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand()
 	root.SetArgs(append([]string{}, args...)) // never nil: cobra reads os.Args instead of a nil list
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	strict(root) // now that it is known where completion writes to
 	started := false
 	onStart(root, func() { started = true })
 
