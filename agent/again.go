@@ -130,12 +130,11 @@ func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err 
 // was told of that drain is not true any more, and it is told anew. It reports false when it was cut short.
 func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken, about func(*migration.DrainConfig)) (done bool) {
 	ended := p.Work.Drained.Finished
-	a.passing <- struct{}{}
-	over := sync.OnceFunc(func() { <-a.passing })
-	defer over()
-	if now, _ := a.incidents.Open(); !now.Work.stands(ended) {
+	if !a.passes(ctx, ended) {
 		return false // another drain runs
 	}
+	over := sync.OnceFunc(func() { <-a.passing })
+	defer over()
 	again := func(w *work) {
 		if w.stands(ended) {
 			w.Told, w.Again = false, true
@@ -190,6 +189,28 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	over()
 	a.leaveAccount(ctx)
 	return true
+}
+
+// passes waits until no other pass runs, which is to say so when it has ended. It reports false once the drain that ended then counts for
+// nothing: the one that runs is another, and may take its time.
+func (a *Agent) passes(ctx context.Context, ended time.Time) bool {
+	for {
+		changed := a.incidents.Changes()
+		if p, _ := a.incidents.Open(); !p.Work.stands(ended) {
+			return false
+		}
+		select {
+		case a.passing <- struct{}{}:
+			if p, _ := a.incidents.Open(); p.Work.stands(ended) {
+				return true
+			}
+			<-a.passing
+			return false
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // untilUndone waits until the drain that ended then counts for nothing: there is another, which carries all.

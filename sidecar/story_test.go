@@ -287,8 +287,13 @@ func TestSignalThatFindsNobodyIsTriedAgain(t *testing.T) {
 		absent := &fake{again: true, tell: func(context.Context, workloads.Word) error { return errors.New("to whom?") }}
 		m.start(starts, absent)
 		m.cloud.Interrupt("terminate", time.Now().Add(2*time.Minute))
-		m.pass(6 * time.Second)
+		m.pass(3 * time.Second)
 		p, _ := m.incidents.Open()
+		if got := p.Work.Told["absent"]; got.State != stateRunning || got.Trouble != "to whom?" {
+			t.Errorf("got %+v, want it tried again, and why", got)
+		}
+		m.pass(3 * time.Second)
+		p, _ = m.incidents.Open()
 		if got := p.Work.Told["starts"]; got.State != stateDone {
 			t.Errorf("got %+v, want it told once it was there", got)
 		}

@@ -116,7 +116,10 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 		}
 		next := time.Now().Add(againEach)
 		until, _ := s.until(a, w, began)
-		if err == nil || !a.again || errors.Is(err, errSuperseded) || next.After(until) || next.After(began.Add(againFor)) || !wait(ctx, nil, next) {
+		if err == nil || !a.again || errors.Is(err, errSuperseded) || next.After(until) || next.After(began.Add(againFor)) {
+			break
+		}
+		if s.troubled(a, w, err); !wait(ctx, nil, next) {
 			break
 		}
 	}
@@ -135,6 +138,20 @@ func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 		s.log.Info("told", "action", a.name, "phase", w.Phase, "incident", w.Incident, "took", took)
 	}
 	s.ended(a, w, took, err)
+}
+
+// troubled tells of a word that is not told yet and will be tried again.
+func (s *Sidecar) troubled(a *action, w workloads.Word, err error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	p, open := s.incidents.Open()
+	t := p.Work.Told[a.name]
+	if !open || !about(w, p.Incident) || t.Trouble == err.Error() {
+		return
+	}
+	s.log.Warn("not told; it is tried again", "action", a.name, "phase", w.Phase, "incident", w.Incident, "err", err)
+	t.Trouble = err.Error()
+	s.note(a, t)
 }
 
 // ended writes down what came of a word.
