@@ -79,6 +79,14 @@ func (d *daemon) kill() {
 	d.cmd = nil
 }
 
+// halt is SIGSTOP: what the kernel does for the process goes on, and nothing else.
+func (d *daemon) halt() {
+	d.t.Helper()
+	if err := syscall.Kill(-d.cmd.Process.Pid, syscall.SIGSTOP); err != nil {
+		d.t.Fatalf("halt %s: %v", d.name, err)
+	}
+}
+
 // stopLimit is far above the two seconds that requests under way may take and the second of an agent's farewell.
 const stopLimit = 30 * time.Second
 

@@ -45,10 +45,13 @@ func newPowered(t *testing.T, fs string) *powered {
 // file is what the disk lies in; it needs less room than it seems to.
 func (p *powered) file() string { return filepath.Join(p.racks[0].dir, "disk") }
 
-// cut has the disk hold what it holds at this moment, and nothing that the kernel has not written yet. The machine that it was in
-// lives on until stop has ended it.
-func (p *powered) cut(stop func()) {
+// cut has the disk hold what it holds at this moment, and nothing that the kernel has not written yet. Whoever was on it does nothing more:
+// a receipt that is given once the disk moves again is for what lies on the one that is thrown away.
+func (p *powered) cut(machine ...*daemon) {
 	p.t.Helper()
+	for _, d := range machine {
+		d.halt()
+	}
 	was, rack := p.file(), p.racks[0]
 	p.racks[0], p.racks[1] = p.racks[1], rack
 	if err := rack.ioctl(fiFreeze); err != nil {
@@ -58,7 +61,9 @@ func (p *powered) cut(stop func()) {
 	if err := errors.Join(err, rack.thaw()); err != nil {
 		p.t.Fatalf("%v: %s", err, out)
 	}
-	stop()
+	for _, d := range machine {
+		d.kill()
+	}
 	p.disk.eject()
 	if err := os.Remove(was); err != nil {
 		p.t.Fatal(err)
@@ -130,14 +135,14 @@ func TestTakersPowerIsCut(t *testing.T) {
 		for range 3 {
 			amid()
 			receipted := a.receipted()
-			disk.cut(b.kill)
+			disk.cut(b.daemon)
 			b.back()
 			b.has(t, a.blocks, receipted)
 		}
 		a.drained()
 		for range 3 {
 			amid()
-			disk.cut(b.kill)
+			disk.cut(b.daemon)
 			t.Logf("%d files had their names", b.whole(t, a.blocks))
 			b.back()
 			b.has(t, a.blocks, a.receipted())
@@ -167,12 +172,7 @@ func TestPowerOfAllIsCut(t *testing.T) {
 		for range 3 {
 			amid()
 			receipted := a.receipted()
-			disk.cut(func() {
-				f.coordinator.kill()
-				for _, n := range f.nodes {
-					n.kill()
-				}
-			})
+			disk.cut(f.coordinator, a.daemon, b.daemon, c.daemon)
 			f.coordinator.start()
 			for _, n := range f.nodes {
 				n.back()
