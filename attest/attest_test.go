@@ -266,6 +266,16 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// The names of regions and zones are not all of one length.
+func TestRegionsAndZonesAsTheCloudsCallThem(t *testing.T) {
+	s := newClouds(t).settings
+	// https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html and its partitions
+	s.EC2.Regions = []string{"eu-west-1", "ap-southeast-7", "us-gov-east-1", "cn-northwest-1", "us-isob-east-1", "eu-isoe-west-1", "eusc-de-east-1"}
+	// https://cloud.google.com/compute/docs/regions-zones, and its AI zones
+	s.GCE.Zones = []string{"us-central1-f", "northamerica-northeast2-a", "europe-west10-a", "europe-west12-c", "us-central1-ai1a"}
+	s.Validate(func(key string, value any, bound, _ string) { t.Errorf("%s: %v %s", key, value, bound) })
+}
+
 // Whatever a stranger sends, the answer is an error, soon.
 func FuzzVerify(f *testing.F) {
 	dir := f.TempDir()

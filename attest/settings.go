@@ -74,9 +74,9 @@ func (s Settings) In(dir string) Settings {
 
 var (
 	accountForm      = regexp.MustCompile(`^[0-9]{12}$`)
-	regionForm       = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
+	regionForm       = regexp.MustCompile(`^[a-z]+(-[a-z]+)+-[0-9]+$`)                     // also eusc-de-east-1
 	projectForm      = regexp.MustCompile(`^([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]$`) // a domain's projects begin with its name
-	zoneForm         = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]-[a-z]$`)
+	zoneForm         = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*$`)          // also europe-west12-a and us-central1-ai1a
 	subscriptionForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
