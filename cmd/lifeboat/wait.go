@@ -36,7 +36,7 @@ func (e errAway) Unwrap() error { return e.error }
 // waiter shows progress on stderr until every node has ended.
 type waiter struct {
 	stderr   io.Writer
-	width    func() int // of the terminal on stderr; 0: it is none
+	size     func() (width, height int) // of the terminal on stderr; 0: it is none
 	whom     string
 	undo     string        // the command that would take the decommission back
 	again    string        // the command that would show it again
@@ -55,7 +55,7 @@ type saidLine struct {
 const logPace = 10 * time.Second
 
 func newWaiter(stderr io.Writer, whom, undo string) *waiter {
-	return &waiter{stderr: stderr, width: func() int { return terminalWidth(stderr) }, whom: whom, undo: undo}
+	return &waiter{stderr: stderr, size: func() (int, int) { return terminalSize(stderr) }, whom: whom, undo: undo}
 }
 
 // run looks again and again. A look that fails with errAway is looked at again, said once a streak.
@@ -106,7 +106,7 @@ func allEnded(nodes []leaving) bool {
 }
 
 func (w *waiter) draw(nodes []leaving) {
-	width := w.width()
+	width, height := w.size()
 	if width == 0 {
 		w.note(nodes)
 		return
@@ -114,10 +114,34 @@ func (w *waiter) draw(nodes []leaving) {
 	if w.lines > 0 {
 		fmt.Fprintf(w.stderr, "\x1b[%dA\x1b[J", w.lines) // ECMA-48: CUU, ED
 	}
-	w.lines = len(nodes)
-	for _, n := range nodes {
-		fmt.Fprintln(w.stderr, cut(plain(n.node+"  "+n.line), width)) // one that wraps would not be drawn over whole
+	lines := picked(nodes, max(height-1, 2)) // the cursor rests on a line of its own
+	w.lines = len(lines)
+	for _, line := range lines {
+		fmt.Fprintln(w.stderr, cut(plain(line), width)) // one that wraps would not be drawn over whole
 	}
+}
+
+// picked are the lines of nodes, at most so many: what scrolled away could not be drawn over. Those that have ended well make room
+// first.
+func picked(nodes []leaving, room int) (lines []string) {
+	shown, done := nodes, 0
+	if len(nodes) > room {
+		shown = slices.DeleteFunc(slices.Clone(nodes), func(n leaving) bool { return n.ended && n.verdict == exitDone })
+		done = len(nodes) - len(shown)
+		shown = shown[:min(len(shown), room-1)]
+	}
+	for _, n := range shown {
+		lines = append(lines, n.node+"  "+n.line)
+	}
+	switch more := len(nodes) - len(shown) - done; {
+	case done > 0 && more > 0:
+		lines = append(lines, fmt.Sprintf("… %s more than this window has, and %d that are done", count(int64(more), "node"), done))
+	case more > 0:
+		lines = append(lines, fmt.Sprintf("… %s more than this window has", count(int64(more), "node")))
+	case done > 0:
+		lines = append(lines, fmt.Sprintf("… and %s done", count(int64(done), "node")))
+	}
+	return lines
 }
 
 // note writes a line for each node of which there is news, and now and then for the others that are under way.

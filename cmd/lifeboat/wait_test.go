@@ -66,11 +66,42 @@ func TestWaitForWhatIsSoonOver(t *testing.T) {
 func TestWaitDrawsOverItselfOnATerminal(t *testing.T) {
 	var stderr bytes.Buffer
 	w := newWaiter(&stderr, "host-a", "")
-	w.width = func() int { return 10 }
+	w.size = func() (int, int) { return 10, 24 }
 	w.draw([]leaving{{node: "host-a", line: "too long a line"}, {node: "b", line: "x"}})
 	w.draw([]leaving{{node: "host-a", line: "y"}})
 	if got, want := stderr.String(), "host-a  t…\nb  x\n\x1b[2A\x1b[Jhost-a  y\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Of more nodes than a terminal has lines, those that are still to leave are shown: what scrolls cannot be drawn over.
+func TestWaitDrawsNoMoreThanTheTerminalHas(t *testing.T) {
+	var all []leaving
+	for i := range 7 {
+		all = append(all, leaving{node: fmt.Sprint("n", i), line: "x", ended: i%2 == 0})
+	}
+	all[0].verdict = exitIncomplete
+	for _, row := range []struct {
+		height int
+		want   string
+	}{
+		{8, "n0  x|n1  x|n2  x|n3  x|n4  x|n5  x|n6  x"},
+		{7, "n0  x|n1  x|n3  x|n5  x|… and 3 nodes done"},
+		{4, "n0  x|n1  x|… 2 nodes more than this window has, and 3 that are done"},
+	} {
+		var stderr bytes.Buffer
+		w := newWaiter(&stderr, "all of them", "")
+		w.size = func() (int, int) { return 80, row.height }
+		w.draw(all)
+		want := strings.ReplaceAll(row.want, "|", "\n") + "\n"
+		if got := stderr.String(); got != want {
+			t.Errorf("%d lines: got %q, want %q", row.height, got, want)
+		}
+		stderr.Reset()
+		w.draw(all)
+		if up := fmt.Sprintf("\x1b[%dA", strings.Count(want, "\n")); !strings.HasPrefix(stderr.String(), up) {
+			t.Errorf("%d lines: drawn over with %.8q, want %q", row.height, stderr.String(), up)
+		}
 	}
 }
 
