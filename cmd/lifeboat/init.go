@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/coordinator"
 )
 
@@ -77,7 +78,8 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 		return err
 	}
 	file := filepath.Join(i.dir, "coordinator.yaml")
-	wrote, err := writeSettings(file, fmt.Sprintf(coordinatorSettings, i.name, i.tls(""), i.dataDir))
+	wrote, err := writeSettings(file, fmt.Sprintf(coordinatorSettings, config.Scalar(i.name), config.Scalar(i.tls("ca.pem")),
+		config.Scalar(i.tls(i.name+".pem")), config.Scalar(i.tls(i.name+".key")), config.Scalar(i.dataDir), config.Scalar(i.tls("ca.key"))))
 	if err != nil {
 		return err
 	}
@@ -163,12 +165,12 @@ func (i *initialiser) token(ctx context.Context) (string, error) {
 	}
 }
 
-// coordinatorSettings wants a name, the directory of certificates, and that of state.
+// coordinatorSettings wants a name, the files of the CA and of its certificate, the directory of state, and the CA's key.
 const coordinatorSettings = `# Written by lifeboat init. What else there is: /usr/share/doc/lifeboat/examples/coordinator.yaml
-name: %[1]s
-tls: {ca: %[2]s/ca.pem, cert: %[2]s/%[1]s.pem, key: %[2]s/%[1]s.key}
-data_dir: %[3]s
+name: %s
+tls: {ca: %s, cert: %s, key: %s}
+data_dir: %s
 
 # It makes certificates for machines that join, and renews them.
-issue: {ca_key: %[2]s/ca.key}
+issue: {ca_key: %s}
 `

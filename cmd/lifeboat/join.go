@@ -18,6 +18,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/enrol"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -91,7 +92,7 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		addresses = reply.Coordinators
 	}
 	wrote, err := writeSettings(filepath.Join(j.dir, "agent.yaml"), fmt.Sprintf(agentSettings,
-		j.name, `"`+strings.Join(addresses, `", "`)+`"`, j.dataDir, files.CA, files.Cert, files.Key))
+		config.Scalar(j.name), `"`+strings.Join(addresses, `", "`)+`"`, config.Scalar(j.dataDir), config.Scalar(files.CA), config.Scalar(files.Cert), config.Scalar(files.Key)))
 	if err != nil {
 		return err
 	}
