@@ -38,6 +38,7 @@ var (
 	roomDesc      = prometheus.NewDesc("lifeboat_room_bytes", "What this node would take from a leaving peer now.", nil, nil)
 	fallbackDesc  = prometheus.NewDesc("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last check, 0 when it would not; absent without one.", nil, nil)
 	beatDesc      = prometheus.NewDesc("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", nil, nil)
+	certFromDesc  = prometheus.NewDesc("lifeboat_certificate_begins_seconds", "When this daemon's certificate began, in seconds since 1970.", nil, nil)
 	certDesc      = prometheus.NewDesc("lifeboat_certificate_expires_seconds", "When this daemon's certificate ends, in seconds since 1970.", nil, nil)
 	pollDesc      = prometheus.NewDesc("lifeboat_last_good_poll_age_seconds", "Time since a source of notices last got a definite answer.", []string{"source", "path"}, nil)
 )
@@ -72,6 +73,7 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 	if is := f.agent.fallbackIs.Load(); is != nil {
 		gauge(fallbackDesc, map[bool]float64{true: 1}[is.trouble == ""])
 	}
+	gauge(certFromDesc, float64(f.agent.deps.Identity.Begins().Unix()))
 	gauge(certDesc, float64(f.agent.deps.Identity.Expires().Unix()))
 	gauge(heldDesc, float64(s.HeldBlocks))
 	gauge(heldByteDesc, float64(s.HeldBytes))

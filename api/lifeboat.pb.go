@@ -7724,6 +7724,7 @@ type AgentStatus struct {
 	Index              *Index                 `protobuf:"bytes,21,opt,name=index,proto3" json:"index,omitempty"`                                            // absent: there is none
 	Fallback           *Fallback              `protobuf:"bytes,22,opt,name=fallback,proto3" json:"fallback,omitempty"`                                      // absent: there is none
 	ManifestTold       bool                   `protobuf:"varint,23,opt,name=manifest_told,json=manifestTold,proto3" json:"manifest_told,omitempty"`         // the coordinator has the account that manifest sums up
+	CertificateBegins  *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=certificate_begins,json=certificateBegins,proto3" json:"certificate_begins,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -7917,6 +7918,13 @@ func (x *AgentStatus) GetManifestTold() bool {
 		return x.ManifestTold
 	}
 	return false
+}
+
+func (x *AgentStatus) GetCertificateBegins() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CertificateBegins
+	}
+	return nil
 }
 
 // Fallback is where blocks go that no peer takes, as it was found when it was last tried.
@@ -9360,7 +9368,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\x9e\b\n" +
+	"\x15GetAgentStatusRequest\"\xe9\b\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -9386,7 +9394,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\tunpacking\x18\x14 \x01(\v2\x16.lifeboat.v1.UnpackingR\tunpacking\x12(\n" +
 	"\x05index\x18\x15 \x01(\v2\x12.lifeboat.v1.IndexR\x05index\x121\n" +
 	"\bfallback\x18\x16 \x01(\v2\x15.lifeboat.v1.FallbackR\bfallback\x12#\n" +
-	"\rmanifest_told\x18\x17 \x01(\bR\fmanifestTold\"\x9a\x01\n" +
+	"\rmanifest_told\x18\x17 \x01(\bR\fmanifestTold\x12I\n" +
+	"\x12certificate_begins\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateBegins\"\x9a\x01\n" +
 	"\bFallback\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
 	"\x05tried\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05tried\x12\x18\n" +
@@ -9794,121 +9803,122 @@ var file_lifeboat_proto_depIdxs = []int32{
 	120, // 123: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
 	119, // 124: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
 	118, // 125: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	136, // 126: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	136, // 127: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	136, // 128: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	136, // 129: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	14,  // 130: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	136, // 131: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	136, // 132: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	136, // 133: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	136, // 134: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	136, // 135: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	136, // 136: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	136, // 137: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	136, // 138: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
-	136, // 139: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	7,   // 140: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	18,  // 141: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	23,  // 142: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	25,  // 143: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	27,  // 144: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	29,  // 145: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	34,  // 146: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	40,  // 147: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	5,   // 148: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	2,   // 149: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	0,   // 150: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
-	50,  // 151: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	52,  // 152: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	62,  // 153: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	64,  // 154: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	66,  // 155: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	56,  // 156: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	57,  // 157: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	58,  // 158: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	81,  // 159: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	83,  // 160: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	68,  // 161: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	72,  // 162: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	40,  // 163: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	75,  // 164: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	76,  // 165: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	78,  // 166: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	43,  // 167: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	46,  // 168: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	48,  // 169: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	88,  // 170: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	91,  // 171: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	93,  // 172: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	96,  // 173: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	98,  // 174: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	100, // 175: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	102, // 176: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	104, // 177: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	106, // 178: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	114, // 179: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	116, // 180: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	127, // 181: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	72,  // 182: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	75,  // 183: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	125, // 184: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	112, // 185: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	110, // 186: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	107, // 187: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	8,   // 188: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	19,  // 189: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	24,  // 190: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	26,  // 191: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	28,  // 192: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	30,  // 193: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	35,  // 194: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	41,  // 195: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	6,   // 196: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	3,   // 197: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	1,   // 198: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
-	51,  // 199: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	53,  // 200: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	63,  // 201: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	65,  // 202: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	67,  // 203: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	59,  // 204: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	59,  // 205: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	59,  // 206: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	82,  // 207: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	84,  // 208: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	69,  // 209: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	73,  // 210: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	41,  // 211: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	34,  // 212: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	77,  // 213: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	79,  // 214: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	44,  // 215: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	47,  // 216: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	49,  // 217: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	90,  // 218: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	92,  // 219: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	94,  // 220: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	97,  // 221: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	99,  // 222: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	101, // 223: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	103, // 224: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	105, // 225: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	104, // 226: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	115, // 227: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	117, // 228: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	128, // 229: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	73,  // 230: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	34,  // 231: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	126, // 232: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	113, // 233: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	111, // 234: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	109, // 235: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	188, // [188:236] is the sub-list for method output_type
-	140, // [140:188] is the sub-list for method input_type
-	140, // [140:140] is the sub-list for extension type_name
-	140, // [140:140] is the sub-list for extension extendee
-	0,   // [0:140] is the sub-list for field type_name
+	137, // 126: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
+	136, // 127: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	136, // 128: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	136, // 129: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	136, // 130: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 131: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	136, // 132: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	136, // 133: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	136, // 134: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	136, // 135: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	136, // 136: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	136, // 137: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	136, // 138: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	136, // 139: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
+	136, // 140: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 141: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 142: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 143: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 144: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 145: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 146: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 147: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 148: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 149: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 150: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 151: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 152: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 153: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 154: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 155: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 156: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	56,  // 157: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 158: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 159: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	81,  // 160: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	83,  // 161: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	68,  // 162: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	72,  // 163: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 164: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	75,  // 165: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	76,  // 166: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	78,  // 167: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 168: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 169: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 170: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	88,  // 171: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	91,  // 172: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	93,  // 173: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	96,  // 174: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	98,  // 175: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	100, // 176: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	102, // 177: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	104, // 178: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	106, // 179: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	114, // 180: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	116, // 181: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	127, // 182: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	72,  // 183: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	75,  // 184: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	125, // 185: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	112, // 186: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	110, // 187: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	107, // 188: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 189: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 190: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 191: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 192: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 193: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 194: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 195: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 196: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 197: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 198: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 199: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 200: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 201: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 202: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 203: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 204: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	59,  // 205: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 206: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 207: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	82,  // 208: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	84,  // 209: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	69,  // 210: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	73,  // 211: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 212: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 213: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	77,  // 214: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	79,  // 215: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 216: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 217: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 218: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	90,  // 219: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	92,  // 220: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	94,  // 221: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	97,  // 222: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	99,  // 223: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	101, // 224: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	103, // 225: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	105, // 226: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	104, // 227: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	115, // 228: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	117, // 229: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	128, // 230: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	73,  // 231: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 232: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	126, // 233: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	113, // 234: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	111, // 235: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	109, // 236: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	189, // [189:237] is the sub-list for method output_type
+	141, // [141:189] is the sub-list for method input_type
+	141, // [141:141] is the sub-list for extension type_name
+	141, // [141:141] is the sub-list for extension extendee
+	0,   // [0:141] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }

@@ -19,7 +19,7 @@ type metrics struct {
 
 	subscribers, gaps *prometheus.Desc
 
-	nodes, located, lost, leader, term, lastEvent, stale, ends *prometheus.Desc
+	nodes, located, lost, leader, term, lastEvent, stale, begins, ends *prometheus.Desc
 }
 
 func newMetrics(f *fleet) *metrics {
@@ -46,6 +46,7 @@ func newMetrics(f *fleet) *metrics {
 		stale:       prometheus.NewDesc("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", nil, nil),
 		subscribers: prometheus.NewDesc("lifeboat_coordinator_subscribers", "Who follows events of this coordinator.", nil, nil),
 		gaps:        prometheus.NewDesc("lifeboat_coordinator_event_gaps_total", "Times that a subscriber was told to list the nodes anew.", nil, nil),
+		begins:      prometheus.NewDesc("lifeboat_certificate_begins_seconds", "When this daemon's certificate began, in seconds since 1970.", nil, nil),
 		ends:        prometheus.NewDesc("lifeboat_certificate_expires_seconds", "When this daemon's certificate ends, in seconds since 1970.", nil, nil),
 		lastEvent:   prometheus.NewDesc("lifeboat_coordinator_last_event", "Index of the newest event.", nil, nil),
 	}
@@ -69,7 +70,7 @@ func (m *metrics) handler() http.Handler {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.term, m.lastEvent, m.stale, m.ends, m.subscribers, m.gaps} {
+	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.term, m.lastEvent, m.stale, m.begins, m.ends, m.subscribers, m.gaps} {
 		to <- d
 	}
 }
@@ -93,6 +94,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 		stale = 1
 	}
 	gauge(m.stale, stale)
+	gauge(m.begins, float64(m.fleet.identity.Begins().Unix()))
 	gauge(m.ends, float64(m.fleet.identity.Expires().Unix()))
 	leader := 0.0
 	if m.fleet.ledger.leads() {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -150,8 +151,18 @@ func (x *examination) diagnoseAgent(add adder) {
 	}
 }
 
-// endsSoon is how long before its end a certificate that was not renewed is spoken of. Renewal begins at half of its life.
+// endsSoon is how long before its end a certificate that was not renewed is spoken of.
 const endsSoon = 7 * 24 * time.Hour
+
+// overdue says whether the certificate should have been renewed: that begins between half and six tenths of its life (enrol), and
+// such a life may be as short as an hour.
+func overdue(s *api.AgentStatus, now time.Time) bool {
+	ends, soon := s.GetCertificateEnds().AsTime(), endsSoon
+	if from := s.GetCertificateBegins(); from != nil {
+		soon = min(soon, ends.Sub(from.AsTime())/3)
+	}
+	return ends.Sub(now) < soon
+}
 
 func (x *examination) diagnoseFleet(add adder) {
 	s := x.agent
@@ -161,7 +172,7 @@ func (x *examination) diagnoseFleet(add adder) {
 		switch {
 		case left <= 0:
 			state, remedy = stateBad, "nobody talks to this node: put a new one there (lifeboat tls issue, lifeboat join), then restart the agent"
-		case left < endsSoon:
+		case overdue(s, time.Now()):
 			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: lifeboat tls issue"
 		}
 		add("certificate", state, remedy, "good until %s", at)

@@ -118,7 +118,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 		t.row("fallback", fallbackWords(f))
 	}
 	t.row("cloud", cmp.Or(s.GetProvider(), "none"))
-	if ends := s.GetCertificateEnds(); ends != nil && time.Until(ends.AsTime()) < endsSoon {
+	if ends := s.GetCertificateEnds(); ends != nil && overdue(s, time.Now()) {
 		t.row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")
 	}
 	statusRows(&t, s.GetStatus(), s.GetManifest(), s.GetSidecar())
