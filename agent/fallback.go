@@ -45,6 +45,7 @@ func (a *Agent) openFallback(ctx context.Context) error {
 // fallbackState is how the fallback was when it was last tried.
 type fallbackState struct {
 	trouble string    // empty: it takes blocks
+	doubt   string    // why what it takes may not outlive this machine
 	since   time.Time // when it became so
 	tried   time.Time
 }
@@ -110,6 +111,8 @@ func (a *Agent) checkFallback(ctx context.Context) {
 	now.since = now.tried
 	if err != nil {
 		now.trouble = err.Error()
+	} else {
+		now.doubt = a.doubtFallback(checking)
 	}
 	was := a.fallbackIs.Load()
 	if was != nil && (was.trouble == "") == (err == nil) {
@@ -122,6 +125,27 @@ func (a *Agent) checkFallback(ctx context.Context) {
 	case err == nil && was != nil && was.trouble != "":
 		a.log.Info("the fallback is well again", "peer", a.fallback.Peer())
 	}
+	if now.doubt != "" && (was == nil || was.doubt == "") {
+		a.log.Warn("what is put into the fallback may go with this machine", "peer", a.fallback.Peer(), "why", now.doubt)
+	}
+}
+
+// sharer is a storage that could lie on one of this machine's own file systems.
+type sharer interface {
+	Beside(ctx context.Context, path string) (bool, error)
+}
+
+// doubtFallback says why blocks in the fallback may not outlive this machine; empty: nothing is known. It takes them all the same:
+// a disk may be kept when its machine is not.
+func (a *Agent) doubtFallback(ctx context.Context) string {
+	dir, ok := a.storage.(sharer)
+	if !ok {
+		return ""
+	}
+	if own, err := dir.Beside(ctx, a.cfg.DataDir); err != nil || !own { // whatever else is wrong, the check has said
+		return ""
+	}
+	return fmt.Sprintf("%s lies on the file system of data_dir, %s: is the share mounted?", a.cfg.Fallback.Dir, a.cfg.DataDir)
 }
 
 // apiFallback says how the fallback is; nil when there is none.
@@ -131,6 +155,7 @@ func (a *Agent) apiFallback() *api.Fallback {
 	}
 	f := &api.Fallback{Name: a.fallback.Name}
 	if is := a.fallbackIs.Load(); is != nil {
+		f.Doubt = is.doubt
 		f.Trouble, f.Tried, f.Since = is.trouble, durationpb.New(time.Since(is.tried)), durationpb.New(time.Since(is.since))
 	}
 	return f

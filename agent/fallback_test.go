@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +47,36 @@ func TestFallbackIsCheckedAheadOfNeed(t *testing.T) {
 	a.checkFallback(t.Context())
 	if a.fallbackIs.Load().trouble != "" || !strings.Contains(said.String(), "well again") {
 		t.Errorf("after it was mounted: %s", said)
+	}
+}
+
+// A share that is not mounted where its mount point is named would take blocks, onto the disk that goes.
+func TestFallbackOnTheMachinesOwnDiskIsSpokenOf(t *testing.T) {
+	s := fallback.Default()
+	s.Dir = t.TempDir()
+	a, said := withFallback(t, s)
+	a.cfg.DataDir = t.TempDir()
+	for range 2 {
+		a.checkFallback(t.Context())
+	}
+	const words = "may go with this machine"
+	if n := strings.Count(said.String(), words); n != 1 || a.apiFallback().GetDoubt() == "" || a.apiFallback().GetTrouble() != "" {
+		t.Errorf("said %d times that nothing is mounted there, want once: %s", n, said)
+	}
+	if os.Getuid() != 0 {
+		t.Skip("mounts a file system: needs root")
+	}
+	if err := syscall.Mount("tmpfs", s.Dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("cannot mount a tmpfs here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(s.Dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	a.checkFallback(t.Context())
+	if f := a.apiFallback(); f.GetDoubt() != "" || f.GetTrouble() != "" || strings.Count(said.String(), words) != 1 {
+		t.Errorf("after it was mounted: %v, %s", f, said)
 	}
 }
 

@@ -7934,6 +7934,7 @@ type Fallback struct {
 	Tried         *durationpb.Duration   `protobuf:"bytes,2,opt,name=tried,proto3" json:"tried,omitempty"`     // since then; absent: it was not yet
 	Trouble       string                 `protobuf:"bytes,3,opt,name=trouble,proto3" json:"trouble,omitempty"` // why it would take nothing; empty: it would, or was not tried yet
 	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`     // for how long it has been as it is
+	Doubt         string                 `protobuf:"bytes,5,opt,name=doubt,proto3" json:"doubt,omitempty"`     // why what it takes may not outlive this machine; empty: nothing is known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7994,6 +7995,13 @@ func (x *Fallback) GetSince() *durationpb.Duration {
 		return x.Since
 	}
 	return nil
+}
+
+func (x *Fallback) GetDoubt() string {
+	if x != nil {
+		return x.Doubt
+	}
+	return ""
 }
 
 // Index is what the node knows of its stores of plain files without looking: a drain begins with it.
@@ -9395,12 +9403,13 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05index\x18\x15 \x01(\v2\x12.lifeboat.v1.IndexR\x05index\x121\n" +
 	"\bfallback\x18\x16 \x01(\v2\x15.lifeboat.v1.FallbackR\bfallback\x12#\n" +
 	"\rmanifest_told\x18\x17 \x01(\bR\fmanifestTold\x12I\n" +
-	"\x12certificate_begins\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateBegins\"\x9a\x01\n" +
+	"\x12certificate_begins\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateBegins\"\xb0\x01\n" +
 	"\bFallback\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
 	"\x05tried\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05tried\x12\x18\n" +
 	"\atrouble\x18\x03 \x01(\tR\atrouble\x12/\n" +
-	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\"b\n" +
+	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
+	"\x05doubt\x18\x05 \x01(\tR\x05doubt\"b\n" +
 	"\x05Index\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12+\n" +

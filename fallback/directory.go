@@ -152,10 +152,24 @@ func (d *Directory) Put(ctx context.Context, name string, bytes int64, content i
 	return err
 }
 
+// create opens a file aside, also where the directory for that was known and is gone: another share may be mounted by now.
+func (d *Directory) create(root *os.Root, aside string) (*os.File, error) {
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	f, err := root.OpenFile(aside, flags, 0o640)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	d.forget()
+	if err := d.makeDirs(root, unfinished); err != nil {
+		return nil, err
+	}
+	return root.OpenFile(aside, flags, 0o640)
+}
+
 func (d *Directory) write(ctx context.Context, c *call, root *os.Root, aside string, bytes int64, content io.Reader) (err error) {
 	var f *os.File
 	err = c.in(func() (err error) {
-		f, err = root.OpenFile(aside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
+		f, err = d.create(root, aside)
 		return err
 	})
 	if err != nil {

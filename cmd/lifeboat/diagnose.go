@@ -218,11 +218,13 @@ func (x *examination) coordinatorRemedy() string {
 func (x *examination) diagnoseRoom(add adder) {
 	s := x.agent
 	f := s.GetFallback()
-	rescued := f.GetTried() != nil && f.GetTrouble() == ""
+	rescued := f.GetTried() != nil && f.GetTrouble() == "" && f.GetDoubt() == ""
 	switch {
 	case f == nil:
 	case f.GetTrouble() != "":
 		add("fallback", stateBad, "/usr/share/doc/lifeboat/docs/fallback.md says what it needs; it is tried again each minute", "%s takes nothing for %s: %s", f.GetName(), age(f.GetSince()), f.GetTrouble())
+	case f.GetDoubt() != "":
+		add("fallback", stateBad, "mount it, and name a directory inside the mount: without the mount there is none, and the agent says so", "blocks there may go with this machine: %s", f.GetDoubt())
 	case f.GetTried() == nil:
 		add("fallback", stateUnknown, "ask again in a moment", "%s was not tried yet", f.GetName())
 	default:

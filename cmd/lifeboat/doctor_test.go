@@ -101,6 +101,9 @@ func TestDiagnosis(t *testing.T) {
 		{"no peers but a fallback", func(x *examination) {
 			x.agent.Peers, x.agent.Fallback = nil, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute)}
 		}, "peers", stateWarn, "the fallback alone"},
+		{"a fallback on the machine's own disk", func(x *examination) {
+			x.agent.Fallback = &api.Fallback{Name: "spill", Tried: durationpb.New(0), Doubt: "/mnt/share lies on the file system of data_dir, /var/lib/lifeboat: is the share mounted?"}
+		}, "fallback", stateBad, "go with this machine: /mnt/share lies on"},
 		{"a fallback that takes nothing", func(x *examination) {
 			x.agent.Fallback = &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute), Since: durationpb.New(time.Hour), Trouble: "the bucket does not exist"}
 		}, "fallback", stateBad, "spill takes nothing for 1h0m: the bucket does not exist"},

@@ -7,6 +7,8 @@ func fallbackWords(f *api.Fallback) string {
 	switch {
 	case f.GetTried() == nil:
 		return f.GetName() + ", not tried yet"
+	case f.GetTrouble() == "" && f.GetDoubt() != "":
+		return f.GetName() + ", would take blocks, and MAY NOT OUTLIVE THIS MACHINE: " + f.GetDoubt()
 	case f.GetTrouble() == "":
 		return f.GetName() + ", would take blocks, tried " + age(f.GetTried()) + " ago"
 	}
@@ -19,11 +21,12 @@ type fallbackJSON struct {
 	Tried   *float64 `json:"tried_seconds"` // since then; null: it was not yet
 	Trouble string   `json:"trouble"`
 	Since   *float64 `json:"since_seconds"` // for how long it has been as it is
+	Doubt   string   `json:"doubt"`         // why what it takes may not outlive this machine
 }
 
 func fallbackToJSON(f *api.Fallback) *fallbackJSON {
 	if f == nil {
 		return nil
 	}
-	return &fallbackJSON{f.GetName(), api.Seconds(f.GetTried()), f.GetTrouble(), api.Seconds(f.GetSince())}
+	return &fallbackJSON{f.GetName(), api.Seconds(f.GetTried()), f.GetTrouble(), api.Seconds(f.GetSince()), f.GetDoubt()}
 }

@@ -21,14 +21,19 @@ func TestStatusShowsTheFallback(t *testing.T) {
 		json     string
 	}{
 		{nil, "", `null`},
-		{&api.Fallback{Name: "spill"}, "fallback     spill, not tried yet", `{"name":"spill","tried_seconds":null,"trouble":"","since_seconds":null}`},
+		{&api.Fallback{Name: "spill"}, "fallback     spill, not tried yet", `{"name":"spill","tried_seconds":null,"trouble":"","since_seconds":null,"doubt":""}`},
 		{
 			&api.Fallback{Name: "spill", Tried: durationpb.New(4 * time.Minute), Since: durationpb.New(time.Hour)},
-			"fallback     spill, would take blocks, tried 4m0s ago", `{"name":"spill","tried_seconds":240,"trouble":"","since_seconds":3600}`,
+			"fallback     spill, would take blocks, tried 4m0s ago", `{"name":"spill","tried_seconds":240,"trouble":"","since_seconds":3600,"doubt":""}`,
+		},
+		{
+			&api.Fallback{Name: "spill", Tried: durationpb.New(4 * time.Minute), Since: durationpb.New(time.Hour), Doubt: "/s is not mounted"},
+			"fallback     spill, would take blocks, and MAY NOT OUTLIVE THIS MACHINE: /s is not mounted",
+			`{"name":"spill","tried_seconds":240,"trouble":"","since_seconds":3600,"doubt":"/s is not mounted"}`,
 		},
 		{
 			&api.Fallback{Name: "spill", Tried: durationpb.New(time.Second), Since: durationpb.New(2 * time.Minute), Trouble: said},
-			"fallback     spill, TAKES NOTHING for 2m0s: write: forbidden (AccessDenied", `{"name":"spill","tried_seconds":1,"trouble":"` + said + `","since_seconds":120}`,
+			"fallback     spill, TAKES NOTHING for 2m0s: write: forbidden (AccessDenied", `{"name":"spill","tried_seconds":1,"trouble":"` + said + `","since_seconds":120,"doubt":""}`,
 		},
 	} {
 		s := &api.AgentStatus{Node: "host-a", Coordinator: "10.0.0.1:7411", Fallback: row.fallback}
