@@ -4829,6 +4829,171 @@ func (x *DeactivateReply) GetNodes() []*Node {
 	return nil
 }
 
+type ForgetRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetRequest) Reset() {
+	*x = ForgetRequest{}
+	mi := &file_lifeboat_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetRequest) ProtoMessage() {}
+
+func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
+func (*ForgetRequest) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *ForgetRequest) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ForgetRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ForgetReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*ForgottenNode       `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetReply) Reset() {
+	*x = ForgetReply{}
+	mi := &file_lifeboat_proto_msgTypes[69]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetReply) ProtoMessage() {}
+
+func (x *ForgetReply) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[69]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetReply.ProtoReflect.Descriptor instead.
+func (*ForgetReply) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+}
+
+func (x *ForgetReply) GetNodes() []*ForgottenNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// ForgottenNode is what was known of one. Of one that an earlier try of the same call has forgotten there is its name alone.
+type ForgottenNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Blocks        int64                  `protobuf:"varint,4,opt,name=blocks,proto3" json:"blocks,omitempty"` // that it was said to hold
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgottenNode) Reset() {
+	*x = ForgottenNode{}
+	mi := &file_lifeboat_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgottenNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgottenNode) ProtoMessage() {}
+
+func (x *ForgottenNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lifeboat_proto_msgTypes[70]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgottenNode.ProtoReflect.Descriptor instead.
+func (*ForgottenNode) Descriptor() ([]byte, []int) {
+	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *ForgottenNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ForgottenNode) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ForgottenNode) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ForgottenNode) GetBlocks() int64 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
 type RefreshNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Graceful      bool                   `protobuf:"varint,1,opt,name=graceful,proto3" json:"graceful,omitempty"` // let excluded nodes drain; else they are decommissioned at once
@@ -4840,7 +5005,7 @@ type RefreshNodesRequest struct {
 
 func (x *RefreshNodesRequest) Reset() {
 	*x = RefreshNodesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4852,7 +5017,7 @@ func (x *RefreshNodesRequest) String() string {
 func (*RefreshNodesRequest) ProtoMessage() {}
 
 func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[68]
+	mi := &file_lifeboat_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4865,7 +5030,7 @@ func (x *RefreshNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequest.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{68}
+	return file_lifeboat_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RefreshNodesRequest) GetGraceful() bool {
@@ -4900,7 +5065,7 @@ type RefreshNodesReply struct {
 
 func (x *RefreshNodesReply) Reset() {
 	*x = RefreshNodesReply{}
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4912,7 +5077,7 @@ func (x *RefreshNodesReply) String() string {
 func (*RefreshNodesReply) ProtoMessage() {}
 
 func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[69]
+	mi := &file_lifeboat_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4925,7 +5090,7 @@ func (x *RefreshNodesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesReply.ProtoReflect.Descriptor instead.
 func (*RefreshNodesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{69}
+	return file_lifeboat_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *RefreshNodesReply) GetHosts() *HostLists {
@@ -4959,7 +5124,7 @@ type RefreshedNode struct {
 
 func (x *RefreshedNode) Reset() {
 	*x = RefreshedNode{}
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4971,7 +5136,7 @@ func (x *RefreshedNode) String() string {
 func (*RefreshedNode) ProtoMessage() {}
 
 func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[70]
+	mi := &file_lifeboat_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4984,7 +5149,7 @@ func (x *RefreshedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshedNode.ProtoReflect.Descriptor instead.
 func (*RefreshedNode) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{70}
+	return file_lifeboat_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RefreshedNode) GetNode() *Node {
@@ -5017,7 +5182,7 @@ type HostLists struct {
 
 func (x *HostLists) Reset() {
 	*x = HostLists{}
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5029,7 +5194,7 @@ func (x *HostLists) String() string {
 func (*HostLists) ProtoMessage() {}
 
 func (x *HostLists) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[71]
+	mi := &file_lifeboat_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5042,7 +5207,7 @@ func (x *HostLists) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostLists.ProtoReflect.Descriptor instead.
 func (*HostLists) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{71}
+	return file_lifeboat_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *HostLists) GetIncludeFile() string {
@@ -5103,7 +5268,7 @@ type ListBlocksRequest struct {
 
 func (x *ListBlocksRequest) Reset() {
 	*x = ListBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5115,7 +5280,7 @@ func (x *ListBlocksRequest) String() string {
 func (*ListBlocksRequest) ProtoMessage() {}
 
 func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[72]
+	mi := &file_lifeboat_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5128,7 +5293,7 @@ func (x *ListBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{72}
+	return file_lifeboat_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListBlocksRequest) GetNode() string {
@@ -5147,7 +5312,7 @@ type ListBlocksReply struct {
 
 func (x *ListBlocksReply) Reset() {
 	*x = ListBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5159,7 +5324,7 @@ func (x *ListBlocksReply) String() string {
 func (*ListBlocksReply) ProtoMessage() {}
 
 func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[73]
+	mi := &file_lifeboat_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5172,7 +5337,7 @@ func (x *ListBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBlocksReply.ProtoReflect.Descriptor instead.
 func (*ListBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{73}
+	return file_lifeboat_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListBlocksReply) GetBlocks() []*BlockInfo {
@@ -5196,7 +5361,7 @@ type BlockInfo struct {
 
 func (x *BlockInfo) Reset() {
 	*x = BlockInfo{}
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5208,7 +5373,7 @@ func (x *BlockInfo) String() string {
 func (*BlockInfo) ProtoMessage() {}
 
 func (x *BlockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[74]
+	mi := &file_lifeboat_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5221,7 +5386,7 @@ func (x *BlockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockInfo.ProtoReflect.Descriptor instead.
 func (*BlockInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{74}
+	return file_lifeboat_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BlockInfo) GetId() string {
@@ -5275,7 +5440,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5287,7 +5452,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[75]
+	mi := &file_lifeboat_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5300,7 +5465,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{75}
+	return file_lifeboat_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetManifestRequest) GetNode() string {
@@ -5324,7 +5489,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5336,7 +5501,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[76]
+	mi := &file_lifeboat_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5349,7 +5514,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{76}
+	return file_lifeboat_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *EventsRequest) GetAfter() uint64 {
@@ -5412,7 +5577,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5424,7 +5589,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[77]
+	mi := &file_lifeboat_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5437,7 +5602,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{77}
+	return file_lifeboat_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Event) GetIndex() uint64 {
@@ -5498,7 +5663,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5510,7 +5675,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[78]
+	mi := &file_lifeboat_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5523,7 +5688,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{78}
+	return file_lifeboat_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GetStatusRequest) GetOfLeader() bool {
@@ -5558,7 +5723,7 @@ type CoordinatorStatus struct {
 
 func (x *CoordinatorStatus) Reset() {
 	*x = CoordinatorStatus{}
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5570,7 +5735,7 @@ func (x *CoordinatorStatus) String() string {
 func (*CoordinatorStatus) ProtoMessage() {}
 
 func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[79]
+	mi := &file_lifeboat_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5583,7 +5748,7 @@ func (x *CoordinatorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CoordinatorStatus.ProtoReflect.Descriptor instead.
 func (*CoordinatorStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{79}
+	return file_lifeboat_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *CoordinatorStatus) GetName() string {
@@ -5720,7 +5885,7 @@ type Brake struct {
 
 func (x *Brake) Reset() {
 	*x = Brake{}
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5732,7 +5897,7 @@ func (x *Brake) String() string {
 func (*Brake) ProtoMessage() {}
 
 func (x *Brake) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[80]
+	mi := &file_lifeboat_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5745,7 +5910,7 @@ func (x *Brake) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Brake.ProtoReflect.Descriptor instead.
 func (*Brake) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{80}
+	return file_lifeboat_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Brake) GetScope() string {
@@ -5792,7 +5957,7 @@ type ReleaseBrakeRequest struct {
 
 func (x *ReleaseBrakeRequest) Reset() {
 	*x = ReleaseBrakeRequest{}
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5804,7 +5969,7 @@ func (x *ReleaseBrakeRequest) String() string {
 func (*ReleaseBrakeRequest) ProtoMessage() {}
 
 func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[81]
+	mi := &file_lifeboat_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5817,7 +5982,7 @@ func (x *ReleaseBrakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{81}
+	return file_lifeboat_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ReleaseBrakeRequest) GetReason() string {
@@ -5836,7 +6001,7 @@ type ReleaseBrakeReply struct {
 
 func (x *ReleaseBrakeReply) Reset() {
 	*x = ReleaseBrakeReply{}
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5848,7 +6013,7 @@ func (x *ReleaseBrakeReply) String() string {
 func (*ReleaseBrakeReply) ProtoMessage() {}
 
 func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[82]
+	mi := &file_lifeboat_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5861,7 +6026,7 @@ func (x *ReleaseBrakeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseBrakeReply.ProtoReflect.Descriptor instead.
 func (*ReleaseBrakeReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{82}
+	return file_lifeboat_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ReleaseBrakeReply) GetNodes() []string {
@@ -5881,7 +6046,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5893,7 +6058,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[83]
+	mi := &file_lifeboat_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5906,7 +6071,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{83}
+	return file_lifeboat_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ListAuditRequest) GetAfter() uint64 {
@@ -5932,7 +6097,7 @@ type ListAuditReply struct {
 
 func (x *ListAuditReply) Reset() {
 	*x = ListAuditReply{}
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5944,7 +6109,7 @@ func (x *ListAuditReply) String() string {
 func (*ListAuditReply) ProtoMessage() {}
 
 func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[84]
+	mi := &file_lifeboat_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5957,7 +6122,7 @@ func (x *ListAuditReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditReply.ProtoReflect.Descriptor instead.
 func (*ListAuditReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{84}
+	return file_lifeboat_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ListAuditReply) GetRecords() []*AuditRecord {
@@ -5987,7 +6152,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5999,7 +6164,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[85]
+	mi := &file_lifeboat_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6012,7 +6177,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{85}
+	return file_lifeboat_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -6109,7 +6274,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6121,7 +6286,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[86]
+	mi := &file_lifeboat_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6134,7 +6299,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{86}
+	return file_lifeboat_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Member) GetName() string {
@@ -6205,7 +6370,7 @@ type NotLeader struct {
 
 func (x *NotLeader) Reset() {
 	*x = NotLeader{}
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6217,7 +6382,7 @@ func (x *NotLeader) String() string {
 func (*NotLeader) ProtoMessage() {}
 
 func (x *NotLeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[87]
+	mi := &file_lifeboat_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6230,7 +6395,7 @@ func (x *NotLeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotLeader.ProtoReflect.Descriptor instead.
 func (*NotLeader) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{87}
+	return file_lifeboat_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *NotLeader) GetLeader() string {
@@ -6258,7 +6423,7 @@ type ChangeMembersRequest struct {
 
 func (x *ChangeMembersRequest) Reset() {
 	*x = ChangeMembersRequest{}
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6270,7 +6435,7 @@ func (x *ChangeMembersRequest) String() string {
 func (*ChangeMembersRequest) ProtoMessage() {}
 
 func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[88]
+	mi := &file_lifeboat_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6283,7 +6448,7 @@ func (x *ChangeMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersRequest.ProtoReflect.Descriptor instead.
 func (*ChangeMembersRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{88}
+	return file_lifeboat_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ChangeMembersRequest) GetAdd() []*NewMember {
@@ -6317,7 +6482,7 @@ type NewMember struct {
 
 func (x *NewMember) Reset() {
 	*x = NewMember{}
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6329,7 +6494,7 @@ func (x *NewMember) String() string {
 func (*NewMember) ProtoMessage() {}
 
 func (x *NewMember) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[89]
+	mi := &file_lifeboat_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6342,7 +6507,7 @@ func (x *NewMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewMember.ProtoReflect.Descriptor instead.
 func (*NewMember) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{89}
+	return file_lifeboat_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *NewMember) GetName() string {
@@ -6368,7 +6533,7 @@ type ChangeMembersReply struct {
 
 func (x *ChangeMembersReply) Reset() {
 	*x = ChangeMembersReply{}
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6380,7 +6545,7 @@ func (x *ChangeMembersReply) String() string {
 func (*ChangeMembersReply) ProtoMessage() {}
 
 func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[90]
+	mi := &file_lifeboat_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6393,7 +6558,7 @@ func (x *ChangeMembersReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeMembersReply.ProtoReflect.Descriptor instead.
 func (*ChangeMembersReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{90}
+	return file_lifeboat_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ChangeMembersReply) GetMembers() []*Member {
@@ -6413,7 +6578,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6425,7 +6590,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[91]
+	mi := &file_lifeboat_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6438,7 +6603,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{91}
+	return file_lifeboat_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *TransferLeadershipRequest) GetTo() string {
@@ -6464,7 +6629,7 @@ type TransferLeadershipReply struct {
 
 func (x *TransferLeadershipReply) Reset() {
 	*x = TransferLeadershipReply{}
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6476,7 +6641,7 @@ func (x *TransferLeadershipReply) String() string {
 func (*TransferLeadershipReply) ProtoMessage() {}
 
 func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[92]
+	mi := &file_lifeboat_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6489,7 +6654,7 @@ func (x *TransferLeadershipReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipReply.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{92}
+	return file_lifeboat_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *TransferLeadershipReply) GetLeader() string {
@@ -6512,7 +6677,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6524,7 +6689,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[93]
+	mi := &file_lifeboat_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6537,7 +6702,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{93}
+	return file_lifeboat_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *CreateTokenRequest) GetRole() string {
@@ -6585,7 +6750,7 @@ type CreateTokenReply struct {
 
 func (x *CreateTokenReply) Reset() {
 	*x = CreateTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6597,7 +6762,7 @@ func (x *CreateTokenReply) String() string {
 func (*CreateTokenReply) ProtoMessage() {}
 
 func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[94]
+	mi := &file_lifeboat_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6610,7 +6775,7 @@ func (x *CreateTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenReply.ProtoReflect.Descriptor instead.
 func (*CreateTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{94}
+	return file_lifeboat_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *CreateTokenReply) GetToken() string {
@@ -6643,7 +6808,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6655,7 +6820,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[95]
+	mi := &file_lifeboat_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6668,7 +6833,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{95}
+	return file_lifeboat_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -6735,7 +6900,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6747,7 +6912,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[96]
+	mi := &file_lifeboat_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6760,7 +6925,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{96}
+	return file_lifeboat_proto_rawDescGZIP(), []int{99}
 }
 
 type ListTokensReply struct {
@@ -6772,7 +6937,7 @@ type ListTokensReply struct {
 
 func (x *ListTokensReply) Reset() {
 	*x = ListTokensReply{}
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6784,7 +6949,7 @@ func (x *ListTokensReply) String() string {
 func (*ListTokensReply) ProtoMessage() {}
 
 func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[97]
+	mi := &file_lifeboat_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6797,7 +6962,7 @@ func (x *ListTokensReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensReply.ProtoReflect.Descriptor instead.
 func (*ListTokensReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{97}
+	return file_lifeboat_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *ListTokensReply) GetTokens() []*TokenInfo {
@@ -6817,7 +6982,7 @@ type RevokeTokenRequest struct {
 
 func (x *RevokeTokenRequest) Reset() {
 	*x = RevokeTokenRequest{}
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6829,7 +6994,7 @@ func (x *RevokeTokenRequest) String() string {
 func (*RevokeTokenRequest) ProtoMessage() {}
 
 func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[98]
+	mi := &file_lifeboat_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6842,7 +7007,7 @@ func (x *RevokeTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeTokenRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{98}
+	return file_lifeboat_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *RevokeTokenRequest) GetId() string {
@@ -6867,7 +7032,7 @@ type RevokeTokenReply struct {
 
 func (x *RevokeTokenReply) Reset() {
 	*x = RevokeTokenReply{}
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6879,7 +7044,7 @@ func (x *RevokeTokenReply) String() string {
 func (*RevokeTokenReply) ProtoMessage() {}
 
 func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[99]
+	mi := &file_lifeboat_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6892,7 +7057,7 @@ func (x *RevokeTokenReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeTokenReply.ProtoReflect.Descriptor instead.
 func (*RevokeTokenReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{99}
+	return file_lifeboat_proto_rawDescGZIP(), []int{102}
 }
 
 type SaveSnapshotRequest struct {
@@ -6903,7 +7068,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6915,7 +7080,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[100]
+	mi := &file_lifeboat_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6928,7 +7093,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{100}
+	return file_lifeboat_proto_rawDescGZIP(), []int{103}
 }
 
 type SaveSnapshotReply struct {
@@ -6940,7 +7105,7 @@ type SaveSnapshotReply struct {
 
 func (x *SaveSnapshotReply) Reset() {
 	*x = SaveSnapshotReply{}
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6952,7 +7117,7 @@ func (x *SaveSnapshotReply) String() string {
 func (*SaveSnapshotReply) ProtoMessage() {}
 
 func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[101]
+	mi := &file_lifeboat_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6965,7 +7130,7 @@ func (x *SaveSnapshotReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotReply.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{101}
+	return file_lifeboat_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *SaveSnapshotReply) GetData() []byte {
@@ -6983,7 +7148,7 @@ type GetPositionRequest struct {
 
 func (x *GetPositionRequest) Reset() {
 	*x = GetPositionRequest{}
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6995,7 +7160,7 @@ func (x *GetPositionRequest) String() string {
 func (*GetPositionRequest) ProtoMessage() {}
 
 func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[102]
+	mi := &file_lifeboat_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7008,7 +7173,7 @@ func (x *GetPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPositionRequest.ProtoReflect.Descriptor instead.
 func (*GetPositionRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{102}
+	return file_lifeboat_proto_rawDescGZIP(), []int{105}
 }
 
 type Position struct {
@@ -7024,7 +7189,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7036,7 +7201,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[103]
+	mi := &file_lifeboat_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7049,7 +7214,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{103}
+	return file_lifeboat_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Position) GetApplied() uint64 {
@@ -7097,7 +7262,7 @@ type ManifestPart struct {
 
 func (x *ManifestPart) Reset() {
 	*x = ManifestPart{}
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7109,7 +7274,7 @@ func (x *ManifestPart) String() string {
 func (*ManifestPart) ProtoMessage() {}
 
 func (x *ManifestPart) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[104]
+	mi := &file_lifeboat_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7122,7 +7287,7 @@ func (x *ManifestPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManifestPart.ProtoReflect.Descriptor instead.
 func (*ManifestPart) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{104}
+	return file_lifeboat_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *ManifestPart) GetFile() string {
@@ -7147,7 +7312,7 @@ type KeepManifestReply struct {
 
 func (x *KeepManifestReply) Reset() {
 	*x = KeepManifestReply{}
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7159,7 +7324,7 @@ func (x *KeepManifestReply) String() string {
 func (*KeepManifestReply) ProtoMessage() {}
 
 func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[105]
+	mi := &file_lifeboat_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7172,7 +7337,7 @@ func (x *KeepManifestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepManifestReply.ProtoReflect.Descriptor instead.
 func (*KeepManifestReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{105}
+	return file_lifeboat_proto_rawDescGZIP(), []int{108}
 }
 
 type FetchManifestRequest struct {
@@ -7184,7 +7349,7 @@ type FetchManifestRequest struct {
 
 func (x *FetchManifestRequest) Reset() {
 	*x = FetchManifestRequest{}
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7196,7 +7361,7 @@ func (x *FetchManifestRequest) String() string {
 func (*FetchManifestRequest) ProtoMessage() {}
 
 func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[106]
+	mi := &file_lifeboat_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7209,7 +7374,7 @@ func (x *FetchManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchManifestRequest.ProtoReflect.Descriptor instead.
 func (*FetchManifestRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{106}
+	return file_lifeboat_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *FetchManifestRequest) GetFile() string {
@@ -7229,7 +7394,7 @@ type SetValuesRequest struct {
 
 func (x *SetValuesRequest) Reset() {
 	*x = SetValuesRequest{}
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7241,7 +7406,7 @@ func (x *SetValuesRequest) String() string {
 func (*SetValuesRequest) ProtoMessage() {}
 
 func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[107]
+	mi := &file_lifeboat_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7254,7 +7419,7 @@ func (x *SetValuesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesRequest.ProtoReflect.Descriptor instead.
 func (*SetValuesRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{107}
+	return file_lifeboat_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *SetValuesRequest) GetValues() []*BlockValue {
@@ -7281,7 +7446,7 @@ type BlockValue struct {
 
 func (x *BlockValue) Reset() {
 	*x = BlockValue{}
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7293,7 +7458,7 @@ func (x *BlockValue) String() string {
 func (*BlockValue) ProtoMessage() {}
 
 func (x *BlockValue) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[108]
+	mi := &file_lifeboat_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7306,7 +7471,7 @@ func (x *BlockValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockValue.ProtoReflect.Descriptor instead.
 func (*BlockValue) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{108}
+	return file_lifeboat_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *BlockValue) GetId() string {
@@ -7331,7 +7496,7 @@ type SetValuesReply struct {
 
 func (x *SetValuesReply) Reset() {
 	*x = SetValuesReply{}
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7343,7 +7508,7 @@ func (x *SetValuesReply) String() string {
 func (*SetValuesReply) ProtoMessage() {}
 
 func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[109]
+	mi := &file_lifeboat_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7356,7 +7521,7 @@ func (x *SetValuesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValuesReply.ProtoReflect.Descriptor instead.
 func (*SetValuesReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{109}
+	return file_lifeboat_proto_rawDescGZIP(), []int{112}
 }
 
 type RemoveBlocksRequest struct {
@@ -7369,7 +7534,7 @@ type RemoveBlocksRequest struct {
 
 func (x *RemoveBlocksRequest) Reset() {
 	*x = RemoveBlocksRequest{}
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7381,7 +7546,7 @@ func (x *RemoveBlocksRequest) String() string {
 func (*RemoveBlocksRequest) ProtoMessage() {}
 
 func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[110]
+	mi := &file_lifeboat_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7394,7 +7559,7 @@ func (x *RemoveBlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksRequest.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{110}
+	return file_lifeboat_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *RemoveBlocksRequest) GetApp() string {
@@ -7421,7 +7586,7 @@ type RemoveBlocksReply struct {
 
 func (x *RemoveBlocksReply) Reset() {
 	*x = RemoveBlocksReply{}
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7433,7 +7598,7 @@ func (x *RemoveBlocksReply) String() string {
 func (*RemoveBlocksReply) ProtoMessage() {}
 
 func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[111]
+	mi := &file_lifeboat_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7446,7 +7611,7 @@ func (x *RemoveBlocksReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveBlocksReply.ProtoReflect.Descriptor instead.
 func (*RemoveBlocksReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{111}
+	return file_lifeboat_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *RemoveBlocksReply) GetBlocks() int64 {
@@ -7473,7 +7638,7 @@ type EvacuateDiskRequest struct {
 
 func (x *EvacuateDiskRequest) Reset() {
 	*x = EvacuateDiskRequest{}
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7485,7 +7650,7 @@ func (x *EvacuateDiskRequest) String() string {
 func (*EvacuateDiskRequest) ProtoMessage() {}
 
 func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[112]
+	mi := &file_lifeboat_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7498,7 +7663,7 @@ func (x *EvacuateDiskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskRequest.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{112}
+	return file_lifeboat_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *EvacuateDiskRequest) GetPath() string {
@@ -7524,7 +7689,7 @@ type EvacuateDiskReply struct {
 
 func (x *EvacuateDiskReply) Reset() {
 	*x = EvacuateDiskReply{}
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7536,7 +7701,7 @@ func (x *EvacuateDiskReply) String() string {
 func (*EvacuateDiskReply) ProtoMessage() {}
 
 func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[113]
+	mi := &file_lifeboat_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7549,7 +7714,7 @@ func (x *EvacuateDiskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvacuateDiskReply.ProtoReflect.Descriptor instead.
 func (*EvacuateDiskReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{113}
+	return file_lifeboat_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *EvacuateDiskReply) GetEvacuations() []*Evacuation {
@@ -7569,7 +7734,7 @@ type DecommissionSelfRequest struct {
 
 func (x *DecommissionSelfRequest) Reset() {
 	*x = DecommissionSelfRequest{}
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7581,7 +7746,7 @@ func (x *DecommissionSelfRequest) String() string {
 func (*DecommissionSelfRequest) ProtoMessage() {}
 
 func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[114]
+	mi := &file_lifeboat_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7594,7 +7759,7 @@ func (x *DecommissionSelfRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfRequest.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{114}
+	return file_lifeboat_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *DecommissionSelfRequest) GetTimeout() *durationpb.Duration {
@@ -7621,7 +7786,7 @@ type DecommissionSelfReply struct {
 
 func (x *DecommissionSelfReply) Reset() {
 	*x = DecommissionSelfReply{}
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7633,7 +7798,7 @@ func (x *DecommissionSelfReply) String() string {
 func (*DecommissionSelfReply) ProtoMessage() {}
 
 func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[115]
+	mi := &file_lifeboat_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7646,7 +7811,7 @@ func (x *DecommissionSelfReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecommissionSelfReply.ProtoReflect.Descriptor instead.
 func (*DecommissionSelfReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{115}
+	return file_lifeboat_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *DecommissionSelfReply) GetIncident() string {
@@ -7671,7 +7836,7 @@ type GetAgentStatusRequest struct {
 
 func (x *GetAgentStatusRequest) Reset() {
 	*x = GetAgentStatusRequest{}
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7683,7 +7848,7 @@ func (x *GetAgentStatusRequest) String() string {
 func (*GetAgentStatusRequest) ProtoMessage() {}
 
 func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[116]
+	mi := &file_lifeboat_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7696,7 +7861,7 @@ func (x *GetAgentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAgentStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetAgentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{116}
+	return file_lifeboat_proto_rawDescGZIP(), []int{119}
 }
 
 type AgentStatus struct {
@@ -7731,7 +7896,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7743,7 +7908,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[117]
+	mi := &file_lifeboat_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7756,7 +7921,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{117}
+	return file_lifeboat_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *AgentStatus) GetNode() string {
@@ -7941,7 +8106,7 @@ type Fallback struct {
 
 func (x *Fallback) Reset() {
 	*x = Fallback{}
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7953,7 +8118,7 @@ func (x *Fallback) String() string {
 func (*Fallback) ProtoMessage() {}
 
 func (x *Fallback) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[118]
+	mi := &file_lifeboat_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7966,7 +8131,7 @@ func (x *Fallback) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fallback.ProtoReflect.Descriptor instead.
 func (*Fallback) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{118}
+	return file_lifeboat_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Fallback) GetName() string {
@@ -8016,7 +8181,7 @@ type Index struct {
 
 func (x *Index) Reset() {
 	*x = Index{}
-	mi := &file_lifeboat_proto_msgTypes[119]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8028,7 +8193,7 @@ func (x *Index) String() string {
 func (*Index) ProtoMessage() {}
 
 func (x *Index) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[119]
+	mi := &file_lifeboat_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8041,7 +8206,7 @@ func (x *Index) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Index.ProtoReflect.Descriptor instead.
 func (*Index) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{119}
+	return file_lifeboat_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Index) GetBlocks() int64 {
@@ -8078,7 +8243,7 @@ type Unpacking struct {
 
 func (x *Unpacking) Reset() {
 	*x = Unpacking{}
-	mi := &file_lifeboat_proto_msgTypes[120]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8090,7 +8255,7 @@ func (x *Unpacking) String() string {
 func (*Unpacking) ProtoMessage() {}
 
 func (x *Unpacking) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[120]
+	mi := &file_lifeboat_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8103,7 +8268,7 @@ func (x *Unpacking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpacking.ProtoReflect.Descriptor instead.
 func (*Unpacking) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{120}
+	return file_lifeboat_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *Unpacking) GetBlocks() int64 {
@@ -8141,7 +8306,7 @@ type Evacuation struct {
 
 func (x *Evacuation) Reset() {
 	*x = Evacuation{}
-	mi := &file_lifeboat_proto_msgTypes[121]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8153,7 +8318,7 @@ func (x *Evacuation) String() string {
 func (*Evacuation) ProtoMessage() {}
 
 func (x *Evacuation) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[121]
+	mi := &file_lifeboat_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8166,7 +8331,7 @@ func (x *Evacuation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evacuation.ProtoReflect.Descriptor instead.
 func (*Evacuation) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{121}
+	return file_lifeboat_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *Evacuation) GetPath() string {
@@ -8217,7 +8382,7 @@ type SourceHealth struct {
 
 func (x *SourceHealth) Reset() {
 	*x = SourceHealth{}
-	mi := &file_lifeboat_proto_msgTypes[122]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8229,7 +8394,7 @@ func (x *SourceHealth) String() string {
 func (*SourceHealth) ProtoMessage() {}
 
 func (x *SourceHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[122]
+	mi := &file_lifeboat_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8242,7 +8407,7 @@ func (x *SourceHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceHealth.ProtoReflect.Descriptor instead.
 func (*SourceHealth) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{122}
+	return file_lifeboat_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *SourceHealth) GetSource() string {
@@ -8290,7 +8455,7 @@ type NoticeInForce struct {
 
 func (x *NoticeInForce) Reset() {
 	*x = NoticeInForce{}
-	mi := &file_lifeboat_proto_msgTypes[123]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8302,7 +8467,7 @@ func (x *NoticeInForce) String() string {
 func (*NoticeInForce) ProtoMessage() {}
 
 func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[123]
+	mi := &file_lifeboat_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8315,7 +8480,7 @@ func (x *NoticeInForce) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoticeInForce.ProtoReflect.Descriptor instead.
 func (*NoticeInForce) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{123}
+	return file_lifeboat_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *NoticeInForce) GetSource() string {
@@ -8388,7 +8553,7 @@ type ActionState struct {
 
 func (x *ActionState) Reset() {
 	*x = ActionState{}
-	mi := &file_lifeboat_proto_msgTypes[124]
+	mi := &file_lifeboat_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8400,7 +8565,7 @@ func (x *ActionState) String() string {
 func (*ActionState) ProtoMessage() {}
 
 func (x *ActionState) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[124]
+	mi := &file_lifeboat_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8413,7 +8578,7 @@ func (x *ActionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActionState.ProtoReflect.Descriptor instead.
 func (*ActionState) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{124}
+	return file_lifeboat_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *ActionState) GetName() string {
@@ -8463,7 +8628,7 @@ type SimulateRequest struct {
 
 func (x *SimulateRequest) Reset() {
 	*x = SimulateRequest{}
-	mi := &file_lifeboat_proto_msgTypes[125]
+	mi := &file_lifeboat_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8475,7 +8640,7 @@ func (x *SimulateRequest) String() string {
 func (*SimulateRequest) ProtoMessage() {}
 
 func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[125]
+	mi := &file_lifeboat_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8488,7 +8653,7 @@ func (x *SimulateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateRequest.ProtoReflect.Descriptor instead.
 func (*SimulateRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{125}
+	return file_lifeboat_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *SimulateRequest) GetKind() string {
@@ -8542,7 +8707,7 @@ type SimulateReply struct {
 
 func (x *SimulateReply) Reset() {
 	*x = SimulateReply{}
-	mi := &file_lifeboat_proto_msgTypes[126]
+	mi := &file_lifeboat_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8554,7 +8719,7 @@ func (x *SimulateReply) String() string {
 func (*SimulateReply) ProtoMessage() {}
 
 func (x *SimulateReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[126]
+	mi := &file_lifeboat_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8567,7 +8732,7 @@ func (x *SimulateReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SimulateReply.ProtoReflect.Descriptor instead.
 func (*SimulateReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{126}
+	return file_lifeboat_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *SimulateReply) GetIncident() string {
@@ -8670,7 +8835,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_lifeboat_proto_msgTypes[127]
+	mi := &file_lifeboat_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8682,7 +8847,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[127]
+	mi := &file_lifeboat_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8695,7 +8860,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{127}
+	return file_lifeboat_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *CancelRequest) GetReason() string {
@@ -8715,7 +8880,7 @@ type CancelReply struct {
 
 func (x *CancelReply) Reset() {
 	*x = CancelReply{}
-	mi := &file_lifeboat_proto_msgTypes[128]
+	mi := &file_lifeboat_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8727,7 +8892,7 @@ func (x *CancelReply) String() string {
 func (*CancelReply) ProtoMessage() {}
 
 func (x *CancelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_lifeboat_proto_msgTypes[128]
+	mi := &file_lifeboat_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8740,7 +8905,7 @@ func (x *CancelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReply.ProtoReflect.Descriptor instead.
 func (*CancelReply) Descriptor() ([]byte, []int) {
-	return file_lifeboat_proto_rawDescGZIP(), []int{128}
+	return file_lifeboat_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *CancelReply) GetCancelled() bool {
@@ -9168,7 +9333,17 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04undo\x18\x03 \x01(\bR\x04undo\":\n" +
 	"\x0fDeactivateReply\x12'\n" +
-	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"~\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"=\n" +
+	"\rForgetRequest\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"?\n" +
+	"\vForgetReply\x120\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x1a.lifeboat.v1.ForgottenNodeR\x05nodes\"a\n" +
+	"\rForgottenNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\x06blocks\x18\x04 \x01(\x03R\x06blocks\"~\n" +
 	"\x13RefreshNodesRequest\x12\x1a\n" +
 	"\bgraceful\x18\x01 \x01(\bR\bgraceful\x123\n" +
 	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x16\n" +
@@ -9486,14 +9661,15 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06Locate\x12\x1a.lifeboat.v1.LocateRequest\x1a\x18.lifeboat.v1.LocateReply\x12;\n" +
 	"\x05Renew\x12\x19.lifeboat.v1.RenewRequest\x1a\x17.lifeboat.v1.RenewReply\x12G\n" +
 	"\tCheckApps\x12\x1d.lifeboat.v1.CheckAppsRequest\x1a\x1b.lifeboat.v1.CheckAppsReply\x12G\n" +
-	"\tCheckHeld\x12\x1d.lifeboat.v1.CheckHeldRequest\x1a\x1b.lifeboat.v1.CheckHeldReply2\x91\x0f\n" +
+	"\tCheckHeld\x12\x1d.lifeboat.v1.CheckHeldRequest\x1a\x1b.lifeboat.v1.CheckHeldReply2\xd1\x0f\n" +
 	"\bOperator\x12G\n" +
 	"\tListNodes\x12\x1d.lifeboat.v1.ListNodesRequest\x1a\x1b.lifeboat.v1.ListNodesReply\x129\n" +
 	"\aGetNode\x12\x1b.lifeboat.v1.GetNodeRequest\x1a\x11.lifeboat.v1.Node\x12P\n" +
 	"\fDecommission\x12 .lifeboat.v1.DecommissionRequest\x1a\x1e.lifeboat.v1.DecommissionReply\x12P\n" +
 	"\fRecommission\x12 .lifeboat.v1.RecommissionRequest\x1a\x1e.lifeboat.v1.RecommissionReply\x12J\n" +
 	"\n" +
-	"Deactivate\x12\x1e.lifeboat.v1.DeactivateRequest\x1a\x1c.lifeboat.v1.DeactivateReply\x12X\n" +
+	"Deactivate\x12\x1e.lifeboat.v1.DeactivateRequest\x1a\x1c.lifeboat.v1.DeactivateReply\x12>\n" +
+	"\x06Forget\x12\x1a.lifeboat.v1.ForgetRequest\x1a\x18.lifeboat.v1.ForgetReply\x12X\n" +
 	"\x13ScheduleMaintenance\x12'.lifeboat.v1.ScheduleMaintenanceRequest\x1a\x18.lifeboat.v1.Maintenance\x12N\n" +
 	"\x0eChangeMachines\x12\".lifeboat.v1.ChangeMachinesRequest\x1a\x18.lifeboat.v1.Maintenance\x12N\n" +
 	"\x0eGetMaintenance\x12\".lifeboat.v1.GetMaintenanceRequest\x1a\x18.lifeboat.v1.Maintenance\x12P\n" +
@@ -9544,7 +9720,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 136)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 139)
 var file_lifeboat_proto_goTypes = []any{
 	(*CheckHeldRequest)(nil),            // 0: lifeboat.v1.CheckHeldRequest
 	(*CheckHeldReply)(nil),              // 1: lifeboat.v1.CheckHeldReply
@@ -9614,108 +9790,111 @@ var file_lifeboat_proto_goTypes = []any{
 	(*RecommissionReply)(nil),           // 65: lifeboat.v1.RecommissionReply
 	(*DeactivateRequest)(nil),           // 66: lifeboat.v1.DeactivateRequest
 	(*DeactivateReply)(nil),             // 67: lifeboat.v1.DeactivateReply
-	(*RefreshNodesRequest)(nil),         // 68: lifeboat.v1.RefreshNodesRequest
-	(*RefreshNodesReply)(nil),           // 69: lifeboat.v1.RefreshNodesReply
-	(*RefreshedNode)(nil),               // 70: lifeboat.v1.RefreshedNode
-	(*HostLists)(nil),                   // 71: lifeboat.v1.HostLists
-	(*ListBlocksRequest)(nil),           // 72: lifeboat.v1.ListBlocksRequest
-	(*ListBlocksReply)(nil),             // 73: lifeboat.v1.ListBlocksReply
-	(*BlockInfo)(nil),                   // 74: lifeboat.v1.BlockInfo
-	(*GetManifestRequest)(nil),          // 75: lifeboat.v1.GetManifestRequest
-	(*EventsRequest)(nil),               // 76: lifeboat.v1.EventsRequest
-	(*Event)(nil),                       // 77: lifeboat.v1.Event
-	(*GetStatusRequest)(nil),            // 78: lifeboat.v1.GetStatusRequest
-	(*CoordinatorStatus)(nil),           // 79: lifeboat.v1.CoordinatorStatus
-	(*Brake)(nil),                       // 80: lifeboat.v1.Brake
-	(*ReleaseBrakeRequest)(nil),         // 81: lifeboat.v1.ReleaseBrakeRequest
-	(*ReleaseBrakeReply)(nil),           // 82: lifeboat.v1.ReleaseBrakeReply
-	(*ListAuditRequest)(nil),            // 83: lifeboat.v1.ListAuditRequest
-	(*ListAuditReply)(nil),              // 84: lifeboat.v1.ListAuditReply
-	(*AuditRecord)(nil),                 // 85: lifeboat.v1.AuditRecord
-	(*Member)(nil),                      // 86: lifeboat.v1.Member
-	(*NotLeader)(nil),                   // 87: lifeboat.v1.NotLeader
-	(*ChangeMembersRequest)(nil),        // 88: lifeboat.v1.ChangeMembersRequest
-	(*NewMember)(nil),                   // 89: lifeboat.v1.NewMember
-	(*ChangeMembersReply)(nil),          // 90: lifeboat.v1.ChangeMembersReply
-	(*TransferLeadershipRequest)(nil),   // 91: lifeboat.v1.TransferLeadershipRequest
-	(*TransferLeadershipReply)(nil),     // 92: lifeboat.v1.TransferLeadershipReply
-	(*CreateTokenRequest)(nil),          // 93: lifeboat.v1.CreateTokenRequest
-	(*CreateTokenReply)(nil),            // 94: lifeboat.v1.CreateTokenReply
-	(*TokenInfo)(nil),                   // 95: lifeboat.v1.TokenInfo
-	(*ListTokensRequest)(nil),           // 96: lifeboat.v1.ListTokensRequest
-	(*ListTokensReply)(nil),             // 97: lifeboat.v1.ListTokensReply
-	(*RevokeTokenRequest)(nil),          // 98: lifeboat.v1.RevokeTokenRequest
-	(*RevokeTokenReply)(nil),            // 99: lifeboat.v1.RevokeTokenReply
-	(*SaveSnapshotRequest)(nil),         // 100: lifeboat.v1.SaveSnapshotRequest
-	(*SaveSnapshotReply)(nil),           // 101: lifeboat.v1.SaveSnapshotReply
-	(*GetPositionRequest)(nil),          // 102: lifeboat.v1.GetPositionRequest
-	(*Position)(nil),                    // 103: lifeboat.v1.Position
-	(*ManifestPart)(nil),                // 104: lifeboat.v1.ManifestPart
-	(*KeepManifestReply)(nil),           // 105: lifeboat.v1.KeepManifestReply
-	(*FetchManifestRequest)(nil),        // 106: lifeboat.v1.FetchManifestRequest
-	(*SetValuesRequest)(nil),            // 107: lifeboat.v1.SetValuesRequest
-	(*BlockValue)(nil),                  // 108: lifeboat.v1.BlockValue
-	(*SetValuesReply)(nil),              // 109: lifeboat.v1.SetValuesReply
-	(*RemoveBlocksRequest)(nil),         // 110: lifeboat.v1.RemoveBlocksRequest
-	(*RemoveBlocksReply)(nil),           // 111: lifeboat.v1.RemoveBlocksReply
-	(*EvacuateDiskRequest)(nil),         // 112: lifeboat.v1.EvacuateDiskRequest
-	(*EvacuateDiskReply)(nil),           // 113: lifeboat.v1.EvacuateDiskReply
-	(*DecommissionSelfRequest)(nil),     // 114: lifeboat.v1.DecommissionSelfRequest
-	(*DecommissionSelfReply)(nil),       // 115: lifeboat.v1.DecommissionSelfReply
-	(*GetAgentStatusRequest)(nil),       // 116: lifeboat.v1.GetAgentStatusRequest
-	(*AgentStatus)(nil),                 // 117: lifeboat.v1.AgentStatus
-	(*Fallback)(nil),                    // 118: lifeboat.v1.Fallback
-	(*Index)(nil),                       // 119: lifeboat.v1.Index
-	(*Unpacking)(nil),                   // 120: lifeboat.v1.Unpacking
-	(*Evacuation)(nil),                  // 121: lifeboat.v1.Evacuation
-	(*SourceHealth)(nil),                // 122: lifeboat.v1.SourceHealth
-	(*NoticeInForce)(nil),               // 123: lifeboat.v1.NoticeInForce
-	(*ActionState)(nil),                 // 124: lifeboat.v1.ActionState
-	(*SimulateRequest)(nil),             // 125: lifeboat.v1.SimulateRequest
-	(*SimulateReply)(nil),               // 126: lifeboat.v1.SimulateReply
-	(*CancelRequest)(nil),               // 127: lifeboat.v1.CancelRequest
-	(*CancelReply)(nil),                 // 128: lifeboat.v1.CancelReply
-	nil,                                 // 129: lifeboat.v1.CheckHeldReply.RenewedEntry
-	nil,                                 // 130: lifeboat.v1.CheckHeldReply.AddressesEntry
-	nil,                                 // 131: lifeboat.v1.CheckHeldReply.GoneForEntry
-	nil,                                 // 132: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 133: lifeboat.v1.Event.DataEntry
-	nil,                                 // 134: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 135: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 136: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 137: google.protobuf.Timestamp
+	(*ForgetRequest)(nil),               // 68: lifeboat.v1.ForgetRequest
+	(*ForgetReply)(nil),                 // 69: lifeboat.v1.ForgetReply
+	(*ForgottenNode)(nil),               // 70: lifeboat.v1.ForgottenNode
+	(*RefreshNodesRequest)(nil),         // 71: lifeboat.v1.RefreshNodesRequest
+	(*RefreshNodesReply)(nil),           // 72: lifeboat.v1.RefreshNodesReply
+	(*RefreshedNode)(nil),               // 73: lifeboat.v1.RefreshedNode
+	(*HostLists)(nil),                   // 74: lifeboat.v1.HostLists
+	(*ListBlocksRequest)(nil),           // 75: lifeboat.v1.ListBlocksRequest
+	(*ListBlocksReply)(nil),             // 76: lifeboat.v1.ListBlocksReply
+	(*BlockInfo)(nil),                   // 77: lifeboat.v1.BlockInfo
+	(*GetManifestRequest)(nil),          // 78: lifeboat.v1.GetManifestRequest
+	(*EventsRequest)(nil),               // 79: lifeboat.v1.EventsRequest
+	(*Event)(nil),                       // 80: lifeboat.v1.Event
+	(*GetStatusRequest)(nil),            // 81: lifeboat.v1.GetStatusRequest
+	(*CoordinatorStatus)(nil),           // 82: lifeboat.v1.CoordinatorStatus
+	(*Brake)(nil),                       // 83: lifeboat.v1.Brake
+	(*ReleaseBrakeRequest)(nil),         // 84: lifeboat.v1.ReleaseBrakeRequest
+	(*ReleaseBrakeReply)(nil),           // 85: lifeboat.v1.ReleaseBrakeReply
+	(*ListAuditRequest)(nil),            // 86: lifeboat.v1.ListAuditRequest
+	(*ListAuditReply)(nil),              // 87: lifeboat.v1.ListAuditReply
+	(*AuditRecord)(nil),                 // 88: lifeboat.v1.AuditRecord
+	(*Member)(nil),                      // 89: lifeboat.v1.Member
+	(*NotLeader)(nil),                   // 90: lifeboat.v1.NotLeader
+	(*ChangeMembersRequest)(nil),        // 91: lifeboat.v1.ChangeMembersRequest
+	(*NewMember)(nil),                   // 92: lifeboat.v1.NewMember
+	(*ChangeMembersReply)(nil),          // 93: lifeboat.v1.ChangeMembersReply
+	(*TransferLeadershipRequest)(nil),   // 94: lifeboat.v1.TransferLeadershipRequest
+	(*TransferLeadershipReply)(nil),     // 95: lifeboat.v1.TransferLeadershipReply
+	(*CreateTokenRequest)(nil),          // 96: lifeboat.v1.CreateTokenRequest
+	(*CreateTokenReply)(nil),            // 97: lifeboat.v1.CreateTokenReply
+	(*TokenInfo)(nil),                   // 98: lifeboat.v1.TokenInfo
+	(*ListTokensRequest)(nil),           // 99: lifeboat.v1.ListTokensRequest
+	(*ListTokensReply)(nil),             // 100: lifeboat.v1.ListTokensReply
+	(*RevokeTokenRequest)(nil),          // 101: lifeboat.v1.RevokeTokenRequest
+	(*RevokeTokenReply)(nil),            // 102: lifeboat.v1.RevokeTokenReply
+	(*SaveSnapshotRequest)(nil),         // 103: lifeboat.v1.SaveSnapshotRequest
+	(*SaveSnapshotReply)(nil),           // 104: lifeboat.v1.SaveSnapshotReply
+	(*GetPositionRequest)(nil),          // 105: lifeboat.v1.GetPositionRequest
+	(*Position)(nil),                    // 106: lifeboat.v1.Position
+	(*ManifestPart)(nil),                // 107: lifeboat.v1.ManifestPart
+	(*KeepManifestReply)(nil),           // 108: lifeboat.v1.KeepManifestReply
+	(*FetchManifestRequest)(nil),        // 109: lifeboat.v1.FetchManifestRequest
+	(*SetValuesRequest)(nil),            // 110: lifeboat.v1.SetValuesRequest
+	(*BlockValue)(nil),                  // 111: lifeboat.v1.BlockValue
+	(*SetValuesReply)(nil),              // 112: lifeboat.v1.SetValuesReply
+	(*RemoveBlocksRequest)(nil),         // 113: lifeboat.v1.RemoveBlocksRequest
+	(*RemoveBlocksReply)(nil),           // 114: lifeboat.v1.RemoveBlocksReply
+	(*EvacuateDiskRequest)(nil),         // 115: lifeboat.v1.EvacuateDiskRequest
+	(*EvacuateDiskReply)(nil),           // 116: lifeboat.v1.EvacuateDiskReply
+	(*DecommissionSelfRequest)(nil),     // 117: lifeboat.v1.DecommissionSelfRequest
+	(*DecommissionSelfReply)(nil),       // 118: lifeboat.v1.DecommissionSelfReply
+	(*GetAgentStatusRequest)(nil),       // 119: lifeboat.v1.GetAgentStatusRequest
+	(*AgentStatus)(nil),                 // 120: lifeboat.v1.AgentStatus
+	(*Fallback)(nil),                    // 121: lifeboat.v1.Fallback
+	(*Index)(nil),                       // 122: lifeboat.v1.Index
+	(*Unpacking)(nil),                   // 123: lifeboat.v1.Unpacking
+	(*Evacuation)(nil),                  // 124: lifeboat.v1.Evacuation
+	(*SourceHealth)(nil),                // 125: lifeboat.v1.SourceHealth
+	(*NoticeInForce)(nil),               // 126: lifeboat.v1.NoticeInForce
+	(*ActionState)(nil),                 // 127: lifeboat.v1.ActionState
+	(*SimulateRequest)(nil),             // 128: lifeboat.v1.SimulateRequest
+	(*SimulateReply)(nil),               // 129: lifeboat.v1.SimulateReply
+	(*CancelRequest)(nil),               // 130: lifeboat.v1.CancelRequest
+	(*CancelReply)(nil),                 // 131: lifeboat.v1.CancelReply
+	nil,                                 // 132: lifeboat.v1.CheckHeldReply.RenewedEntry
+	nil,                                 // 133: lifeboat.v1.CheckHeldReply.AddressesEntry
+	nil,                                 // 134: lifeboat.v1.CheckHeldReply.GoneForEntry
+	nil,                                 // 135: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 136: lifeboat.v1.Event.DataEntry
+	nil,                                 // 137: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 138: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 139: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 140: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	136, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
+	139, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
 	32,  // 1: lifeboat.v1.CheckHeldRequest.blocks:type_name -> lifeboat.v1.BlockRun
-	129, // 2: lifeboat.v1.CheckHeldReply.renewed:type_name -> lifeboat.v1.CheckHeldReply.RenewedEntry
-	130, // 3: lifeboat.v1.CheckHeldReply.addresses:type_name -> lifeboat.v1.CheckHeldReply.AddressesEntry
-	131, // 4: lifeboat.v1.CheckHeldReply.gone_for:type_name -> lifeboat.v1.CheckHeldReply.GoneForEntry
+	132, // 2: lifeboat.v1.CheckHeldReply.renewed:type_name -> lifeboat.v1.CheckHeldReply.RenewedEntry
+	133, // 3: lifeboat.v1.CheckHeldReply.addresses:type_name -> lifeboat.v1.CheckHeldReply.AddressesEntry
+	134, // 4: lifeboat.v1.CheckHeldReply.gone_for:type_name -> lifeboat.v1.CheckHeldReply.GoneForEntry
 	4,   // 5: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
 	10,  // 6: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
 	9,   // 7: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	136, // 8: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	136, // 9: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	136, // 10: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	136, // 11: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	139, // 8: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	139, // 9: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	139, // 10: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	139, // 11: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
 	13,  // 12: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
 	14,  // 13: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
 	16,  // 14: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
 	17,  // 15: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
 	11,  // 16: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	136, // 17: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	136, // 18: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	139, // 17: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	139, // 18: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
 	12,  // 19: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	136, // 20: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	139, // 20: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
 	15,  // 21: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	136, // 22: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	139, // 22: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
 	10,  // 23: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
 	9,   // 24: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
 	21,  // 25: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
 	22,  // 26: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	137, // 27: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	140, // 27: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
 	20,  // 28: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	136, // 29: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	139, // 29: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
 	13,  // 30: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
 	31,  // 31: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
 	31,  // 32: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
@@ -9724,10 +9903,10 @@ var file_lifeboat_proto_depIdxs = []int32{
 	36,  // 35: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
 	38,  // 36: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
 	39,  // 37: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	137, // 38: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	137, // 39: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	137, // 40: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	137, // 41: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	140, // 38: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	140, // 39: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	140, // 40: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	140, // 41: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
 	37,  // 42: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
 	37,  // 43: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
 	37,  // 44: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
@@ -9737,197 +9916,200 @@ var file_lifeboat_proto_depIdxs = []int32{
 	42,  // 48: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
 	42,  // 49: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
 	45,  // 50: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
-	136, // 51: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
-	136, // 52: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
-	136, // 53: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
-	136, // 54: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	139, // 51: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	139, // 52: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	139, // 53: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	139, // 54: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
 	45,  // 55: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
 	53,  // 56: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	137, // 57: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	136, // 58: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	136, // 59: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	140, // 57: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	139, // 58: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	139, // 59: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
 	10,  // 60: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
 	36,  // 61: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	136, // 62: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	137, // 63: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
-	136, // 64: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
+	139, // 62: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	140, // 63: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
+	139, // 64: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
 	54,  // 65: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
 	55,  // 66: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
 	54,  // 67: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
-	136, // 68: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
+	139, // 68: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
 	55,  // 69: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
 	60,  // 70: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
 	54,  // 71: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
 	61,  // 72: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
-	137, // 73: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
-	136, // 74: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	132, // 75: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	140, // 73: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
+	139, // 74: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	135, // 75: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
 	53,  // 76: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
 	53,  // 77: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
 	53,  // 78: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
-	136, // 79: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	71,  // 80: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	70,  // 81: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	136, // 82: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	53,  // 83: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	137, // 84: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	74,  // 85: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	136, // 86: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	137, // 87: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	133, // 88: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	137, // 89: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	134, // 90: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	71,  // 91: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	86,  // 92: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	80,  // 93: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	136, // 94: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	85,  // 95: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	137, // 96: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	135, // 97: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	136, // 98: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	89,  // 99: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	86,  // 100: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	136, // 101: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	95,  // 102: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	136, // 103: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	137, // 104: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	95,  // 105: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	137, // 106: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	108, // 107: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	136, // 108: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	121, // 109: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	136, // 110: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	136, // 111: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	137, // 112: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	10,  // 113: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	136, // 114: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	22,  // 115: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	36,  // 116: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	122, // 117: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	123, // 118: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	136, // 119: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	124, // 120: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	121, // 121: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	137, // 122: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	120, // 123: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	119, // 124: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	118, // 125: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	137, // 126: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
-	136, // 127: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	136, // 128: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	136, // 129: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	136, // 130: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	14,  // 131: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	136, // 132: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	136, // 133: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	136, // 134: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	136, // 135: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	136, // 136: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	136, // 137: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	136, // 138: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	136, // 139: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
-	136, // 140: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	7,   // 141: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	18,  // 142: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	23,  // 143: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	25,  // 144: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	27,  // 145: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	29,  // 146: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	34,  // 147: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	40,  // 148: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	5,   // 149: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	2,   // 150: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	0,   // 151: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
-	50,  // 152: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	52,  // 153: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	62,  // 154: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	64,  // 155: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	66,  // 156: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	56,  // 157: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	57,  // 158: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	58,  // 159: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	81,  // 160: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	83,  // 161: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	68,  // 162: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	72,  // 163: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	40,  // 164: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	75,  // 165: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	76,  // 166: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	78,  // 167: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	43,  // 168: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	46,  // 169: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	48,  // 170: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	88,  // 171: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	91,  // 172: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	93,  // 173: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	96,  // 174: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	98,  // 175: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	100, // 176: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	102, // 177: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	104, // 178: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	106, // 179: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	114, // 180: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	116, // 181: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	127, // 182: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	72,  // 183: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	75,  // 184: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	125, // 185: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	112, // 186: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	110, // 187: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	107, // 188: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	8,   // 189: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	19,  // 190: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	24,  // 191: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	26,  // 192: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	28,  // 193: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	30,  // 194: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	35,  // 195: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	41,  // 196: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	6,   // 197: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	3,   // 198: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	1,   // 199: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
-	51,  // 200: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	53,  // 201: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	63,  // 202: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	65,  // 203: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	67,  // 204: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	59,  // 205: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	59,  // 206: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	59,  // 207: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	82,  // 208: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	84,  // 209: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	69,  // 210: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	73,  // 211: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	41,  // 212: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	34,  // 213: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	77,  // 214: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	79,  // 215: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	44,  // 216: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	47,  // 217: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	49,  // 218: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	90,  // 219: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	92,  // 220: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	94,  // 221: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	97,  // 222: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	99,  // 223: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	101, // 224: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	103, // 225: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	105, // 226: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	104, // 227: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	115, // 228: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	117, // 229: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	128, // 230: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	73,  // 231: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	34,  // 232: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	126, // 233: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	113, // 234: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	111, // 235: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	109, // 236: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	189, // [189:237] is the sub-list for method output_type
-	141, // [141:189] is the sub-list for method input_type
-	141, // [141:141] is the sub-list for extension type_name
-	141, // [141:141] is the sub-list for extension extendee
-	0,   // [0:141] is the sub-list for field type_name
+	70,  // 79: lifeboat.v1.ForgetReply.nodes:type_name -> lifeboat.v1.ForgottenNode
+	139, // 80: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	74,  // 81: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	73,  // 82: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	139, // 83: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	53,  // 84: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	140, // 85: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	77,  // 86: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	139, // 87: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	140, // 88: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	136, // 89: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	140, // 90: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	137, // 91: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	74,  // 92: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	89,  // 93: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	83,  // 94: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	139, // 95: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	88,  // 96: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	140, // 97: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	138, // 98: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	139, // 99: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	92,  // 100: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	89,  // 101: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	139, // 102: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	98,  // 103: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	139, // 104: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	140, // 105: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	98,  // 106: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	140, // 107: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	111, // 108: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	139, // 109: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	124, // 110: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	139, // 111: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	139, // 112: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	140, // 113: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	10,  // 114: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	139, // 115: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	22,  // 116: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	36,  // 117: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	125, // 118: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	126, // 119: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	139, // 120: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	127, // 121: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	124, // 122: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	140, // 123: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	123, // 124: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	122, // 125: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	121, // 126: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	140, // 127: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
+	139, // 128: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	139, // 129: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	139, // 130: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	139, // 131: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 132: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	139, // 133: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	139, // 134: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	139, // 135: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	139, // 136: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	139, // 137: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	139, // 138: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	139, // 139: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	139, // 140: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
+	139, // 141: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 142: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 143: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 144: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 145: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 146: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 147: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 148: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 149: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 150: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 151: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 152: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 153: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 154: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 155: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 156: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 157: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	68,  // 158: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
+	56,  // 159: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 160: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 161: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	84,  // 162: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	86,  // 163: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	71,  // 164: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	75,  // 165: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 166: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	78,  // 167: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	79,  // 168: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	81,  // 169: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 170: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 171: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 172: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	91,  // 173: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	94,  // 174: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	96,  // 175: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	99,  // 176: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	101, // 177: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	103, // 178: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	105, // 179: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	107, // 180: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	109, // 181: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	117, // 182: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	119, // 183: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	130, // 184: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	75,  // 185: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	78,  // 186: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	128, // 187: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	115, // 188: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	113, // 189: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	110, // 190: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 191: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 192: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 193: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 194: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 195: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 196: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 197: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 198: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 199: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 200: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 201: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 202: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 203: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 204: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 205: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 206: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	69,  // 207: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
+	59,  // 208: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 209: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 210: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	85,  // 211: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	87,  // 212: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	72,  // 213: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	76,  // 214: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 215: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 216: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	80,  // 217: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	82,  // 218: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 219: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 220: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 221: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	93,  // 222: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	95,  // 223: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	97,  // 224: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	100, // 225: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	102, // 226: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	104, // 227: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	106, // 228: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	108, // 229: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	107, // 230: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	118, // 231: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	120, // 232: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	131, // 233: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	76,  // 234: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 235: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	129, // 236: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	116, // 237: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	114, // 238: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	112, // 239: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	191, // [191:240] is the sub-list for method output_type
+	142, // [142:191] is the sub-list for method input_type
+	142, // [142:142] is the sub-list for extension type_name
+	142, // [142:142] is the sub-list for extension extendee
+	0,   // [0:142] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -9937,14 +10119,14 @@ func file_lifeboat_proto_init() {
 	}
 	file_lifeboat_proto_msgTypes[16].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[55].OneofWrappers = []any{}
-	file_lifeboat_proto_msgTypes[126].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[129].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   136,
+			NumMessages:   139,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -531,6 +531,7 @@ const (
 	Operator_Decommission_FullMethodName        = "/lifeboat.v1.Operator/Decommission"
 	Operator_Recommission_FullMethodName        = "/lifeboat.v1.Operator/Recommission"
 	Operator_Deactivate_FullMethodName          = "/lifeboat.v1.Operator/Deactivate"
+	Operator_Forget_FullMethodName              = "/lifeboat.v1.Operator/Forget"
 	Operator_ScheduleMaintenance_FullMethodName = "/lifeboat.v1.Operator/ScheduleMaintenance"
 	Operator_ChangeMachines_FullMethodName      = "/lifeboat.v1.Operator/ChangeMachines"
 	Operator_GetMaintenance_FullMethodName      = "/lifeboat.v1.Operator/GetMaintenance"
@@ -566,6 +567,9 @@ type OperatorClient interface {
 	Recommission(ctx context.Context, in *RecommissionRequest, opts ...grpc.CallOption) (*RecommissionReply, error)
 	// Deactivate has nodes be given nothing new until that is taken back: they stay, work on, and serve what they have.
 	Deactivate(ctx context.Context, in *DeactivateRequest, opts ...grpc.CallOption) (*DeactivateReply, error)
+	// Forget drops nodes that are LOST or GONE from the list, and what they were said to hold, before forget_after has passed. All of
+	// them are, or none.
+	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetReply, error)
 	// ScheduleMaintenance says which machines are to be worked on, and when, in place of what was said before. It is refused whole.
 	ScheduleMaintenance(ctx context.Context, in *ScheduleMaintenanceRequest, opts ...grpc.CallOption) (*Maintenance, error)
 	// ChangeMachines says that machines of the schedule are being worked on, or no more. It is refused whole.
@@ -654,6 +658,16 @@ func (c *operatorClient) Deactivate(ctx context.Context, in *DeactivateRequest, 
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeactivateReply)
 	err := c.cc.Invoke(ctx, Operator_Deactivate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorClient) Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetReply)
+	err := c.cc.Invoke(ctx, Operator_Forget_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -927,6 +941,9 @@ type OperatorServer interface {
 	Recommission(context.Context, *RecommissionRequest) (*RecommissionReply, error)
 	// Deactivate has nodes be given nothing new until that is taken back: they stay, work on, and serve what they have.
 	Deactivate(context.Context, *DeactivateRequest) (*DeactivateReply, error)
+	// Forget drops nodes that are LOST or GONE from the list, and what they were said to hold, before forget_after has passed. All of
+	// them are, or none.
+	Forget(context.Context, *ForgetRequest) (*ForgetReply, error)
 	// ScheduleMaintenance says which machines are to be worked on, and when, in place of what was said before. It is refused whole.
 	ScheduleMaintenance(context.Context, *ScheduleMaintenanceRequest) (*Maintenance, error)
 	// ChangeMachines says that machines of the schedule are being worked on, or no more. It is refused whole.
@@ -985,6 +1002,9 @@ func (UnimplementedOperatorServer) Recommission(context.Context, *RecommissionRe
 }
 func (UnimplementedOperatorServer) Deactivate(context.Context, *DeactivateRequest) (*DeactivateReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Deactivate not implemented")
+}
+func (UnimplementedOperatorServer) Forget(context.Context, *ForgetRequest) (*ForgetReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forget not implemented")
 }
 func (UnimplementedOperatorServer) ScheduleMaintenance(context.Context, *ScheduleMaintenanceRequest) (*Maintenance, error) {
 	return nil, status.Error(codes.Unimplemented, "method ScheduleMaintenance not implemented")
@@ -1153,6 +1173,24 @@ func _Operator_Deactivate_Handler(srv interface{}, ctx context.Context, dec func
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(OperatorServer).Deactivate(ctx, req.(*DeactivateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operator_Forget_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorServer).Forget(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operator_Forget_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorServer).Forget(ctx, req.(*ForgetRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1501,6 +1539,10 @@ var Operator_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Deactivate",
 			Handler:    _Operator_Deactivate_Handler,
+		},
+		{
+			MethodName: "Forget",
+			Handler:    _Operator_Forget_Handler,
 		},
 		{
 			MethodName: "ScheduleMaintenance",

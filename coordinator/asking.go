@@ -54,6 +54,8 @@ func asks(method string, req any) (a asking, changes bool) {
 			a.Asked = "reactivate"
 		}
 		return naming(a, r.Nodes), true
+	case *api.ForgetRequest:
+		return naming(asking{Asked: "forget", Reason: r.Reason}, r.Nodes), true
 	case *api.ScheduleMaintenanceRequest:
 		machines := 0
 		for _, w := range r.Windows {

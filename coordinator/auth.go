@@ -31,6 +31,7 @@ func mayCall(method string) []certs.Role {
 	case api.Operator_Decommission_FullMethodName,
 		api.Operator_Recommission_FullMethodName,
 		api.Operator_Deactivate_FullMethodName,
+		api.Operator_Forget_FullMethodName,
 		api.Operator_RefreshNodes_FullMethodName,
 		api.Operator_ScheduleMaintenance_FullMethodName,
 		api.Operator_ChangeMachines_FullMethodName,

@@ -301,6 +301,16 @@ func (b *blocks) of(node string) []blockKey {
 	return keys
 }
 
+// heldBy is how many blocks a node was said to hold.
+func (b *blocks) heldBy(node string) int {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if s := b.shelves[b.numbers[node]]; s != nil {
+		return s.count
+	}
+	return 0
+}
+
 // nodes lists everybody who was said to hold anything.
 func (b *blocks) nodes() (names []string) {
 	b.mu.RLock()

@@ -19,7 +19,7 @@
 //	  ended by the clock: watcher, reap; leaving
 //	agents call:          auth, lobby, refusals, membership, join, reports, broken, goodbye, manifests, wire
 //	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
-//	people call:          operator, deactivate, drain, asking, audit; http, page
+//	people call:          operator, deactivate, drain, forget, asking, audit; http, page
 //	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
 //	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks
 //	the daemon:           config, coordinator, pulse, metrics, liveness_metrics

@@ -368,6 +368,8 @@ func asStatus(err error) error {
 		return status.Errorf(codes.NotFound, "%v: lifeboat maintenance show has all that are", err)
 	case errors.Is(err, errSchedule), errors.Is(err, errNotDraining), errors.Is(err, errNotDown):
 		return status.Error(codes.FailedPrecondition, err.Error())
+	case errors.Is(err, errNotAway):
+		return status.Errorf(codes.FailedPrecondition, "%v: lifeboat drain NODE --max-grace-period 0 --mark-gone is for one that never comes back", err)
 	case errors.Is(err, errOwnNotice):
 		return status.Errorf(codes.FailedPrecondition, "%v: an order cannot take that back: cancel it on the node, or wait for the end and recommission then", err)
 	case errors.Is(err, errDeposed), errors.Is(err, errFollows):

@@ -223,7 +223,8 @@ func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 // clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
 // that the leader gives. 3 knew of no apps. 4 deactivated nobody. 5 knew no
 // maintenance schedule, drained nobody in Mesos's sense, knew nobody to be gone for ever, and left the host files' orders to them.
-const commandVersion = maintainsSince
+// 6 forgot no node before its time.
+const commandVersion = forgetsSince
 
 // atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
 const atOnce = 3
@@ -249,7 +250,7 @@ type command struct {
 	Manifest    *manifestRef `json:"manifest,omitempty"`     // goodbye
 	Hosts       *hostLists   `json:"hosts,omitempty"`        // hosts; Order has the timeout of those without their own
 	Force       bool         `json:"force,omitempty"`        // hosts
-	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate, reactivate
+	Reason      string       `json:"reason,omitempty"`       // refuse-hosts, exclude, deactivate, reactivate, forget
 
 	Timeouts  map[string]time.Duration `json:"timeouts,omitempty"`   // decommission: of single nodes, rather than the order's
 	Drain     bool                     `json:"drain,omitempty"`      // decommission: and give them nothing new, should they come back
@@ -265,12 +266,15 @@ type command struct {
 	Windows   []outage                 `json:"windows,omitempty"`    // schedule
 	Add       bool                     `json:"add,omitempty"`        // schedule: those that stand in it stay
 	Machines  []scheduled              `json:"machines,omitempty"`   // machines-down, machines-up
+	Named     bool                     `json:"named,omitempty"`      // forget: an operator names them, however short they have been gone
 }
 
 // version is the first that applies c as it is meant: an older coordinator stops at what it cannot read, and while all are
 // brought up to date nothing should be written that need not be.
 func (c command) version() int {
 	switch {
+	case c.Named:
+		return forgetsSince
 	case c.maintains(), c.Drain, c.TakesOver, c.Order != nil && c.Order.Gone:
 		return maintainsSince
 	case c.Do == doDeactivate, c.Do == doReactivate:

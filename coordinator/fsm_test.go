@@ -398,7 +398,7 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 	case doLose:
 		c.Overdue = r.IntN(3) == 0
 	case doForget:
-		c.After = time.Duration(r.IntN(200)) * time.Second
+		c.After, c.Named = time.Duration(r.IntN(200))*time.Second, r.IntN(3) == 0
 	case doDecommission:
 		c.LeavingOnly = r.IntN(4) == 0
 		c.Order = &order{Timeout: max(time.Duration(r.IntN(200)-20)*time.Second, forever) * time.Duration(r.IntN(8)&1)}

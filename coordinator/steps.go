@@ -124,8 +124,11 @@ func (s *step) meet() error {
 	case doTimeout:
 		s.expire()
 	case doForget:
-		if n.gone(c.At, c.After) {
-			s.tell(evForgotten, "id", n.ID, "state", string(n.State))
+		if c.Named && !n.forgettable() {
+			return fmt.Errorf("%w: it is %s", errNotAway, n.State)
+		}
+		if c.Named || n.gone(c.At, c.After) {
+			s.tell(evForgotten, "id", n.ID, "state", string(n.State), "reason", c.Reason)
 			*n = node{}
 		}
 	default:

@@ -315,6 +315,21 @@ func (f *fleet) Deactivate(_ context.Context, req *api.DeactivateRequest) (*api.
 	return &api.DeactivateReply{Nodes: nodes}, f.asked(req)
 }
 
+func (f *fleet) Forget(_ context.Context, req *api.ForgetRequest) (*api.ForgetReply, error) {
+	nodes, err := f.named(req.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	reply := &api.ForgetReply{}
+	for i, n := range nodes {
+		if n.GetState() != "LOST" && n.GetState() != "GONE" {
+			return nil, status.Errorf(codes.FailedPrecondition, "node %s: only a node that is LOST or GONE is forgotten: it is %s", n.GetName(), n.GetState())
+		}
+		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: n.GetName(), Id: n.GetId(), State: n.GetState(), Blocks: int64(i) + 1})
+	}
+	return reply, f.asked(req)
+}
+
 func (f *fleet) maintenance(req proto.Message) (*api.Maintenance, error) {
 	m := &api.Maintenance{}
 	return m, errors.Join(f.read("maintenance.json", m), f.asked(req))

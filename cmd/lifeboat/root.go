@@ -47,6 +47,7 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
 		drainCommand(),
 		deactivateCommand(),
 		reactivateCommand(),
+		forgetCommand(),
 		maintenanceCommand(),
 		refreshNodesCommand(),
 		cancelCommand(),

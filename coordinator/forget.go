@@ -1,0 +1,44 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// forgetsSince is the first version of a command that forgets nodes because an operator names them.
+const forgetsSince = 7
+
+// errNotAway is why a node may not be forgotten by name: whoever else is gone may come back to what is remembered of it.
+var errNotAway = errors.New("only a node that is LOST or GONE is forgotten")
+
+// forgettable says whether an operator may have n forgotten.
+func (n node) forgettable() bool { return n.State == Lost || n.shown() == Gone }
+
+// Forget is for machines that never come back: forget_after would keep them, and what they were said to hold, for days. One that does
+// comes back as a new node, unless it is GONE, which is remembered for longer than the node.
+func (s *operator) Forget(ctx context.Context, r *api.ForgetRequest) (*api.ForgetReply, error) {
+	names, err := distinct(r.GetNodes())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkText("reason", r.GetReason()); err != nil {
+		return nil, err
+	}
+	reply := &api.ForgetReply{}
+	for _, name := range names {
+		n, _ := s.node(name) // the machine refuses what is not known
+		if n.forgettable() && s.present(n) {
+			return nil, status.Errorf(codes.FailedPrecondition, "node %s is %s and still heard: stop its agent first", name, n.shown())
+		}
+		reply.Nodes = append(reply.Nodes, &api.ForgottenNode{Node: name, Id: n.ID, State: string(n.shown()), Blocks: int64(s.blocks.heldBy(name))})
+	}
+	if _, err := s.decide(ctx, command{Do: doForget, Named: true, Nodes: names, Reason: r.GetReason()}); err != nil {
+		return nil, asStatus(err)
+	}
+	return reply, nil
+}

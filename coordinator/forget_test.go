@@ -1,0 +1,105 @@
+package coordinator
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// A machine that never comes back is dropped at once, with what it was said to hold: an operator names it. Of nobody who is there, or
+// may come back to an order, anything is dropped.
+func TestOperatorForgetsWhoNeverComesBack(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b, c := v.agent("a"), v.agent("b"), v.agent("c")
+		forget := func(names ...string) (*api.ForgetReply, error) {
+			return v.operator().Forget(v.Context(), &api.ForgetRequest{Nodes: names, Reason: "terminated"})
+		}
+		gone := func(name string) {
+			v.Helper()
+			_, err := v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: name})
+			v.refused(err, codes.NotFound, name)
+		}
+		for _, one := range []*agent{a, b, c} {
+			one.beat()
+			one.report(true, "cache/-/"+one.name)
+		}
+		v.refused(func() error { _, err := forget("b"); return err }(), codes.FailedPrecondition, "only a node that is LOST or GONE")
+		v.order(0, "c")
+		for range int(v.cfg.Lease.Seconds()) + 2 {
+			b.live(1)
+		}
+		v.is("a", Lost)
+		v.is("c", Decommissioned)
+		for _, names := range [][]string{{"a", "b"}, {"a", "c"}} { // whole or not at all
+			v.refused(func() error { _, err := forget(names...); return err }(), codes.FailedPrecondition, names[1])
+			v.is("a", Lost)
+		}
+		v.refused(func() error { _, err := forget("a", "nobody"); return err }(), codes.NotFound, "nobody")
+		reply, err := forget("a")
+		if err != nil {
+			v.Fatal(err)
+		}
+		if got := reply.Nodes[0]; got.Node != "a" || got.State != string(Lost) || got.Blocks != 1 || got.Id == "" {
+			v.Errorf("got %v, want a, which was LOST and had 1 block", got)
+		}
+		gone("a")
+		v.located("cache/-/a", "unknown")
+		v.restart()
+		gone("a")
+		a.register()
+		v.is("a", Active)
+
+		drain := &api.DecommissionRequest{Nodes: []string{"b"}, Timeout: durationpb.New(0), Drain: true, MarkGone: true}
+		if _, err := v.operator().Decommission(v.Context(), drain); err != nil {
+			v.Fatal(err)
+		}
+		b.beat()
+		v.refused(func() error { _, err := forget("b"); return err }(), codes.FailedPrecondition, "still heard: stop its agent")
+		time.Sleep(v.cfg.Lease + time.Second)
+		if _, err := forget("b"); err != nil {
+			v.Fatal(err)
+		}
+		gone("b")
+		v.refused(b.tryRegister(), codes.FailedPrecondition, "GONE") // for ever
+
+		var asked []string
+		for _, r := range v.audit(0, "a") {
+			asked = append(asked, r.Asked+" "+r.Outcome)
+		}
+		if len(asked) == 0 || asked[len(asked)-1] != "forget done" {
+			v.Errorf("the audit has %q", asked)
+		}
+	})
+}
+
+// The machine decides by what it knows as it decides: the node may be back since it was asked for.
+func TestWhoIsBackIsNotForgotten(t *testing.T) {
+	s := newStory(t)
+	s.register("a", "i1")
+	forget := command{Do: doForget, Named: true, Nodes: []string{"a"}}
+	if err := s.do(forget); !errors.Is(err, errNotAway) {
+		t.Errorf("got %v, want %v", err, errNotAway)
+	}
+	s.is("a", Active, 0)
+	s.plain(doLose, "a")
+	if err := s.do(forget); err != nil {
+		t.Fatal(err)
+	}
+	if _, known := s.Nodes["a"]; known {
+		t.Error("node a is still there")
+	}
+}
+
+// While coordinators are brought up to date, those of before can read what the clock forgets.
+func TestOldCoordinatorsForgetByTheClock(t *testing.T) {
+	for named, want := range map[bool]int{true: forgetsSince, false: appsSince - 1} {
+		if v := (command{Do: doForget, Named: named, Nodes: []string{"a"}}).version(); v != want {
+			t.Errorf("named %t: version %d, want %d", named, v, want)
+		}
+	}
+}
