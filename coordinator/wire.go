@@ -267,6 +267,9 @@ func nodeTo(n node, p pulse, now time.Time) *api.Node {
 			out.Status.Notice.Remaining = durationpb.New(left.AsDuration() - now.Sub(p.said)) // it was true when it was said
 		}
 	}
+	if n.State == Active && out.Status.GetNotice().GetKind() == echo { // of an order that was taken back, which it has yet to hear
+		out.Status.Notice, out.Status.Drain = nil, nil
+	}
 	if d := n.Decommission; d != nil {
 		out.Decommission, out.Reason = d.ID, d.reason()
 		if at := d.deadline(); n.leaving() && !at.IsZero() {

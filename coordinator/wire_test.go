@@ -215,3 +215,36 @@ func badRuns() map[string]*api.BlockRun {
 		"send more messages":                        {Scope: "a/b", Lengths: make([]uint32, maxBlocks+1)},
 	}
 }
+
+// What a node last said of an order that was taken back is over, though it has yet to hear of it. A notice of its own is not.
+func TestOrderThatWasTakenBackIsNotShown(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.beat()
+		takenBack := func() *api.Node {
+			v.Helper()
+			reply, err := v.operator().Recommission(v.Context(), &api.RecommissionRequest{Nodes: []string{"a"}})
+			if err != nil {
+				v.Fatal(err)
+			}
+			return reply.Nodes[0]
+		}
+		v.order(time.Minute, "a")
+		a.notice("dec-2", time.Minute)
+		a.status.Notice.Kind, a.status.Drain = echo, &api.DrainProgress{Phase: "sending", BlocksTotal: 7}
+		a.beat()
+		if n := v.seen("a"); n.Status.Notice == nil || n.Status.Drain == nil || n.State != string(Decommissioning) {
+			v.Errorf("as it leaves: got %v", n)
+		}
+		if n := takenBack(); n.Status.Notice != nil || n.Status.Drain != nil || n.State != string(Active) {
+			v.Errorf("taken back: got %s with %v, %v, want it without a notice and a drain", n.State, n.Status.Notice, n.Status.Drain)
+		}
+
+		v.order(time.Minute, "a")
+		a.notice("its-own", time.Minute)
+		a.beat()
+		if n := takenBack(); n.Status.Notice == nil || n.State != string(Decommissioning) {
+			v.Errorf("it leaves by its own notice: got %s with %v", n.State, n.Status.Notice)
+		}
+	})
+}
