@@ -1,11 +1,13 @@
 package coordinator
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -61,5 +63,60 @@ func TestAppointmentsOfThePast(t *testing.T) {
 				v.is("a", Active) // it is kept
 			}
 		}
+	})
+}
+
+// A machine is given another appointment in the place of one that is over. One that has an appointment to come is refused, with the
+// time and the way to move it: so is one that is DOWN.
+func TestAnotherAppointment(t *testing.T) {
+	inTown(t, func(v *town) {
+		v.agent("a").beat()
+		add := func(ctx context.Context, in, long time.Duration, names ...string) error {
+			w := &api.MaintenanceWindow{StartNanoseconds: time.Now().Add(in).UnixNano(), DurationNanoseconds: new(long.Nanoseconds())}
+			for _, name := range names {
+				w.Machines = append(w.Machines, &api.Machine{Hostname: name})
+			}
+			_, err := v.operator().ScheduleMaintenance(ctx, &api.ScheduleMaintenanceRequest{Windows: []*api.MaintenanceWindow{w}, Add: true})
+			return err
+		}
+		expect := func(want string) {
+			v.Helper()
+			m, err := v.operator().GetMaintenance(v.Context(), &api.GetMaintenanceRequest{})
+			if err != nil {
+				v.Fatal(err)
+			}
+			var got []string
+			for _, s := range m.Machines {
+				begins := time.Unix(0, m.Windows[s.Window].StartNanoseconds).Sub(time.Now()).Round(time.Hour)
+				got = append(got, s.Machine.Hostname+" "+s.Mode+" "+begins.String())
+			}
+			if said := strings.Join(got, ", "); said != want {
+				v.Errorf("got %q, want %q", said, want)
+			}
+		}
+		if err := add(v.Context(), 24*time.Hour, time.Hour, "a", "b", "c"); err != nil {
+			v.Fatal(err)
+		}
+		v.refused(add(v.Context(), 48*time.Hour, time.Hour, "A"), codes.FailedPrecondition, "machine A has an appointment already, from ")
+		call := metadata.AppendToOutgoingContext(v.Context(), api.CallHeader, "one")
+		for range 2 { // the second is the same call, of one who did not hear the answer
+			if err := add(call, 24*time.Hour, time.Hour, "d"); err != nil {
+				v.Fatal(err)
+			}
+		}
+		down := &api.ChangeMachinesRequest{Machines: []*api.Machine{{Hostname: "b"}}}
+		if _, err := v.operator().ChangeMachines(v.Context(), down); err != nil {
+			v.Fatal(err)
+		}
+		time.Sleep(30 * time.Hour)
+		v.refused(add(v.Context(), 24*time.Hour, time.Hour, "a", "b"), codes.FailedPrecondition, "machine b is DOWN: lifeboat maintenance up comes first")
+		if err := add(v.Context(), 24*time.Hour, time.Hour, "a", "e"); err != nil {
+			v.Fatal(err)
+		}
+		expect("b DOWN -6h0m0s, c DRAINING -6h0m0s, d DRAINING -6h0m0s, a DRAINING 24h0m0s, e DRAINING 24h0m0s")
+		if err := add(v.Context(), 36*time.Hour, time.Hour, "c", "d"); err != nil { // their windows go with the last of them
+			v.Fatal(err)
+		}
+		expect("b DOWN -6h0m0s, a DRAINING 24h0m0s, e DRAINING 24h0m0s, c DRAINING 36h0m0s, d DRAINING 36h0m0s")
 	})
 }

@@ -223,7 +223,7 @@ func newMachine() *machine { return &machine{Nodes: map[string]node{}} }
 // clock of a node that was away, told of no executors, kept no audit, and lost or forgot no node by a time
 // that the leader gives. 3 knew of no apps. 4 deactivated nobody. 5 knew no
 // maintenance schedule, drained nobody in Mesos's sense, knew nobody to be gone for ever, and left the host files' orders to them.
-// 6 forgot no node before its time.
+// 6 forgot no node before its time, and gave no machine an appointment in the place of one that was over.
 const commandVersion = forgetsSince
 
 // atOnce is the first version whose orders end at once what has no time, and wait for a node that is away.
@@ -265,6 +265,7 @@ type command struct {
 	Lease     time.Duration            `json:"lease,omitempty"`      // beat-app
 	Windows   []outage                 `json:"windows,omitempty"`    // schedule
 	Add       bool                     `json:"add,omitempty"`        // schedule: those that stand in it stay
+	Renews    bool                     `json:"renews,omitempty"`     // schedule: and some take the place of those that are over
 	Machines  []scheduled              `json:"machines,omitempty"`   // machines-down, machines-up
 	Named     bool                     `json:"named,omitempty"`      // forget: an operator names them, however short they have been gone
 }
@@ -273,7 +274,7 @@ type command struct {
 // brought up to date nothing should be written that need not be.
 func (c command) version() int {
 	switch {
-	case c.Named:
+	case c.Named, c.Renews:
 		return forgetsSince
 	case c.maintains(), c.Drain, c.TakesOver, c.Order != nil && c.Order.Gone:
 		return maintainsSince

@@ -381,7 +381,7 @@ func randomCommand(r *rand.Rand, at time.Time) command {
 			c.Owner, c.Lease = pick("app:1", "app:2"), time.Duration(1+r.IntN(2))*time.Minute
 		}
 	case doSchedule:
-		c.Nodes, c.Add, c.After = nil, r.IntN(2) == 0, time.Minute
+		c.Nodes, c.Add, c.Renews, c.After = nil, r.IntN(2) == 0, r.IntN(4) == 0, time.Minute
 		for range r.IntN(3) {
 			w := outage{Start: at.Add(time.Duration(r.IntN(200)) * time.Second).UnixNano(), Machines: []scheduled{{Hostname: pick("a", "B", "c")}}}
 			if r.IntN(2) == 0 {

@@ -163,7 +163,7 @@ func (m *machine) scheduleAfter(c command) (*schedule, []event, error) {
 	s := step{cmd: c, last: m.LastEvent}
 	switch c.Do {
 	case doSchedule:
-		next, err := m.Schedule.with(c.Windows, c.Add, c.At)
+		next, err := m.Schedule.with(c)
 		if err != nil || next.equal(m.Schedule) {
 			return m.Schedule, nil, err
 		}
@@ -188,21 +188,24 @@ func (m *machine) scheduleAfter(c command) (*schedule, []event, error) {
 
 // with is the schedule that takes the place of this one, or that this one is with more windows. Machines keep their modes, and
 // windows that are said again when they were first said.
-func (s *schedule) with(windows []outage, add bool, now time.Time) (*schedule, error) {
+func (s *schedule) with(c command) (*schedule, error) {
 	next := &schedule{}
 	said := map[int64]time.Time{}
 	if s != nil {
 		for _, w := range s.Windows {
 			said[w.Start] = w.Said
 		}
-		if add {
+		switch {
+		case c.Renews:
+			next.Windows = s.without(c.Windows, c.At)
+		case c.Add:
 			next.Windows = slices.Clone(s.Windows)
 		}
 	}
-	for _, w := range windows {
+	for _, w := range c.Windows {
 		var before bool
 		if w.Said, before = said[w.Start]; !before {
-			w.Said = now
+			w.Said = c.At
 		}
 		next.Windows = append(next.Windows, w)
 	}
@@ -229,6 +232,23 @@ func (s *schedule) with(windows []outage, add bool, now time.Time) (*schedule, e
 		}
 	}
 	return next, nil
+}
+
+// without are the windows but for machines that others name, whose appointments are over.
+func (s *schedule) without(others []outage, at time.Time) (windows []outage) {
+	named := map[[2]string]bool{}
+	for m := range (&schedule{Windows: others}).all() {
+		named[m.key()] = true
+	}
+	for _, w := range s.Windows {
+		w.Machines = slices.DeleteFunc(slices.Clone(w.Machines), func(m scheduled) bool {
+			return named[m.key()] && appointment{&m, &w}.past(at)
+		})
+		if len(w.Machines) > 0 {
+			windows = append(windows, w)
+		}
+	}
+	return windows
 }
 
 // all yields the machines.

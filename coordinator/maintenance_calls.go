@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -17,10 +19,13 @@ func (s *operator) ScheduleMaintenance(ctx context.Context, r *api.ScheduleMaint
 		return nil, err
 	}
 	windows := windowsFrom(r.GetWindows())
-	if err := checkAdded(windows, r.GetAdd(), time.Now()); err != nil {
-		return nil, err
-	}
 	c := command{Do: doSchedule, Windows: windows, Add: r.GetAdd(), After: s.cfg.MaintenanceLead, Reason: r.GetReason()}
+	if c.Add && !s.repeats(ctx) { // what an earlier try of the call has added stands in it
+		var err error
+		if c.Renews, err = s.checkAdded(windows, time.Now()); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := s.decide(ctx, c); err != nil {
 		return nil, asStatus(err)
 	}
@@ -83,15 +88,36 @@ func checkWindows(windows []*api.MaintenanceWindow) error {
 	return nil
 }
 
-// checkAdded refuses to add what is over already. A whole schedule may have such windows: those of before stand in it until
-// somebody takes them out, and Mesos's master takes any.
-func checkAdded(windows []outage, add bool, now time.Time) error {
-	for _, w := range windows {
-		if add && w.over(now) {
-			return fault("the window of %s from %s on is over: it would have no node leave", *w.Duration, stamp(w.start()))
+// checkAdded refuses to add what is over already, and machines that have an appointment; some may have had one that is over. A whole
+// schedule may have windows that are over: those of before stand in it until somebody takes them out, and Mesos's master takes any.
+func (f *fleet) checkAdded(windows []outage, now time.Time) (renews bool, err error) {
+	has := map[[2]string]appointment{}
+	if plan := f.scheduled(); plan != nil {
+		for i := range plan.Windows {
+			w := &plan.Windows[i]
+			for j := range w.Machines {
+				has[w.Machines[j].key()] = appointment{&w.Machines[j], w}
+			}
 		}
 	}
-	return nil
+	for _, w := range windows {
+		if w.over(now) {
+			return false, fault("the window of %s from %s on is over: it would have no node leave", *w.Duration, stamp(w.start()))
+		}
+		for _, m := range w.Machines {
+			switch a := has[m.key()]; {
+			case a.mode() == modeUp:
+			case a.past(now):
+				renews = true
+			case a.Down:
+				return false, status.Errorf(codes.FailedPrecondition, "machine %s is DOWN: lifeboat maintenance up comes first", m)
+			default:
+				return false, status.Errorf(codes.FailedPrecondition, "machine %s has an appointment already, from %s on: to move it, edit the schedule (lifeboat maintenance show -o json > FILE, then lifeboat maintenance schedule FILE)",
+					m, stamp(a.of.start()))
+			}
+		}
+	}
+	return renews, nil
 }
 
 // checkMachines says which of them is none, or was seen before.

@@ -50,7 +50,7 @@ func maintenanceScheduleCommand() *cobra.Command {
 		Short: "Say which machines are to be worked on, and when",
 		Long: `Replaces the schedule by what a file says, in Mesos's JSON ("-" reads it from the standard input), adds a window to it, or cancels
 it. A machine is the name of a node or the IP address of its peer address; it need not be known, and one that is not is named on the
-standard error. It stands in the schedule once.
+standard error. It stands in the schedule once: --at gives it another appointment where the one that it has is over, and refuses to else.
 Machines that are DOWN must stand in the new one, too: maintenance up comes first.
 
 Nodes that had begun to leave for an appointment that is cancelled, or put off, are taken back. For one that has begun (--at now) they
