@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -185,13 +186,28 @@ func (f *fleet) decide(ctx context.Context, c command) ([]event, error) {
 	events, err := f.do(c)
 	if !undecided(err) {
 		a.written, a.begun = true, a.Outcome == outcomeBegun
-		words := []any{"who", a.Who, "from", a.From, "asked", a.Asked, "nodes", len(a.Nodes), "reason", a.Reason, "outcome", cmp.Or(a.Outcome, outcomeDone)}
+		outcome := cmp.Or(a.Outcome, outcomeDone)
 		if err != nil {
-			words[len(words)-1] = refusedWord + err.Error()
+			outcome = refusedWord + err.Error()
 		}
-		f.log.Info("an operator asked", words...)
+		f.log.Info("an operator asked", append(a.words(), "reason", a.Reason, "outcome", outcome)...)
 	}
 	return events, err
+}
+
+// namedInLog bounds the nodes that one line of the log names: the audit has more.
+const namedInLog = 16
+
+// words are what the log has of who asks for what: of which nodes, and what else was said, in the words of the audit.
+func (a asking) words() []any {
+	words := []any{"who", a.Who, "from", a.From, "asked", a.Asked, "nodes", len(a.Nodes)}
+	if n := min(len(a.Nodes), namedInLog); n > 0 {
+		words = append(words, "node", shortened(strings.Join(a.Nodes[:n], " ")))
+	}
+	for _, what := range slices.Sorted(maps.Keys(a.Detail)) {
+		words = append(words, what, a.Detail[what])
+	}
+	return words
 }
 
 // undecided says whether err tells that a command may not be in the log.
@@ -227,7 +243,7 @@ func (g gate) settle(ctx context.Context, a *audited, err error) error {
 	case !a.begun && (overtaken || undecided(err)): // nothing was decided here: it is made again elsewhere
 		return err
 	case !a.begun && status.Code(err) == codes.InvalidArgument: // nonsense: nothing was asked for
-		g.log.Info("an operator's call makes no sense", "who", a.Who, "from", a.From, "asked", a.Asked, "err", err)
+		g.log.Info("an operator's call makes no sense", append(a.words(), "err", err)...)
 		return err
 	}
 	switch {

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -338,5 +339,29 @@ func TestNextLeaderSettles(t *testing.T) {
 		if len(got) != 2 || got[0].Outcome != "done" || got[0].Detail["leader"] != "c" || !strings.HasPrefix(got[1].Outcome, "failed: not known") {
 			t.Errorf("got %v", got)
 		}
+	})
+}
+
+// A line of the log says of which nodes or machines somebody asked something, also where it makes no sense: a count names none.
+func TestLogSaysWhomAnOperatorNamed(t *testing.T) {
+	inTown(t, func(v *town) {
+		var log bytes.Buffer // read once the coordinator has stopped
+		v.log = slog.New(slog.NewTextHandler(&log, nil))
+		v.restart()
+		v.agent("a").register()
+		v.order(time.Hour, "a")
+		v.operator().Decommission(v.Context(), &api.DecommissionRequest{Nodes: []string{"b", "b"}})
+		v.operator().ChangeMachines(v.Context(), &api.ChangeMachinesRequest{Machines: []*api.Machine{{Hostname: "h", Ip: "10.0.0.3"}}})
+		v.stop()
+		for _, want := range []string{
+			`msg="an operator asked" who=operator:eve from=pipe asked=decommission nodes=1 node=a timeout=1h0m0s`,
+			`makes no sense" who=operator:eve from=pipe asked=decommission nodes=2 node="b b" err=`,
+			`asked="maintenance down" nodes=0 machines="h (10.0.0.3)"`,
+		} {
+			if !strings.Contains(log.String(), want) {
+				v.Errorf("the log does not have %s", want)
+			}
+		}
+		v.start()
 	})
 }
