@@ -32,14 +32,15 @@ const (
 // broken are the blocks that nobody held any more once their holder had found them broken. Like where blocks rest, it is
 // known to the leader that was told.
 type broken struct {
-	mu    sync.Mutex // guards all below
-	known map[blockKey]brokenAt
-	of    map[string][]blockKey // by the nodes that they came from, in the order in which they were told
+	mu      sync.Mutex // guards all below
+	known   map[blockKey]brokenAt
+	of      map[string][]blockKey // by the nodes that they came from, in the order in which they were told
+	orphans bool                  // there may be some that came from nobody who is known still
 }
 
 type brokenAt struct {
 	from    string   // the node that it was carried from
-	sources []string // that, and the one that it was born on, but for those that have named it as lost
+	sources []string // that, and the one that it was born on, but for those that have named it as lost, or are machines of before
 	peer    string
 	bytes   int64
 }
@@ -54,7 +55,7 @@ func newBroken() *broken {
 func (b *broken) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.known, b.of = map[blockKey]brokenAt{}, map[string][]blockKey{}
+	b.known, b.of, b.orphans = map[blockKey]brokenAt{}, map[string][]blockKey{}, false
 }
 
 // add remembers a block, unless there are too many.
@@ -63,9 +64,14 @@ func (b *broken) add(k blockKey, at brokenAt) bool {
 	defer b.mu.Unlock()
 	was, known := b.known[k]
 	if !known && len(b.known) >= maxBroken {
-		return false
+		if !b.orphans {
+			return false
+		}
+		b.orphans = false // of those nobody can be asked, and what is asked for comes first
+		maps.DeleteFunc(b.known, func(_ blockKey, at brokenAt) bool { return len(at.sources) == 0 })
 	}
 	b.known[k] = at
+	b.orphans = b.orphans || len(at.sources) == 0
 	for _, source := range at.sources {
 		if !slices.Contains(was.sources, source) {
 			b.of[source] = append(b.of[source], k)
@@ -87,24 +93,48 @@ func (b *broken) drop(source string, k blockKey) {
 	}
 }
 
-// settle has a node that named a block as lost be asked for it no more. It is forgotten with the last that it came from.
-func (b *broken) settle(source, id string) {
+// settle has a node that named blocks as lost be asked for them no more. A block is forgotten with the last that it came from.
+func (b *broken) settle(source string, ids ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.of[source]) == 0 {
 		return
 	}
-	k := keyOf(id)
-	at := b.known[k]
-	if !slices.Contains(at.sources, source) {
-		return
+	settled := map[blockKey]bool{} // at once: of each by itself, the list is as long as there are blocks
+	for _, id := range ids {
+		k := keyOf(id)
+		at := b.known[k]
+		if !slices.Contains(at.sources, source) {
+			continue
+		}
+		settled[k] = true
+		if at.sources = without(at.sources, source); len(at.sources) > 0 {
+			b.known[k] = at
+		} else {
+			delete(b.known, k)
+		}
 	}
-	b.drop(source, k)
-	if at.sources = slices.DeleteFunc(slices.Clone(at.sources), func(other string) bool { return other == source }); len(at.sources) > 0 {
-		b.known[k] = at
-	} else {
-		delete(b.known, k)
+	if b.of[source] = slices.DeleteFunc(b.of[source], func(k blockKey) bool { return settled[k] }); len(b.of[source]) == 0 {
+		delete(b.of, source)
 	}
+}
+
+// leaves has nobody be asked for what came from a node that is forgotten, or whose name another machine has now.
+func (b *broken) leaves(source string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, k := range b.of[source] {
+		if at := b.known[k]; slices.Contains(at.sources, source) {
+			at.sources = without(at.sources, source)
+			b.known[k] = at
+			b.orphans = b.orphans || len(at.sources) == 0
+		}
+	}
+	delete(b.of, source)
+}
+
+func without(all []string, one string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(other string) bool { return other == one })
 }
 
 // askFor returns the first blocks that came from a node and that nobody holds now. It forgets those that somebody does.
@@ -179,14 +209,17 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 		k := keyOf(w.Id)
 		bytes, from := f.blocks.drops(holder, k)
 		at := fate{from: cmp.Or(w.From, from)}
-		was := brokenAt{at.from, []string{at.from}, holder, cmp.Or(w.Bytes, bytes)}
-		if w.Origin != "" && w.Origin != at.from {
-			was.sources = append(was.sources, w.Origin)
+		was := brokenAt{from: at.from, peer: holder, bytes: cmp.Or(w.Bytes, bytes)}
+		for _, source := range slices.Compact([]string{at.from, cmp.Or(w.Origin, at.from)}) {
+			if _, known := f.node(source); known { // whoever is forgotten is asked for nothing
+				was.sources = append(was.sources, source)
+			}
 		}
 		if others := f.others(k, was.sources); len(others) > 0 {
 			at.then, at.by = thenHeld, others[0].Node
 		} else {
-			at.then, at.from = f.fate(was.sources)
+			then, by := f.fate(was.sources)
+			at.then, at.from = then, cmp.Or(by, at.from)
 			if !f.broken.add(k, was) && at.then == thenAgain {
 				at.then = thenLost
 			}
@@ -207,13 +240,17 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 	}
 }
 
-// fate is what becomes of a block that nobody holds, and that came from these nodes, and by which of them.
+// fate is what becomes of a block that nobody holds, and that came from these nodes, and by which of them. A machine that has its name
+// from another, and was never about to leave, has carried nothing away: the other did.
 func (f *fleet) fate(sources []string) (then, by string) {
-	then, by = thenLost, sources[0]
+	then = thenLost
+	if len(sources) > 0 {
+		by = sources[0]
+	}
 	for _, source := range sources {
 		n, known := f.node(source)
 		switch {
-		case !known || !f.present(n):
+		case !known || !f.present(n) || n.Namesake && !f.hasLeft(n):
 		case f.leavesWith(n):
 			return thenAgain, source
 		case then == thenLost:
@@ -226,6 +263,11 @@ func (f *fleet) fate(sources []string) (then, by string) {
 // leavesWith says whether a node leaves, or has left and is still there, or is about to.
 func (f *fleet) leavesWith(n node) bool {
 	return n.leaving() || n.State == Decommissioned || watched(f.leases.read(n.Name).status)
+}
+
+// hasLeft says whether a node was ever about to leave.
+func (f *fleet) hasLeft(n node) bool {
+	return n.Decommission != nil || watched(f.leases.read(n.Name).status)
 }
 
 // again is what a node that leaves is asked to carry again.

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -104,4 +105,88 @@ func TestManifestOfAnyNodeIsTaken(t *testing.T) {
 	if checkManifestFile(w.partial()) == nil {
 		t.Errorf("%s passes for a manifest", w.partial())
 	}
+}
+
+// Blocks that broke, and came from machines that are gone for good, make room for those that somebody can still be asked for: else a
+// leader that led for months would have nobody carry anything again. A node that names all of its own as lost, as it says goodbye in
+// its last seconds, is heard in a moment.
+func TestBrokenBlocksOfTheGoneMakeRoom(t *testing.T) {
+	b := newBroken()
+	add := func(name, from string) bool {
+		return b.add(keyOf("spark/app/"+name), brokenAt{from: from, sources: []string{from}, peer: "p"})
+	}
+	ids := make([]string, maxBroken)
+	for i := range ids {
+		ids[i] = fmt.Sprint("spark/app/", i)
+		add(fmt.Sprint(i), "gone")
+	}
+	if add("x", "a") {
+		t.Fatal("more are remembered than may be")
+	}
+	b.leaves("gone")
+	if got := len(b.all()); got != maxBroken {
+		t.Errorf("%d are remembered, want all while there is room", got)
+	}
+	nobody := func(blockKey, []string) bool { return false }
+	if !add("x", "a") || len(b.askFor("a", nobody)) != 1 || len(b.of["gone"]) > 0 {
+		t.Error("what can be asked for has no room")
+	}
+
+	for i := range maxBroken - 1 {
+		add(fmt.Sprint(i), "b")
+	}
+	began := time.Now()
+	for said := range slices.Chunk(ids, 1024) { // as it comes in a goodbye
+		b.settle("b", said...)
+	}
+	if took := time.Since(began); took > 4*time.Second || len(b.all()) != 1 || len(b.of) != 1 {
+		t.Errorf("after %s %d are remembered, of %d nodes, want the one of another", took, len(b.all()), len(b.of))
+	}
+}
+
+// Another machine has the name of the one that a block came from: it is not asked for the block, which is lost, whether it broke before
+// that machine came or after.
+func TestBrokenBlockOfAnotherMachineIsLost(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		for _, n := range []*agent{a, b} {
+			n.register()
+			n.report(true)
+		}
+		const before, after = "cache/-/before", "cache/-/after"
+		says := func(broken bool, id string) {
+			v.Helper()
+			r := &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation}
+			if word := []*api.HeldBlock{{Id: id, From: "a", Bytes: 7}}; broken {
+				r.Broken = word
+			} else {
+				r.Landed = word
+			}
+			if err := reports(b, r); err != nil {
+				v.Fatal(err)
+			}
+		}
+		says(false, before)
+		says(false, after)
+		a.notice("inc-a", time.Hour)
+		a.announce()
+		says(true, before)
+		if asked := a.beat().Again; len(asked) != 1 {
+			v.Errorf("it leaves, and is asked for %v", asked)
+		}
+		a.incarnation, a.status.Notice = "another machine", nil
+		a.register()
+		a.live(5)
+		v.located(before, "lost")
+		v.lists("", after+" held [b] a", before+" lost [] a")
+		says(true, after)
+		v.located(after, "lost")
+		a.notice("inc-b", time.Hour)
+		a.announce()
+		for _, asked := range a.beat().Again {
+			if asked.Id == before {
+				v.Errorf("another machine is asked for %v", asked)
+			}
+		}
+	})
 }

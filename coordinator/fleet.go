@@ -113,6 +113,7 @@ func (f *fleet) do(c command) ([]event, error) {
 		switch e.Type {
 		case evReplaced, evForgotten:
 			f.blocks.forget(e.Node)
+			f.broken.leaves(e.Node)
 			f.leases.forget(e.Node)
 			f.apps.forget(e.Node)
 		case evLost, evShutdown, evDecommissioned:

@@ -47,14 +47,16 @@ func (s *membership) Goodbye(stream grpc.ClientStreamingServer[api.GoodbyeReques
 		if err := checkManifest(r); err != nil {
 			return err
 		}
+		var lost []string
 		for e := range entriesOf(r) {
 			if err := w.add(e); err != nil {
 				return s.unwritten(name, err)
 			}
 			if e.Outcome == "lost" {
-				s.broken.settle(name, e.Id)
+				lost = append(lost, e.Id)
 			}
 		}
+		s.broken.settle(name, lost...)
 	}
 	if !errors.Is(err, io.EOF) {
 		return err

@@ -190,8 +190,7 @@ func (s *operator) eachHeld(only string, send func(*api.BlockInfo) error) error 
 // leave lay on a disk that was dying.
 func (f *fleet) keeps(source string) bool {
 	n, _ := f.node(source)
-	left := n.Decommission != nil || watched(f.leases.read(source).status)
-	return left && !n.Namesake && len(f.reachable([]string{source})) > 0
+	return f.hasLeft(n) && !n.Namesake && len(f.reachable([]string{source})) > 0
 }
 
 func (s *operator) eachLost(only string, send func(*api.BlockInfo) error) error {
