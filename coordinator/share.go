@@ -33,7 +33,7 @@ const (
 	// sharePatience bounds the handing over of one manifest; the node that says goodbye then tries again.
 	sharePatience = 15 * time.Second
 
-	// missPace is how often a manifest that nobody had is asked for again, and lookPace how often all is gone through.
+	// missPace is how soon a manifest that nobody had is asked for again, and lookPace how often all is gone through.
 	missPace = time.Second
 	lookPace = time.Minute
 
@@ -120,6 +120,7 @@ func sendFile(name string, from io.Reader, send func(*api.ManifestPart) error) e
 func (f *fleet) keepManifests(ctx context.Context) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+	var missed absentees
 	var told int
 	for {
 		news := f.ledger.fsm.coming()
@@ -130,21 +131,12 @@ func (f *fleet) keepManifests(ctx context.Context) error {
 		}
 		var refs []*manifestRef
 		f.ledger.view(func(m *machine) { refs = m.Manifests })
-		var missed int
 		var why error
-		for _, ref := range f.manifests.load(refs) {
-			if err := f.fetch(ctx, ref.File); err != nil {
-				missed, why = missed+1, err
+		missed, why = f.fetchMissing(ctx, refs, missed)
+		if len(missed) != told && ctx.Err() == nil {
+			if told = len(missed); told > 0 {
+				f.log.Warn("manifests are missing here: the blocks that they name as lost are answered as unknown", "files", told, "err", why)
 			}
-		}
-		if missed != told && ctx.Err() == nil {
-			if told = missed; missed > 0 {
-				f.log.Warn("manifests are missing here: the blocks that they name as lost are answered as unknown", "files", missed, "err", why)
-			}
-		}
-		if missed > 0 {
-			pause.Reset(missPace)
-			continue
 		}
 		f.manifests.load(refs)
 		f.manifests.pruneStray(refs)
@@ -157,10 +149,46 @@ func (f *fleet) keepManifests(ctx context.Context) error {
 			return nil
 		case <-news:
 			pause.Reset(missPace) // a zone that leaves says many goodbyes
-		case <-time.After(lookPace):
+		case <-time.After(missed.next(time.Now())):
 			pause.Reset(0)
 		}
 	}
+}
+
+// absentees are manifests that nobody had who was asked, by file. Each is asked for less and less often: who was cut off has it in a
+// moment, and what a restore did not bring along nobody ever has.
+type absentees map[string]absentee
+
+type absentee struct {
+	pause time.Duration
+	due   time.Time // when it is asked for again
+	err   error
+}
+
+// next is how long there is nothing to do.
+func (a absentees) next(now time.Time) time.Duration {
+	pause := lookPace
+	for _, one := range a {
+		pause = min(pause, one.due.Sub(now))
+	}
+	return pause
+}
+
+// fetchMissing asks for what of refs is not here and is due. It returns what is missing still, and why one of those is.
+func (f *fleet) fetchMissing(ctx context.Context, refs []*manifestRef, were absentees) (missed absentees, why error) {
+	missed = absentees{}
+	for _, ref := range f.manifests.load(refs) {
+		one := were[ref.File]
+		if !time.Now().Before(one.due) {
+			if one.err = f.fetch(ctx, ref.File); one.err == nil {
+				continue
+			}
+			one.pause = min(max(2*one.pause, missPace), lookPace)
+			one.due = time.Now().Add(one.pause)
+		}
+		missed[ref.File], why = one, one.err
+	}
+	return missed, why
 }
 
 // fetch gets a manifest from whoever has it.

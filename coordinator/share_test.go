@@ -1,0 +1,94 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/pipenet"
+)
+
+// withoutManifests is a colleague that has none.
+type withoutManifests struct {
+	api.UnimplementedCoordinationServer
+	asked atomic.Int64
+}
+
+func (w *withoutManifests) FetchManifest(r *api.FetchManifestRequest, _ grpc.ServerStreamingServer[api.ManifestPart]) error {
+	w.asked.Add(1)
+	return status.Errorf(codes.NotFound, "manifest %s is not here", r.GetFile())
+}
+
+// After a restore on new machines nobody has the manifests that the log refers to. That keeps nobody busy, and no file that
+// stands for nothing on the disk.
+func TestManifestThatNobodyHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const refs = 50
+		log := slog.New(slog.DiscardHandler)
+		as := func(name string) *certs.Identity {
+			return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
+		}
+		at, colleague := pipenet.Listen(), &withoutManifests{}
+		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))))
+		api.RegisterCoordinationServer(server, colleague)
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(at) }()
+		defer func() { server.Stop(); <-ended }()
+
+		dir := t.TempDir()
+		l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(3), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for range refs {
+			l.fsm.machine.Manifests = append(l.fsm.machine.Manifests, &manifestRef{File: "n-" + string(rune('a'+len(l.fsm.machine.Manifests))) + ".jsonl"})
+		}
+		f := &fleet{log: log, ledger: l}
+		if f.manifests, err = openManifests(filepath.Join(dir, "manifests"), log); err != nil {
+			t.Fatal(err)
+		}
+		defer f.manifests.Close()
+		f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address != "10.0.0.2:7411" {
+				return nil, net.ErrClosed
+			}
+			return at.Dial(ctx, network, address)
+		}}
+		defer f.colleagues.Close()
+		stray := filepath.Join(dir, "manifests", "old-z.jsonl")
+		if err := os.WriteFile(stray, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(stray, time.Time{}, time.Now().Add(-2*strayAge)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		kept := make(chan error, 1)
+		go func() { kept <- f.keepManifests(ctx) }()
+		time.Sleep(10*time.Minute + time.Second/2)
+		if got := colleague.asked.Load() / refs; got < 10 || got > 20 {
+			t.Errorf("got asked for each manifest %d times in ten minutes, want some 15", got)
+		}
+		if _, err := os.Stat(stray); err == nil {
+			t.Error("a manifest that stands for nothing is still there")
+		}
+		cancel()
+		if err := <-kept; err != nil {
+			t.Error(err)
+		}
+	})
+}
