@@ -114,10 +114,17 @@ func (f *fleet) machineGoes(name, address string) bool {
 			}
 		}
 	})
+	var newest uint64
+	for _, n := range there {
+		newest = max(newest, n.registeredAt())
+	}
 	term, _ := f.ledger.inOffice() // what a follower has from heartbeats is of another time
 	return slices.ContainsFunc(there, func(n node) bool {
-		if n.leaving() || n.State == Decommissioned {
+		switch {
+		case n.leaving():
 			return true
+		case n.State == Decommissioned:
+			return n.registeredAt() == newest // else another came after it: the machine under a new name, or another at its address
 		}
 		if term == nil {
 			return false

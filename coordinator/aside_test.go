@@ -54,6 +54,28 @@ func TestOwnMachineGoes(t *testing.T) {
 	}
 }
 
+// What was there before under another name has left for good, and says nothing about who is there now.
+func TestMachineThatWasRenamedStays(t *testing.T) {
+	m := newMachine()
+	at := func(name, id string, s State) {
+		m.Nodes[name] = node{Name: name, ID: id, State: s, facts: facts{PeerAddress: "10.0.0.1:7412"}}
+	}
+	f := &fleet{ledger: &ledger{fsm: newReplica(), office: newOffice(0)}, leases: newLeases(nil, t0)}
+	f.ledger.fsm.machine = m
+	at("old", "node-9", Decommissioned)
+	if !f.machineGoes("", "10.0.0.1:7411") {
+		t.Error("the only node at this host has left, and its machine is said to stay")
+	}
+	at("new", "node-10", Active)
+	if f.machineGoes("", "10.0.0.1:7411") {
+		t.Error("the machine is said to leave for what it was called before")
+	}
+	at("new", "node-10", Decommissioning)
+	if !f.machineGoes("", "10.0.0.1:7411") {
+		t.Error("the machine leaves under its new name")
+	}
+}
+
 func TestNodeIsCheckedForItsName(t *testing.T) {
 	for name, wrong := range map[string]bool{"": false, "host-a": false, "host/a": true} {
 		cfg := Config{Node: name}
