@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
 )
 
 // changePatience bounds one change of the members: the new one may have to be sent a snapshot first.
@@ -189,8 +189,8 @@ func membersAfter(were []raft.Server, r *api.ChangeMembersRequest) ([]raft.Serve
 		if err := (certs.Name{Role: certs.RoleCoordinator, Name: m.GetName()}).Check(); err != nil {
 			return nil, fault("coordinator %q: %v", m.GetName(), err)
 		}
-		if host, port, ok := strings.Cut(m.GetAddress(), ":"); !ok || host == "" || port == "" {
-			return nil, fault("coordinator %s: address %q: must be host:port, as agents reach it", m.Name, m.GetAddress())
+		if wrong := undialled(m.GetAddress()); wrong != "" {
+			return nil, fault("coordinator %s: address %q: %s", m.Name, m.GetAddress(), wrong)
 		}
 		will = slices.DeleteFunc(will, func(w raft.Server) bool { return string(w.ID) == m.Name })
 		if i := slices.IndexFunc(will, func(w raft.Server) bool { return string(w.Address) == m.Address }); i >= 0 {
@@ -208,6 +208,13 @@ func membersAfter(were []raft.Server, r *api.ChangeMembersRequest) ([]raft.Serve
 		return nil, status.Errorf(codes.FailedPrecondition, "that would make %d coordinators: at most %d, every decision waits for more than half of them", n, mostPeers)
 	}
 	return will, nil
+}
+
+// undialled is why nobody can dial an address, and what to do; empty: it can be dialled. A member that cannot be reached has a vote all
+// the same, and so makes every other failure worse.
+func undialled(address string) (wrong string) {
+	config.CheckDial(func(_ string, _ any, bound, remedy string) { wrong = bound + ": " + remedy }, "", address)
+	return wrong
 }
 
 // SaveSnapshot sends the machine as it is now, after everything that was decided before the call.

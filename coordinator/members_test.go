@@ -46,6 +46,11 @@ func TestMembersAfter(t *testing.T) {
 		{"too many", &api.ChangeMembersRequest{Add: add(4, 5, 6, 7, 8, 9)}, "at most 7"},
 		{"another's address", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c4", Address: "10.0.0.1:7411"}}}, "is c1's"},
 		{"no address", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c4", Address: "c4"}}}, "must be host:port"},
+		{"no port of IPv6", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c3", Address: "fd00::3"}}}, "must be host:port"},
+		{"no such port", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c3", Address: "10.0.0.3:74111"}}}, "must be host:port"},
+		{"port 0", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c3", Address: "10.0.0.3:0"}}}, "must be host:port"},
+		{"any address", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c3", Address: "0.0.0.0:7411"}}}, "must name one machine"},
+		{"IPv6", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c3", Address: "[fd00::3]:7411"}}}, "c1 c2 c3"},
 		{"no name", &api.ChangeMembersRequest{Add: []*api.NewMember{{Name: "c/4", Address: "c4:1"}}}, "name must be"},
 	} {
 		will, err := membersAfter(were, s.r)
