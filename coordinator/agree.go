@@ -19,12 +19,9 @@ func (f *fleet) compareClocks(ctx context.Context) error {
 	tick := time.NewTicker(agreePace)
 	defer tick.Stop()
 	for {
-		asked := time.Now()
-		said := f.colleagues.positions(ctx)
-		now := asked.Add(time.Since(asked) / 2)
 		ahead := []time.Duration{0} // of itself
-		for _, p := range said {
-			ahead = append(ahead, now.Sub(p.GetNow().AsTime()))
+		for _, p := range f.colleagues.positions(ctx) {
+			ahead = append(ahead, -p.ahead)
 		}
 		f.ahead.Store(int64(offMost(ahead)))
 		select {

@@ -174,7 +174,7 @@ func (f *fleet) makeWay(ctx context.Context) (to string, err error) {
 func (f *fleet) heirs(ctx context.Context) (names []string) {
 	said := f.colleagues.positions(ctx)
 	for _, p := range f.colleagues.all() {
-		if at := said[p.Name]; at != nil && !f.memberGoes(p.Address, at) {
+		if at := said[p.Name].Position; at != nil && !f.memberGoes(p.Address, at) {
 			names = append(names, p.Name)
 		}
 	}

@@ -87,12 +87,18 @@ func (c *colleagues) Close() error {
 // positionPatience is how long the others may take to say how far they are: somebody looks at a screen meanwhile.
 const positionPatience = 500 * time.Millisecond
 
+// position is what one of them says of itself.
+type position struct {
+	*api.Position
+	ahead time.Duration // how far its clock is ahead of this one, by its answer alone: others may keep the asker waiting
+}
+
 // positions asks everybody at once. Who does not answer is not in it.
-func (c *colleagues) positions(ctx context.Context) map[string]*api.Position {
+func (c *colleagues) positions(ctx context.Context) map[string]position {
 	ctx, cancel := context.WithTimeout(ctx, positionPatience)
 	defer cancel()
 	var mu sync.Mutex
-	said := map[string]*api.Position{}
+	said := map[string]position{}
 	var wg sync.WaitGroup
 	for _, p := range c.all() {
 		wg.Go(func() {
@@ -100,11 +106,15 @@ func (c *colleagues) positions(ctx context.Context) map[string]*api.Position {
 			if err != nil {
 				return
 			}
-			if at, err := client.GetPosition(ctx, &api.GetPositionRequest{}); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				said[p.Name] = at
+			asked := time.Now()
+			at, err := client.GetPosition(ctx, &api.GetPositionRequest{})
+			if err != nil {
+				return
 			}
+			half := asked.Add(time.Since(asked) / 2)
+			mu.Lock()
+			defer mu.Unlock()
+			said[p.Name] = position{at, at.GetNow().AsTime().Sub(half)}
 		})
 	}
 	wg.Wait()

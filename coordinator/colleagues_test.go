@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -65,5 +67,39 @@ type positioned struct {
 }
 
 func (positioned) GetPosition(context.Context, *api.GetPositionRequest) (*api.Position, error) {
-	return &api.Position{}, nil
+	return &api.Position{Now: timestamppb.Now()}, nil
+}
+
+// How far a colleague's clock is off is known from its own answer, however long others keep the asker waiting.
+func TestClockOfOneIsNotMeasuredByAnothersSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := pipenet.Listen()
+		as := func(name string) *certs.Identity {
+			return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
+		}
+		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))))
+		api.RegisterCoordinationServer(server, positioned{})
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(at) }()
+		defer func() { server.Stop(); <-ended }()
+		l, err := openLedger(ledgerConfig{dir: t.TempDir(), own: "c1", peers: peersNamed(3), election: time.Second, log: slog.New(slog.DiscardHandler), streams: newStreams(as("c1"), "c1:1", nowhere)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		f := &fleet{cfg: Config{Name: "c1"}, ledger: l, leases: newLeases(nil, t0)}
+		f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address != "10.0.0.2:7411" { // c3 is cut off
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return at.Dial(ctx, network, address)
+		}}
+		defer f.colleagues.Close()
+		for _, m := range f.membersTo(t.Context(), "test") {
+			if m.Name == "c2" && (!m.Reached || m.Skew.AsDuration().Abs() > positionPatience/10) {
+				t.Errorf("got reached %t, skew %s, want none: all clocks are one here", m.Reached, m.Skew.AsDuration())
+			}
+		}
+	})
 }

@@ -34,16 +34,17 @@ func (f *fleet) membersTo(ctx context.Context, version string) (members []*api.M
 		if at, err := f.ledger.ServerAddr(s.ID); err == nil {
 			m.Address = string(at)
 		}
-		switch at := said[m.Name]; {
+		at := said[m.Name]
+		switch {
 		case s.ID == f.ledger.own:
 			m.Reached, m.Version, m.Leaving = true, version, f.unfit() != ""
-		case at != nil:
+		case at.Position != nil:
 			m.Reached, m.Version = true, at.Version
 			m.Lag = applied - min(applied, at.Applied)
-			m.Skew = durationpb.New(time.Until(at.Now.AsTime()))
+			m.Skew = durationpb.New(at.ahead)
 		}
 		if s.ID != f.ledger.own {
-			m.Leaving = f.memberGoes(m.Address, said[m.Name])
+			m.Leaving = f.memberGoes(m.Address, at.Position)
 		}
 		members = append(members, m)
 	}
