@@ -30,7 +30,7 @@ import (
 //
 // A disk that takes no more must not end the process: the fleet can still be read, and heartbeats answered. A failing log
 // is an error, and makes raft step down at once. A failing stable value is tried again until it is written or the store is
-// given up, because raft ends the process when it hears of that error.
+// given up, because raft ends the process when it hears of that error about a term.
 type raftStore struct {
 	db      *bolt.DB
 	log     *slog.Logger
@@ -183,7 +183,7 @@ func walk(tx *bolt.Tx) (err error) {
 	return nil
 }
 
-// giveUp ends what waits for a failing disk. Nothing is acknowledged after it.
+// giveUp ends what waits for a failing disk. No vote is given after it that is not on the disk.
 func (s *raftStore) giveUp() { close(s.closing) }
 
 // Close closes the file.
@@ -339,9 +339,14 @@ func (s *raftStore) Set(k, v []byte) error {
 		case !failed:
 			s.log.Error("the raft store cannot be written: nothing can be decided until it can", "err", err)
 		}
-		if !s.pause() {
-			return nil
+		if s.pause() {
+			continue
 		}
+		if bytes.Equal(k, voteCandidate) { // raft gives no vote then, and goes on
+			s.ballot = nil
+			return fmt.Errorf("write the vote: %w", err)
+		}
+		return nil
 	}
 }
 

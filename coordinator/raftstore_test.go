@@ -12,9 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
+	bolt "go.etcd.io/bbolt"
 )
 
 func openStore(t *testing.T, path string) *raftStore {
@@ -405,4 +407,35 @@ func TestNewestCommand(t *testing.T) {
 			t.Errorf("behind %+v: got %d (%v), want %d", next.entry, got, err, next.want)
 		}
 	}
+}
+
+// A vote that a failing disk has not taken by the time that the coordinator stops is not given: the next process would know nothing of
+// it, and vote in the same term for another.
+func TestVoteThatIsNotWrittenIsNotGiven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, filepath.Join(t.TempDir(), "raft.db"))
+		vote := func(term uint64, whom string) error {
+			return errors.Join(s.SetUint64(voteTerm, term), s.Set(voteCandidate, []byte(whom)))
+		}
+		if err := vote(1, "c1"); err != nil {
+			t.Fatal(err)
+		}
+		s.db.Update(func(*bolt.Tx) error { // for its lock alone: nothing is committed
+			s.db.MaxSize = 1
+			return errors.New("rolled back")
+		})
+		given := make(chan error, 1)
+		go func() { given <- vote(2, strings.Repeat("c", 1<<20)) }()
+		time.Sleep(10 * time.Second)
+		s.giveUp()
+		if err := <-given; err == nil {
+			t.Error("a vote was given that is not on the disk")
+		}
+		if term, err := s.GetUint64(voteTerm); err != nil || term != 1 {
+			t.Errorf("got a vote in term %d (%v), want that of term 1, which is on the disk", term, err)
+		}
+		if err := s.Set([]byte("CurrentTerm"), bytes.Repeat([]byte("x"), 1<<20)); err != nil {
+			t.Errorf("got %v: raft ends the process for a term that it cannot write", err)
+		}
+	})
 }
