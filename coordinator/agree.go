@@ -7,20 +7,25 @@ import (
 )
 
 const (
-	// agreePace is how often a coordinator compares its clock with the others'.
+	// agreePace is how often a coordinator compares its clock with the others', and looks which of them answer.
 	agreePace = 10 * time.Second
 	// mostApart is how far its clock may be off the others' where it leads: deadlines are instants in the log, and a failover
 	// moves each by the difference.
 	mostApart = time.Second
 )
 
-// compareClocks keeps track of how far this coordinator's clock is ahead of the others', until ctx ends.
-func (f *fleet) compareClocks(ctx context.Context) error {
+// lookAround keeps track of which of the other coordinators answer, and of how far this one's clock is ahead of theirs, until ctx ends.
+func (f *fleet) lookAround(ctx context.Context) error {
 	tick := time.NewTicker(agreePace)
 	defer tick.Stop()
 	for {
 		ahead := []time.Duration{0} // of itself
-		for _, p := range f.colleagues.positions(ctx) {
+		members, said := f.colleagues.all(), f.colleagues.positions(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		f.attendance.note(members, said, f.log)
+		for _, p := range said {
 			ahead = append(ahead, -p.ahead)
 		}
 		f.ahead.Store(int64(offMost(ahead)))

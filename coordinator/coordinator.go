@@ -12,7 +12,7 @@
 //
 //	what is decided:      fsm, steps, waits, excluded; door, tokens, hosts_steps, events_mark; restore
 //	  agreed on:          raft, raftstore, raftlog, streams; peers, colleagues, addresses, members, share
-//	  by who leads:       leader, govern, agree, aside, gate, redirect
+//	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
 //	what is believed:     fleet, leases, suspects, schedulable, pace, brake, clocks, roster
 //	  where blocks are:   blocks, shelves, lapsed, doors; held
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
@@ -174,7 +174,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		g.Go(func() error { return f.noteTurns(serving) })
 		g.Go(func() error { return f.keepManifests(ctx) })
 		g.Go(func() error { return f.stepAside(ctx) })
-		g.Go(func() error { return f.compareClocks(ctx) })
+		g.Go(func() error { return f.lookAround(ctx) })
 	}
 	g.Go(func() error {
 		if err := calls.Serve(grpcListener); !errors.Is(err, grpc.ErrServerStopped) {
@@ -194,7 +194,11 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		f.resign()
 		return stop(calls, pages)
 	})
-	c.deps.Log.Info("coordinator serves", "grpc", grpcListener.Addr().String(), "http", httpListener.Addr().String(), "nodes", len(f.nodes()))
+	words := []any{"grpc", grpcListener.Addr().String(), "http", httpListener.Addr().String()}
+	if f.ledger.alone() { // one of several knows of no node before it hears from a leader, or leads
+		words = append(words, "nodes", len(f.nodes()))
+	}
+	c.deps.Log.Info("coordinator serves", words...)
 	if c.deps.Ready != nil {
 		c.deps.Ready()
 	}

@@ -60,7 +60,8 @@ type fleet struct {
 	bars       bars
 	started    time.Time
 	tookOver   atomic.Pointer[time.Time] // when this coordinator began to lead, or its process began
-	ahead      atomic.Int64              // how far this clock is off the others', as compareClocks found; nanoseconds
+	ahead      atomic.Int64              // how far this clock is off the others', as lookAround found; nanoseconds
+	attendance attendance
 
 	nearby atomic.Uint64 // hash of the windows of maintenance that were near when that was last looked at
 

@@ -21,7 +21,7 @@ func (f *fleet) govern(ctx context.Context) error {
 			f.ledger.office.quit() // raft tells the newest only: there may have been another leader meanwhile
 			term := f.ledger.term()
 			if !leads {
-				f.log.Info("another coordinator is to lead")
+				f.log.Info("this coordinator leads no more")
 				continue
 			}
 			if err := f.ledger.catchUp(); err != nil {
@@ -46,11 +46,29 @@ func (f *fleet) govern(ctx context.Context) error {
 	}
 }
 
-// noteTurns tells whoever waits for word of a leader that there may be one, until ctx ends. It is needed longer than govern:
-// calls that wait while this coordinator stops would else hold it up, and be held up.
+// leaderless is how long there may be no leader before it is told: an election takes a few times as long as raft waits for one.
+const leaderless = 5 * time.Second
+
+// noteTurns tells whoever waits for word of a leader that there may be one, and the log who leads, until ctx ends. It is needed longer
+// than govern: calls that wait while this coordinator stops would else hold it up, and be held up.
 func (f *fleet) noteTurns(ctx context.Context) error {
-	said := ""
+	said, leads, known := "", "", "" // the first two as the log was last told
+	late := time.NewTimer(leaderless)
+	defer late.Stop()
 	for {
+		name, address := f.ledger.leader()
+		switch {
+		case name != "":
+			late.Stop()
+		case known != "":
+			late.Reset(leaderless)
+		}
+		known = name
+		if name != "" && name != leads {
+			if leads = name; name != f.cfg.Name { // of its own lead takeOver tells
+				f.log.Info("another coordinator leads", "name", name, "address", address)
+			}
+		}
 		if outside := f.ledger.outside(); outside != said {
 			if said = outside; outside != "" {
 				f.log.Warn("this coordinator is no member of a fleet", "why", outside)
@@ -61,6 +79,11 @@ func (f *fleet) noteTurns(ctx context.Context) error {
 			return nil
 		case <-f.ledger.turned:
 			f.ledger.office.turns()
+		case <-late.C:
+			if said == "" {
+				leads = ""
+				f.log.Warn("no coordinator leads: are more than half of them up, and do they reach each other?")
+			}
 		}
 	}
 }

@@ -19,7 +19,7 @@ type metrics struct {
 
 	subscribers, gaps *prometheus.Desc
 
-	nodes, located, lost, leader, term, lastEvent, stale, begins, ends *prometheus.Desc
+	nodes, located, lost, leader, term, silent, lastEvent, stale, begins, ends *prometheus.Desc
 }
 
 func newMetrics(f *fleet) *metrics {
@@ -43,6 +43,7 @@ func newMetrics(f *fleet) *metrics {
 		lost:        prometheus.NewDesc("lifeboat_coordinator_blocks_lost", "Blocks that manifests name as lost, but for those of rehearsals.", nil, nil),
 		leader:      prometheus.NewDesc("lifeboat_coordinator_leader", "1 when this coordinator can decide, else 0.", nil, nil),
 		term:        prometheus.NewDesc("lifeboat_coordinator_term", "Term of the newest election: it rises with each.", nil, nil),
+		silent:      prometheus.NewDesc("lifeboat_coordinator_silent", "Other coordinators that do not answer this one.", nil, nil),
 		stale:       prometheus.NewDesc("lifeboat_coordinator_hosts_stale", "1 when the host files are not what is in force, refused or not applied, else 0.", nil, nil),
 		subscribers: prometheus.NewDesc("lifeboat_coordinator_subscribers", "Who follows events of this coordinator.", nil, nil),
 		gaps:        prometheus.NewDesc("lifeboat_coordinator_event_gaps_total", "Times that a subscriber was told to list the nodes anew.", nil, nil),
@@ -70,7 +71,7 @@ func (m *metrics) handler() http.Handler {
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.term, m.lastEvent, m.stale, m.begins, m.ends, m.subscribers, m.gaps} {
+	for _, d := range []*prometheus.Desc{m.nodes, m.located, m.lost, m.leader, m.term, m.silent, m.lastEvent, m.stale, m.begins, m.ends, m.subscribers, m.gaps} {
 		to <- d
 	}
 }
@@ -102,4 +103,5 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(m.leader, leader)
 	gauge(m.term, float64(m.fleet.ledger.raft.CurrentTerm()))
+	gauge(m.silent, float64(len(m.fleet.attendance.silent())))
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,4 +178,25 @@ func TestDecisionsSurviveWithoutGoodbye(t *testing.T) {
 		_, err := v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "b"})
 		v.refused(err, codes.NotFound, "b")
 	})
+}
+
+// A line that broke is no error: the other coordinator was restarted. A disk that fails is, and so is one that does not trust this one.
+func TestGravityOfRaftsErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		msg  string
+		err  error
+		want slog.Level
+	}{
+		"refused":    {"failed to heartbeat to", &net.OpError{Op: "dial", Err: errors.New("connection refused")}, slog.LevelDebug},
+		"hung up":    {"failed to appendEntries to", io.EOF, slog.LevelDebug},
+		"own end":    {"failed to decode incoming command", fmt.Errorf("read: %w", net.ErrClosed), slog.LevelDebug},
+		"handed on":  {ousted, nil, slog.LevelDebug},
+		"disk":       {"failed to append to logs", errors.New("no space left on device"), slog.LevelError},
+		"stranger":   {"failed to heartbeat to", &net.OpError{Op: "remote error", Err: errors.New("tls: unknown certificate authority")}, slog.LevelError},
+		"of nothing": {"failed to list snapshots", nil, slog.LevelError},
+	} {
+		if got := gravity(c.msg, []any{"peer", "c2", "error", c.err}); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
 }

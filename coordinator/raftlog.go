@@ -2,9 +2,11 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +16,8 @@ import (
 
 // raftLog lets raft speak through slog: warnings and worse. Until the first election is over only errors pass, because a
 // lone voter warns, on every start, that it heard from no leader. What raft repeats passes once a minute: beside a disk that
-// fails it says the same several times a second.
+// fails it says the same several times a second. That the line to another coordinator broke, as it does whenever one is restarted, is no
+// error: who stays away is told of by attendance.
 type raftLog struct {
 	*raftSpeech
 	name string
@@ -49,6 +52,27 @@ func (l *raftLog) put(level slog.Level, msg string, args []any) {
 	}
 }
 
+// ousted is what raft says when a leader hears that another leads: so every handing over ends.
+const ousted = "peer has newer term, stopping replication"
+
+// gravity is how much an error of raft's matters: that of the line to another coordinator little.
+func gravity(msg string, args []any) slog.Level {
+	if msg == ousted {
+		return slog.LevelDebug
+	}
+	for _, arg := range args {
+		err, ok := arg.(error)
+		if !ok {
+			continue
+		}
+		said, ok := errors.AsType[*net.OpError](err)
+		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
+			return slog.LevelDebug // a remote error is TLS's: the other one does not trust this one
+		}
+	}
+	return slog.LevelError
+}
+
 // anew says whether msg was not said lately. Raft's messages are constants: there are a few dozen of them.
 func (l *raftSpeech) anew(msg string) bool {
 	l.mu.Lock()
@@ -74,7 +98,7 @@ func (l *raftLog) Trace(string, ...any)           {}
 func (l *raftLog) Debug(string, ...any)           {}
 func (l *raftLog) Info(string, ...any)            {}
 func (l *raftLog) Warn(msg string, args ...any)   { l.put(slog.LevelWarn, msg, args) }
-func (l *raftLog) Error(msg string, args ...any)  { l.put(slog.LevelError, msg, args) }
+func (l *raftLog) Error(msg string, args ...any)  { l.put(gravity(msg, args), msg, args) }
 func (l *raftLog) IsTrace() bool                  { return false }
 func (l *raftLog) IsDebug() bool                  { return false }
 func (l *raftLog) IsInfo() bool                   { return false }
