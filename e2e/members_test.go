@@ -83,7 +83,7 @@ func TestCoordinatorsComeAndGo(t *testing.T) {
 		other = "c2"
 	}
 	v.verb("raft", "remove", leader.name).exits(1).tells("that would leave 4")
-	v.verb("raft", "remove", leader.name, other).exits(0)
+	v.verb("raft", "remove", leader.name, other).exits(0).tells("3 coordinators survive the failure of 1")
 	v.reached(3)
 	if now := v.leader(); now == leader {
 		t.Errorf("%s leads, and was removed", now.name)

@@ -147,8 +147,18 @@ func changeMembers(cmd *cobra.Command, to *reach, r *api.ChangeMembersRequest) e
 			return err
 		}
 		t := memberTable(reply.GetMembers())
+		fmt.Fprintln(cmd.ErrOrStderr(), survives(len(reply.GetMembers())))
 		return t.print(cmd.OutOrStdout())
 	})
+}
+
+// survives says what so many coordinators come to.
+func survives(coordinators int) string {
+	failures := (coordinators - 1) / 2
+	if failures < 1 {
+		return "one coordinator is left, and while it is away nothing is decided: three survive the failure of one (lifeboat raft add)"
+	}
+	return fmt.Sprintf("%s survive the failure of %d", count(int64(coordinators), "coordinator"), failures)
 }
 
 func raftTransferCommand() *cobra.Command {
