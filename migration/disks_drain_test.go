@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -210,28 +211,86 @@ func TestMapOutputOnADiskThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A disk that did not answer at the first look does at the second. What lies there is no news by its times, and half of
-// each map output lies on disks that were read; none of them was met.
+// A disk that did not answer at the first look does at the second. What lies there is no news by its times, and a part of each
+// map output lies on disks that were read; none of them was met whole.
 func TestMapOutputOnADiskThatAnswersLaterIsCarried(t *testing.T) {
 	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
-	var ids []string
-	for _, base := range spreadOutputs(t, n) {
-		if index, _ := SparkPlace(base+".index", 3); index == 0 {
-			ids = append(ids, "spark/blockmgr-0/"+base)
-		}
-	}
+	ids := outputIDs(spreadOutputs(t, n))
 	tr := newTrip(t, n, newNode(t, "b"))
 	outlast(t) // the files are older than the drain
 	silent := n.stores[0].Paths[0]
 	f.set(f.bad, silent, true)
 	tr.cfg.Peers = after(400*time.Millisecond, tr.cfg.Peers) // till then there is no second look
 	time.AfterFunc(200*time.Millisecond, func() { f.set(f.bad, silent, false) })
-	_, entries := tr.run(within(t, 20*time.Second))
+	sum, entries := tr.run(within(t, 20*time.Second))
+	wantMoved(t, sum, entries, ids)
+}
+
+// thawing is Spark's layout on a disk that answers from the first block on that is met on others.
+type thawing struct {
+	sparkLayout
+	thaw func()
+}
+
+func (l thawing) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+	return l.sparkLayout.scan(ctx, s, part, before, func(it Item, err error) bool {
+		if it.ID != "" {
+			l.thaw()
+		}
+		return yield(it, err)
+	})
+}
+
+// A disk that did not answer when a look came by, and did before that look was over, was not read by it.
+func TestMapOutputOnADiskThatAnswersDuringALookIsCarried(t *testing.T) {
+	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	ids := outputIDs(spreadOutputs(t, n))
+	outlast(t)
+	silent := n.stores[0].Paths[0]
+	f.set(f.bad, silent, true)
+	n.stores[0].layout = thawing{thaw: sync.OnceFunc(func() { f.set(f.bad, silent, false) })}
+	sum, entries := newTrip(t, n, newNode(t, "b")).run(within(t, 20*time.Second))
+	wantMoved(t, sum, entries, ids)
+}
+
+// Who looked for a block while its disk did not answer finds it as soon as it does.
+func TestMapOutputIsFoundOnceItsDiskAnswers(t *testing.T) {
+	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+	ids, s := outputIDs(spreadOutputs(t, n)), n.stores[0]
+	s.watch(f)
+	f.set(f.bad, s.Paths[0], true)
+	for _, id := range ids {
+		if _, err := s.Find(BlockID(id)); err != nil && !silent(err) {
+			t.Errorf("find %s: got %v, want to hear of the disk", id, err)
+		}
+	}
+	f.set(f.bad, s.Paths[0], false)
+	for _, id := range ids {
+		if _, err := s.Find(BlockID(id)); err != nil {
+			t.Errorf("find %s: %v", id, err)
+		}
+	}
+}
+
+// outputIDs are the ids of what spreadOutputs wrote.
+func outputIDs(bases []string) (ids []string) {
+	for _, base := range bases {
+		index, _ := SparkPlace(base+".index", 3)
+		ids = append(ids, fmt.Sprintf("spark/blockmgr-%d/%s", index, base))
+	}
+	return ids
+}
+
+func wantMoved(t *testing.T, sum Summary, entries []Entry, ids []string) {
+	t.Helper()
 	moved := outcome(t, entries, Moved)
 	for _, id := range ids {
 		if _, ok := moved[id]; !ok {
 			t.Errorf("%s was not moved", id)
 		}
+	}
+	if sum.Moved.Blocks != int64(len(ids)) || sum.Lost.Blocks+sum.Skipped.Blocks != 0 {
+		t.Errorf("got %+v, want %d moved", sum, len(ids))
 	}
 }
 

@@ -285,6 +285,7 @@ func (d *Drain) account(ctx context.Context) {
 		d.lose(e, cmp.Or(barred, reason))
 	})
 	d.leaveBehind(ctx, why)
+	d.loseUnseen()
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
 		d.looks.end(d.dirs(), why)
 	}

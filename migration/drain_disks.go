@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -131,10 +132,14 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 	}
 	var beat atomic.Int64
 	var over atomic.Bool
+	passed := map[string]bool{} // directories whose disks did not answer when the look came to them, whether they do in the end or not
 	ended := make(chan bool, 1)
 	go func() {
 		whole := look(func(it Item, err error) bool {
 			beat.Add(1)
+			if e, is := errors.AsType[*silentError](err); is {
+				passed[e.dir] = true
+			}
 			return !over.Load() && take(it, err)
 		})
 		ended <- whole && ctx.Err() == nil
@@ -145,7 +150,7 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 	select {
 	case whole := <-ended:
 		if whole {
-			d.scanned(s, dirs, began)
+			d.scanned(s, dirs, began, passed)
 		} else {
 			d.missed.Store(true)
 		}
@@ -171,12 +176,19 @@ func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) 
 }
 
 // scanned notes which directories a scan has read since it began, and which it could not.
-func (d *Drain) scanned(s *Store, dirs []string, began time.Time) {
+func (d *Drain) scanned(s *Store, dirs []string, began time.Time, passed map[string]bool) {
+	all := true
 	for _, dir := range dirs {
-		if d.disks.Readable(dir) && s.readable(dir) == nil {
+		if !passed[dir] && d.disks.Readable(dir) && s.readable(dir) == nil {
 			d.looks.read([]string{dir}, began)
 		} else {
 			d.looks.missed(dir, (&silentError{dir}).Error())
+			all = false
+		}
+	}
+	if all {
+		for _, id := range d.history.gone(s.Name) {
+			d.ledger.add(Entry{ID: string(id), Outcome: Skipped, Reason: deletedMeanwhile})
 		}
 	}
 }

@@ -12,21 +12,22 @@ type history struct {
 	broke    map[BlockID]bool // at their peers, or were gone with them, before an earlier run of this drain ended, and have not been moved since
 	handled  handled          // moved by earlier runs
 	about    doubt
-	again    latest           // planned anew, though moved once, and not moved since
-	renewed  latest           // changed since the scan began: what they are newer than is handled no more
-	givenUp  map[BlockID]bool // lost because of its own files
-	takers   map[string]bool  // peers that earlier runs moved something to
-	struck   bool             // some of what was moved does not count any more, and may be out of date where it is
-	repeats  bool             // a block that was moved may have another line, or be lost
-	recalled int              // how many blocks were moved by earlier runs
-	met      int              // how many of them were met again
-	here     metIDs           // what is here, where another pass follows this one (shorten)
+	again    latest              // planned anew, though moved once, and not moved since
+	renewed  latest              // changed since the scan began: what they are newer than is handled no more
+	givenUp  map[BlockID]bool    // lost because of its own files
+	unseen   map[BlockID]awaited // that could not be looked at, for a disk of theirs did not answer
+	takers   map[string]bool     // peers that earlier runs moved something to
+	struck   bool                // some of what was moved does not count any more, and may be out of date where it is
+	repeats  bool                // a block that was moved may have another line, or be lost
+	recalled int                 // how many blocks were moved by earlier runs
+	met      int                 // how many of them were met again
+	here     metIDs              // what is here, where another pass follows this one (shorten)
 }
 
 // recall reads what an earlier run of the drain in dir moved: 24 bytes of memory a block, and what the map adds, only where there was one.
 // An error says that not all of it could be read; the rest is sent again.
 func recall(dir string, about doubt) (*history, Count, error) {
-	s := &history{handled: newHandled(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, broke: map[BlockID]bool{}}
+	s := &history{handled: newHandled(), about: about, takers: map[string]bool{}, again: newLatest(), renewed: newLatest(), givenUp: map[BlockID]bool{}, unseen: map[BlockID]awaited{}, broke: map[BlockID]bool{}}
 	moved, err := s.readMoved(dir)
 	s.recalled = len(s.handled.of)
 	return s, moved, err
@@ -68,6 +69,7 @@ func (s *history) readMoved(dir string) (moved Count, err error) {
 func (s *history) first(b Block, recent bool) (first, claimed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.unseen, b.ID)
 	if !recent && len(s.handled.of)+len(s.renewed.of)+len(s.givenUp) == 0 {
 		return true, false
 	}

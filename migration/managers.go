@@ -47,6 +47,7 @@ func (m *blockManager) mayShare(other *blockManager) bool {
 // be one executor's: an index in one agreed with the data in the other, so their other files are looked for there first.
 type managers struct {
 	all      []*blockManager
+	passed   []error // of each of the store's directories, why it was not looked through; nil: it was, and its disk may be silent by now
 	mates    map[side]*blockManager
 	checksum string // the algorithm met last: an application has one
 }
@@ -68,7 +69,8 @@ const maxManagerDepth = 8
 // (fresh is false). Who does not find there what he looks for looks for himself (lookAnew).
 func (s *Store) lately() (m *managers, fresh bool) {
 	s.mu.Lock()
-	m, fresh = &managers{all: s.seen, mates: map[side]*blockManager{}}, time.Since(s.seenAt) <= time.Second
+	m = &managers{all: s.seen.all, passed: s.seen.passed, mates: map[side]*blockManager{}}
+	fresh = time.Since(s.seenAt) <= time.Second && !s.thawed(m)
 	known, busy := !s.seenAt.IsZero(), s.seeing
 	s.seeing = busy || !fresh
 	s.mu.Unlock()
@@ -92,15 +94,26 @@ func (s *Store) lookAnew() *managers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began.After(s.seenAt) {
-		s.seen, s.seenAt = m.all, began
+		s.seen, s.seenAt = *m, began
 	}
 	return m
 }
 
+// thawed reports whether a disk answers now that did not when the managers were looked for.
+func (s *Store) thawed(m *managers) bool {
+	for i, why := range m.passed {
+		if why != nil && s.readable(s.Paths[i]) == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *managers, ok bool) {
-	m = &managers{mates: map[side]*blockManager{}}
+	m = &managers{mates: map[side]*blockManager{}, passed: make([]error, len(s.roots))}
 	for i, root := range s.roots {
 		if err := s.readable(s.Paths[i]); err != nil {
+			m.passed[i] = err
 			if !fault(err) {
 				return m, false
 			}
@@ -201,7 +214,7 @@ func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string,
 	}
 	switch matches {
 	case 0:
-		return Member{}, cmp.Or(missing, s.unread(near, at), fs.ErrNotExist)
+		return Member{}, cmp.Or(missing, s.unread(all, near, at), fs.ErrNotExist)
 	case 1:
 		return found, nil
 	default:
@@ -209,13 +222,17 @@ func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string,
 	}
 }
 
-// unread says why what near's executor keeps at a seat cannot be read; nil: its disks answer.
-func (s *Store) unread(near *blockManager, at seat) error {
+// unread says why what near's executor keeps at a seat cannot be read, or could not when the managers were looked for; nil: its disks
+// answer.
+func (s *Store) unread(all *managers, near *blockManager, at seat) error {
 	if at.of == len(s.roots) && slices.Contains(near.seats, s.configured(near)) {
-		return s.readable(s.Paths[at.at])
+		return cmp.Or(all.passed[at.at], s.readable(s.Paths[at.at]))
 	}
-	return s.whole()
+	return all.whole(s)
 }
+
+// whole returns why one of the store's directories cannot be read, or was not when the managers were looked for.
+func (m *managers) whole(s *Store) error { return cmp.Or(cmp.Or(m.passed...), s.whole()) }
 
 // memberIn describes a file in a manager.
 func (s *Store) memberIn(m *blockManager, p string) (Member, error) {

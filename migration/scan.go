@@ -166,13 +166,17 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 		} else {
 			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
 		}
-		if it.ID != "" && pass == 0 {
+		switch {
+		case it.ID == "" || pass > 0 && !d.history.meets(it.ID):
+		case silent(err):
+			d.history.await(it.Block, err)
+		default:
 			d.history.giveUp(it.ID)
 			return lost(err.Error())
 		}
 	case it.Skip != "" && it.Members[0].root == inVault && d.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
-		if pass == 0 {
+		if d.history.meets(it.ID) || pass == 0 {
 			d.ledger.add(Entry{ID: string(it.ID), Bytes: it.Bytes(), Outcome: Skipped, Reason: it.Skip})
 		}
 	case it.Stays != "":

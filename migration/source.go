@@ -175,7 +175,7 @@ func (d *Drain) judge(e entry, err error) ruling {
 		}
 		switch {
 		case gone:
-			return ruling{entry: e, outcome: Skipped, why: "deleted while the node was draining"}
+			return ruling{entry: e, outcome: Skipped, why: deletedMeanwhile}
 		case errors.Is(found, errNoData) && past.misreads > 1: // nobody is naming it
 			return ruling{entry: e, outcome: Skipped, why: "its data file was deleted while the node was draining: only the index is left"}
 		case found == nil && d.history.elsewhere(e.Block, now):
@@ -194,6 +194,8 @@ func (d *Drain) judge(e entry, err error) ruling {
 	}
 	return ruling{entry: e, why: err.Error(), stale: stale}
 }
+
+const deletedMeanwhile = "deleted while the node was draining"
 
 // find looks up a planned block anew, where it was found.
 func (d *Drain) find(b Block) (Block, error) {

@@ -272,7 +272,7 @@ func (sparkLayout) findIn(s *Store, all *managers, id BlockID) (Block, error) {
 			}
 		}
 	}
-	return Block{}, cmp.Or(s.whole(), fs.ErrNotExist)
+	return Block{}, cmp.Or(all.whole(s), fs.ErrNotExist)
 }
 
 // place gives a landed block a blockmgr directory of its source's name in every local directory, and hashes each file

@@ -62,7 +62,7 @@ type Store struct {
 	seats atomic.Pointer[map[seatKey]seat] // that are certain
 
 	mu     sync.Mutex
-	seen   []*blockManager // of a store with Spark's layout, when it was last looked for a block
+	seen   managers // of a store with Spark's layout, when it was last looked for a block
 	seenAt time.Time
 	seeing bool // somebody looks anew
 }
