@@ -45,7 +45,7 @@ func dirIDOf(fd int) (id dirID, err error) {
 
 // settled reports whether a change after began would be seen in its times, which are as coarse as the file system's clock.
 func (id dirID) settled(began time.Time) bool {
-	return id != dirID{} && max(id.mtim, id.ctim) < began.Add(-clockGrain).UnixNano()
+	return id != dirID{} && max(changedBy(id.mtim), changedBy(id.ctim)) < began.Add(-clockGrain).UnixNano()
 }
 
 func (w wasDir) append(b []byte) []byte {

@@ -36,6 +36,16 @@ const mostUnlisted = 1024
 // clockGrain is more than a file system's time stamps lag behind the clock (a kernel tick, 10 ms at most).
 const clockGrain = 50 * time.Millisecond
 
+// changedBy is the last instant at which that can have changed which bears a change time. File systems that count whole seconds (ext3,
+// ext4 with inodes of 128 bytes, some that are mounted from afar) put a change at the beginning of its second, before a look that it
+// came after. Of those that count nanoseconds one time in a billion looks so.
+func changedBy(ctim int64) int64 {
+	if ctim%int64(time.Second) == 0 {
+		return ctim + int64(time.Second) - 1
+	}
+	return ctim
+}
+
 func newLooks(log *slog.Logger) *looks {
 	return &looks{
 		places: newPlaces(), log: log,

@@ -137,11 +137,12 @@ func (b Block) Bytes() (n int64) {
 	return n
 }
 
-func (b Block) changed() (ctim int64) {
+// changed is when the block changed last, at the latest.
+func (b Block) changed() (by int64) {
 	for _, m := range b.Members {
-		ctim = max(ctim, m.ctim)
+		by = max(by, changedBy(m.ctim))
 	}
-	return ctim
+	return by
 }
 
 func (b Block) modified() (t time.Time) {

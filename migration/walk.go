@@ -88,7 +88,7 @@ func (w *walk) one(ctx context.Context, dir string, moved bool) (dirs []string, 
 	if err != nil {
 		return nil, w.fail(dir, err)
 	}
-	changed, at := id.ctim >= w.since, site{w.root.Name(), dir, id.dev, id.ino}
+	changed, at := changedBy(id.ctim) >= w.since, site{w.root.Name(), dir, id.dev, id.ino}
 	w.anew = w.since != 0 && w.past.places.lacks(at, w.past.last, moved || changed)
 	if w.stirred != nil && changed && !w.stirred(path.Join(w.prefix, dir)) {
 		return nil, false
@@ -174,7 +174,7 @@ func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
 		}
 		kind = st.Mode & unix.S_IFMT
 		w.seen.regular = kind == unix.S_IFREG
-		if w.seen.regular && st.Ctim.Nano() < w.since && !w.anew {
+		if w.seen.regular && changedBy(st.Ctim.Nano()) < w.since && !w.anew {
 			return 0
 		}
 	}
