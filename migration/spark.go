@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf16"
 )
 
@@ -71,6 +72,15 @@ var errNoData = errors.New("index without its data")
 
 func anyFile(Member) bool { return true }
 
+// oneCommit is more than Spark takes between the index and the checksums of a map output, which it writes one after the other.
+const oneCommit = time.Minute
+
+// committedWith reports whether checksums may be those of an index: it has a number for each partition, and one more. Other executors have
+// map outputs of the same name, and what keeps the shuffles of those that are gone removes their checksums (ExternalShuffleBlockResolver).
+func (index Member) committedWith(sums Member) bool {
+	return sums.Bytes == index.Bytes-8 && sums.ModTime.Sub(index.ModTime).Abs() < oneCommit
+}
+
 // mapOutput assembles the block whose index file is given. The error says why it is not a committed map output.
 func (s *Store) mapOutput(all *managers, mgr *blockManager, index Member) (Block, error) {
 	base := strings.TrimSuffix(index.Name, ".index")
@@ -101,7 +111,7 @@ func (s *Store) mapOutput(all *managers, mgr *blockManager, index Member) (Block
 		if alg == "" {
 			continue
 		}
-		if sums, err := s.lookUp(all, mgr, index.path, base+".checksum."+alg, anyFile); err == nil {
+		if sums, err := s.lookUp(all, mgr, index.path, base+".checksum."+alg, index.committedWith); err == nil {
 			members = append(members, sums)
 			all.checksum = alg
 			break

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Computed with Spark's own code (DiskBlockManager.getFile).
@@ -199,6 +200,44 @@ func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	}
 	if got := listing(t, n.stores[0]); strings.Count(got, "cannot tell which belongs") != 2 || strings.Contains(got, "carry") {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// The service that keeps the shuffles of executors that are gone removes their checksums. Those of another executor's map output of that
+// name are not theirs.
+func TestChecksumsOfAnotherExecutorAreNotTaken(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
+	m := 0
+	for ; ; m++ { // the first whose checksums do not lie with its index
+		index, _ := SparkPlace(fmt.Sprintf("shuffle_0_%d_0.index", m), 3)
+		sums, _ := SparkPlace(fmt.Sprintf("shuffle_0_%d_0.checksum.ADLER32", m), 3)
+		if index != sums {
+			break
+		}
+	}
+	gone, other := executor(n, 0), executor(n, 1)
+	name := fmt.Sprintf("shuffle_0_%d_0", m)
+	writeMapOutput(t, gone, 0, m, 100, 200)
+	writeMapOutput(t, other, 0, m, 300, 400)
+	if err := os.Remove(spot(gone, name+".checksum.ADLER32")); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(-24 * time.Hour)
+	for _, kind := range []string{".data", ".index"} {
+		if err := os.Chtimes(spot(gone, name+kind), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var members []int
+	for it, err := range n.stores[0].Scan(t.Context()) {
+		if err != nil || !it.Carried() {
+			t.Fatalf("got %+v, %v", it, err)
+		}
+		members = append(members, len(it.Members))
+	}
+	slices.Sort(members)
+	if !slices.Equal(members, []int{2, 3}) {
+		t.Errorf("map outputs of %v files, want one without checksums", members)
 	}
 }
 
