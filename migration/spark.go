@@ -200,6 +200,12 @@ func (s *Store) show(mgr *blockManager, f *seen, item Item, err error, yield fun
 	case err == nil:
 		return yield(item, nil)
 	}
+	if errors.Is(err, errAmbiguous) { // it is a map output, and one that cannot be carried
+		m, unseen := f.member(mgr.root, f.name)
+		if id, unnamed := s.id(mgr.scope, f.name); unseen == nil && unnamed == nil {
+			return yield(Item{Block: s.block(id.Block(), m), Stays: err.Error()}, nil)
+		}
+	}
 	left := s.skip(mgr.root, mgr.scope, f.name, err.Error(), f.bytes())
 	if _, unread := errors.AsType[*fs.PathError](err); unread || silent(err) {
 		left.ID = left.ID.Block()

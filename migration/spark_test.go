@@ -201,6 +201,17 @@ func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	if got := listing(t, n.stores[0]); strings.Count(got, "cannot tell which belongs") != 2 || strings.Contains(got, "carry") {
 		t.Errorf("got\n%s", got)
 	}
+	// They are whole, and stay behind: that is no reason to say that nothing was lost.
+	sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "b"))
+	id := fmt.Sprintf("/shuffle_0_%d_0", apart(1)[0])
+	for name, e := range outcome(t, entries, Lost) {
+		if !strings.HasSuffix(name, id) || !strings.Contains(e.Reason, "cannot tell") {
+			t.Errorf("%s: got %+v", name, e)
+		}
+	}
+	if sum.Lost.Blocks != 2 || sum.Skipped.Blocks != 0 {
+		t.Errorf("got %+v, want two lost", sum)
+	}
 }
 
 // The service that keeps the shuffles of executors that are gone removes their checksums. Those of another executor's map output of that
