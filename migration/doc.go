@@ -24,7 +24,7 @@
 //	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, adopt, leftover
 //	a receiver:           receive, inbound, berth, budget, allotment, known, glance, nowhere, outbox
 //	  to its receipts:    landing, publish, commit
-//	what landed:          vault, vaultdir, segment, pieces, catalog, resident
+//	what landed:          vault, vaultdir, segment, pieces, catalog, renumber, resident
 //	  becomes files:      unpack, unpack_group, unpack_read
 //	  is read back:       leisure, scrub, scrub_read, again; remake, salvage
 //	  goes again:         removal, aged, over, weights, reclaim, ghosts; forget, forget_tell, forgotten, look_back, catch_up

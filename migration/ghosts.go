@@ -62,7 +62,7 @@ func (r *Receiver) ghost(rec record) bool {
 		return s.outdoes(rec, r.cfg.Node)
 	}
 	for _, p := range rec.Placed {
-		if p.Root >= len(s.roots) {
+		if p.Root >= len(s.roots) || s.away[p.Root] != nil {
 			return false
 		}
 		info, err := s.roots[p.Root].Lstat(p.Path)

@@ -97,6 +97,9 @@ func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
 	cfg.Vault.watch(cfg.Disks)
 	for _, s := range cfg.Stores {
 		s.watch(cfg.Disks)
+		if err := cfg.Vault.catalog.renumber(s); err != nil {
+			s.mistrust(err)
+		}
 		if s.Land == LandPlace {
 			if err := s.sweep(); err != nil { // of a disk that errs, or that may only be read: others are well
 				cfg.Log.Warn("what a crash left behind stays", "err", err)

@@ -1,0 +1,144 @@
+package migration
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/bbolt"
+)
+
+// A record says where a block lies in place by the number of a store's directory. The numbers are those of the configuration, which
+// changes: a disk that failed is taken out of it, one that is new is put in. So the catalog keeps which directories its numbers mean,
+// and as the agent starts it brings them up to date. Or all that landed would seem to have been removed by engines (ghosts.go).
+
+// bucketRoots has a numbering by a store's name.
+var bucketRoots = []byte("roots")
+
+// numbering is which directories the numbers in a store's records mean. Those that the configuration does not have any more come behind
+// the others: one may be put back.
+type numbering struct {
+	dirs []string
+	next []string // what the records are being changed to; none: they are not
+	done string   // the last id that was looked at for that
+}
+
+func (n numbering) append(b []byte) []byte {
+	for _, dirs := range [][]string{n.dirs, n.next} {
+		b = binary.AppendUvarint(b, uint64(len(dirs)))
+		for _, dir := range dirs {
+			b = appendString(b, dir)
+		}
+	}
+	return appendString(b, n.done)
+}
+
+func parseNumbering(v []byte) (n numbering, err error) {
+	d := decoder{p: v}
+	for _, dirs := range []*[]string{&n.dirs, &n.next} {
+		for range d.uvarint() {
+			if d.err != nil {
+				break
+			}
+			*dirs = append(*dirs, d.string())
+		}
+	}
+	n.done = d.string()
+	return n, d.end("numbers of directories")
+}
+
+// now is what a number of before means from now on. One that never was the store's stays none.
+func (n numbering) now(root int) int {
+	if root >= len(n.dirs) {
+		return root + len(n.next)
+	}
+	return slices.Index(n.next, n.dirs[root])
+}
+
+// renumberBatch is how many records are looked at in one transaction.
+const renumberBatch = 4096
+
+// renumber has the records of a store go by its directories as they are now. It goes on where a crash ended it.
+func (c *catalog) renumber(s *Store) error {
+	for {
+		var n numbering
+		err := c.view(func(tx *bbolt.Tx) (err error) {
+			if b := tx.Bucket(bucketRoots); b != nil && b.Get([]byte(s.Name)) != nil {
+				n, err = parseNumbering(b.Get([]byte(s.Name)))
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+		case n.dirs == nil: // the numbers are those of a configuration that nobody kept: most likely of this one
+			n.dirs = s.Paths
+			err = c.write(func(tx *bbolt.Tx) error { return n.put(tx, s.Name) })
+		case n.next != nil:
+			err = c.write(func(tx *bbolt.Tx) error { return n.step(tx, s.Name, renumberBatch) })
+		case len(n.dirs) >= len(s.Paths) && slices.Equal(n.dirs[:len(s.Paths)], s.Paths):
+			return nil
+		default:
+			n.next = slices.Clone(s.Paths)
+			for _, dir := range n.dirs {
+				if !slices.Contains(s.Paths, dir) {
+					n.next = append(n.next, dir)
+				}
+			}
+			err = c.write(func(tx *bbolt.Tx) error { return n.put(tx, s.Name) })
+		}
+		if err != nil {
+			return fmt.Errorf("bring the catalog up to date with the directories of store %s: %w", s.Name, err)
+		}
+	}
+}
+
+func (n numbering) put(tx *bbolt.Tx, store string) error {
+	b, err := tx.CreateBucketIfNotExists(bucketRoots)
+	if err != nil {
+		return err
+	}
+	return b.Put([]byte(store), n.append(nil))
+}
+
+// step changes up to so many records. A value that is corrupt has no numbers to change.
+func (n numbering) step(tx *bbolt.Tx, store string, most int) error {
+	type change struct{ id, value []byte }
+	var changes []change
+	blocks, of := tx.Bucket(bucketBlocks), []byte(store+"/")
+	cur, seen := blocks.Cursor(), 0
+	k, v := cur.Seek(append(of, n.done...))
+	if n.done != "" && bytes.Equal(k, append(of, n.done...)) {
+		k, v = cur.Next()
+	}
+	for ; bytes.HasPrefix(k, of) && seen < most; k, v = cur.Next() {
+		seen++
+		n.done = string(k[len(of):])
+		r, err := parseRecord(v)
+		if err != nil || len(r.Placed) == 0 {
+			continue
+		}
+		for i := range r.Placed {
+			r.Placed[i].Root = n.now(r.Placed[i].Root)
+		}
+		changes = append(changes, change{bytes.Clone(k), appendRecord(nil, r)})
+	}
+	for _, ch := range changes {
+		if err := blocks.Put(ch.id, ch.value); err != nil {
+			return err
+		}
+	}
+	if seen < most {
+		n = numbering{dirs: n.next}
+	}
+	return n.put(tx, store)
+}
+
+// mistrust has a store do without what landed in its directories: nobody knows in which.
+func (s *Store) mistrust(why error) {
+	for i := range s.away {
+		if s.away[i] == nil {
+			s.away[i] = &awayError{fmt.Errorf("%w; restart the agent when that can be written", why)}
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package migration
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"go.etcd.io/bbolt"
+)
+
+// A disk that failed is taken out of a store's directories, one that is new is put among them. What landed in the others is where it was.
+func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
+	for name, dirs := range map[string][]string{
+		"exchanged": {"c2", "c0", "c1"}, "one more": {"new", "c0", "c1", "c2"}, "one less": {"c1", "c2"}, "two less": {"c2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "b", with(placeStore, "c0", "c1", "c2"))
+			var streams [][]byte
+			for i := range 30 {
+				streams = append(streams, blockFrames(uint32(i+1), fmt.Sprintf("cache/-/f%d", i), contentOf(fmt.Sprint(i), 100)))
+			}
+			wantDurable(t, landAll(t, n, streams...))
+			was := map[string]string{} // the directory of each
+			for r, err := range n.vault.catalog.all() {
+				if err != nil || len(r.Placed) != 1 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				was[r.ID] = filepath.Base(n.stores[0].Paths[r.Placed[0].Root])
+			}
+			halfway := numbering{dirs: n.stores[0].Paths, next: join(n.dir, []string{"c2", "c1", "c0"})}
+			if err := n.vault.catalog.write(func(tx *bbolt.Tx) error { return halfway.step(tx, "cache", 7) }); err != nil { // and a crash
+				t.Fatal(err)
+			}
+			for _, dirs := range [][]string{dirs, {"c1", "c0", "c2"}, dirs} { // restarts
+				s, err := OpenStore(with(placeStore, join(n.dir, dirs)...))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				n.stores[0] = s
+				n.reopen(t)
+				n.receive(t)
+				n.receiver.dropGhosts(t.Context())
+			}
+			here := 0
+			for i := range 30 {
+				id := fmt.Sprintf("cache/-/f%d", i)
+				for _, dir := range dirs {
+					if was[id] != dir {
+						continue
+					}
+					here++
+					if r, err := n.vault.catalog.get(BlockID(id)); err != nil || r.Placed[0].Root != slices.Index(dirs, dir) {
+						t.Errorf("%s in %s: got %+v, %v", id, dir, r.Placed, err)
+					} else if got := n.content(t, id); !bytes.Equal(got, contentOf(fmt.Sprint(i), 100)) {
+						t.Errorf("%s: got %q", id, got)
+					}
+				}
+			}
+			if len(n.gone) > 0 || here == 0 {
+				t.Errorf("%d are here, told that these are gone: %v", here, n.gone)
+			}
+		})
+	}
+}
+
+func join(dir string, names []string) (paths []string) {
+	for _, name := range names {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
