@@ -87,24 +87,20 @@ func (e *evacuations) edit(change func([]evacuation) []evacuation) error {
 	return nil
 }
 
-// ask adds an evacuation of a directory, or leaves the one that is under way. An operator's word makes it the operator's.
+// ask adds an evacuation of a directory, or leaves the one that is under way. An operator's word makes it the operator's. One that has
+// ended goes on with its account: what it moved is not sent again where somebody has it.
 func (e *evacuations) ask(path, by string, now time.Time) error {
-	old := ""
-	defer func() { e.forget(old) }()
 	return e.edit(func(all []evacuation) []evacuation {
 		i := slices.IndexFunc(all, func(v evacuation) bool { return v.Path == path })
-		if i >= 0 && all[i].Ended.IsZero() {
-			if by == byOperator {
-				all[i].By = by
-			}
-			return all
+		switch {
+		case i < 0:
+			return append(all, evacuation{ID: newEvacuation(), Path: path, By: by, At: now})
+		case !all[i].Ended.IsZero():
+			all[i] = evacuation{ID: all[i].ID, Path: path, By: by, At: now}
+		case by == byOperator:
+			all[i].By = by
 		}
-		v := evacuation{ID: newEvacuation(), Path: path, By: by, At: now}
-		if i >= 0 {
-			old, all[i] = all[i].ID, v
-			return all
-		}
-		return append(all, v)
+		return all
 	})
 }
 

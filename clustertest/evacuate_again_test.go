@@ -1,0 +1,35 @@
+package clustertest_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks"
+)
+
+// A disk may be dying for days, and is looked through every ten minutes: what came since is carried, and nothing that is elsewhere.
+func TestDyingDiskIsCarriedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Config{Agents: 3})
+		for i := range 20 {
+			c.Write(0, "cache", fmt.Sprint("part-", i), 200<<10)
+		}
+		state := evacuationOf(c, disks.Critical)
+		c.SetDisk(0, "cache", disks.Critical)
+		c.Until("all is elsewhere", 30*time.Second, state("done"))
+		sent := func() int64 { return c.Sent(0, 1) + c.Sent(0, 2) }
+		before := sent()
+		late := c.Write(0, "cache", "late", 1<<10)
+		c.Sleep(45 * time.Minute)
+		if again := sent() - before; again > 1<<20 {
+			t.Errorf("%d bytes were sent of blocks that are elsewhere", again)
+		}
+		if r := c.Locate(late.ID); r.GetState() != "held" {
+			t.Errorf("%s came after the first look: got %s, want it held", late.ID, r.GetState())
+		}
+		c.VerifyEverywhere(1, 2)
+	})
+}
