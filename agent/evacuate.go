@@ -21,9 +21,12 @@ import (
 // that had no room may have some.
 const evacuateAgain = 10 * time.Minute
 
+// lookAtDying is how often it is looked whether it is time for that.
+const lookAtDying = 30 * time.Second
+
 // saveDisks looks after disks that are dying, until ctx ends.
 func (a *Agent) saveDisks(ctx context.Context) error {
-	tick := time.NewTicker(evacuateAgain)
+	tick := time.NewTicker(lookAtDying)
 	defer tick.Stop()
 	for {
 		changed := a.disks.Changed()
