@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+	"unicode/utf8"
 )
 
 func TestFramesRoundTrip(t *testing.T) {
@@ -153,6 +154,16 @@ func TestPayloadsRoundTrip(t *testing.T) {
 		got, err := parseBlock(appendBlock(nil, want), Block{origin: "another", traced: true}, new(roster))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("block: got %+v, %v, want %+v", got, err, want)
+		}
+	}
+}
+
+// What a peer says of a block stands in manifests and messages, which are text: it is not cut amid a character.
+func TestReasonsAreCutBetweenCharacters(t *testing.T) {
+	for _, reason := range []string{strings.Repeat("é", maxReasonBytes), "x" + strings.Repeat("é", maxReasonBytes)} {
+		got, err := parseVerdicts(appendVerdicts(nil, []verdict{{Transfer: 1, Code: verdictFailed, Reason: reason}}))
+		if err != nil || !utf8.ValidString(got[0].Reason) || len(got[0].Reason) < maxReasonBytes-utf8.UTFMax {
+			t.Errorf("got %v, %v", got, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // The payloads of frames are varints and length-prefixed strings, in the order of the fields.
@@ -204,7 +205,7 @@ func appendVerdicts(b []byte, vs []verdict) []byte {
 	for _, v := range vs {
 		b = binary.AppendUvarint(b, uint64(v.Transfer))
 		b = append(b, byte(v.Code))
-		b = appendString(b, v.Reason[:min(len(v.Reason), maxReasonBytes)])
+		b = appendString(b, strings.ToValidUTF8(v.Reason[:min(len(v.Reason), maxReasonBytes)], "")) // it may be cut amid a character
 	}
 	return b
 }
