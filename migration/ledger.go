@@ -66,13 +66,15 @@ func (s Summary) Total() Count {
 type ledger struct {
 	dir string
 
+	counting sync.Mutex // guards summary alone: whoever asks how far the drain is does not wait for the ledger's disk
+	summary  Summary
+
 	mu      sync.Mutex
 	closed  bool
 	several bool                    // a block may have several lines (see settle)
 	files   map[Outcome]*ledgerFile // but for what was lost
 	strikes *os.File                // what was moved, to strike lines out; nil: none were
 	lost    *lostLines
-	summary Summary
 	err     error // the first write that failed: of what was moved or skipped, there are then only numbers
 	line    []byte
 }
@@ -168,12 +170,12 @@ func (l *ledger) moved(peer string, blocks []entry) (n Count) {
 		if l.closed {
 			continue // as in add
 		}
-		l.count(e)
 		l.line = append(e.appendFields(l.line[:0]), `,"version":"`...)
 		l.line = append(b.appendVersion(l.line), "\"}\n"...)
 		l.write(Moved)
 	}
 	if !l.closed {
+		l.book(Moved, n)
 		if f := l.files[Moved]; f != nil {
 			f.wrote = time.Now()
 		}
@@ -200,29 +202,31 @@ func (l *ledger) flush() {
 	}
 }
 
-func (l *ledger) count(e Entry) {
+func (l *ledger) count(e Entry) { l.book(e.Outcome, Count{1, e.Bytes}) }
+
+// book adds blocks to the figures of an outcome, or takes them off.
+func (l *ledger) book(o Outcome, n Count) {
+	l.counting.Lock()
+	defer l.counting.Unlock()
 	c := &l.summary.Moved
-	switch e.Outcome {
+	switch o {
 	case Lost:
 		c = &l.summary.Lost
 	case Skipped:
 		c = &l.summary.Skipped
 	}
-	c.Blocks++
-	c.Bytes += e.Bytes
+	*c = c.plus(n)
 }
 
 // addUnnamed records the loss of blocks whose names are lost too.
 func (l *ledger) addUnnamed(n Count, why string) {
 	l.add(Entry{ID: unnamedID(n.Blocks), Bytes: n.Bytes, Outcome: Lost, Reason: why})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.summary.Lost.Blocks += n.Blocks - 1
+	l.book(Lost, Count{n.Blocks - 1, 0})
 }
 
 func (l *ledger) counts() Summary {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.counting.Lock()
+	defer l.counting.Unlock()
 	return l.summary
 }
 
@@ -230,8 +234,8 @@ func (l *ledger) counts() Summary {
 func (l *ledger) close() (Summary, error) {
 	if l.seal() {
 		once, err := l.settle()
+		l.book(Moved, once)
 		l.mu.Lock()
-		l.summary.Moved = l.summary.Moved.plus(once)
 		if err != nil {
 			l.fail(err)
 		}
@@ -242,15 +246,15 @@ func (l *ledger) close() (Summary, error) {
 	if f := l.files[Moved]; f != nil && !f.wrote.IsZero() { // by the clock that tells how long ago it moved (newClaims)
 		_ = os.Chtimes(f.f.Name(), f.wrote, f.wrote)
 	}
-	return l.summary, l.err
+	return l.counts(), l.err
 }
 
 // seal takes nothing more, and reports whether blocks may have several lines.
 func (l *ledger) seal() (several bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.summary.Finished = time.Now()
 	l.closed = true
+	l.finish()
 	if err := l.lost.close(); err != nil {
 		l.fail(err)
 	}
@@ -263,6 +267,13 @@ func (l *ledger) seal() (several bool) {
 		_ = l.strikes.Close()
 	}
 	return l.several
+}
+
+// finish notes when the drain ended.
+func (l *ledger) finish() {
+	l.counting.Lock()
+	defer l.counting.Unlock()
+	l.summary.Finished = time.Now()
 }
 
 // Entries reads the manifest of the drain kept in dir: the lost first, because that is what people look for.

@@ -26,7 +26,7 @@ func (l *ledger) void(e Entry) {
 	if l.closed {
 		return
 	}
-	l.summary.Moved = l.summary.Moved.plus(Count{-1, -e.Bytes})
+	l.book(Moved, Count{-1, -e.Bytes})
 	l.several = true
 	e.Outcome = voided
 	l.line = e.AppendLine(l.line[:0])
@@ -44,7 +44,7 @@ func (l *ledger) takeBack(begin int64, e Entry) {
 	}
 	err := l.strike(begin, e.ID)
 	if err == nil {
-		l.summary.Moved = l.summary.Moved.plus(Count{-1, -e.Bytes})
+		l.book(Moved, Count{-1, -e.Bytes})
 	}
 	l.mu.Unlock()
 	if err != nil {

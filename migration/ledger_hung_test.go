@@ -1,0 +1,52 @@
+package migration
+
+import (
+	"bufio"
+	"io"
+	"sync"
+	"testing"
+	"time"
+)
+
+// hungDisk takes nothing until it answers again.
+type hungDisk struct {
+	io.Writer
+	hangs   func() // told that it does
+	answers chan struct{}
+}
+
+func (h hungDisk) Write(p []byte) (int, error) {
+	h.hangs()
+	<-h.answers
+	return h.Writer.Write(p)
+}
+
+// A heartbeat tells how far the drain is, and so does whoever feeds systemd's watchdog: both go on while the disk of the account hangs.
+func TestProgressDoesNotWaitForTheDiskOfTheAccount(t *testing.T) {
+	l, err := openLedger(t.TempDir(), false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, hangs := &Drain{ledger: l}, make(chan struct{})
+	disk := hungDisk{l.files[Moved].f, sync.OnceFunc(func() { close(hangs) }), make(chan struct{})}
+	l.files[Moved].w = bufio.NewWriter(disk)
+	blocks := []entry{{Block: Block{ID: "cache/-/x", Members: []Member{{Name: "x", Bytes: 3, ModTime: time.Now()}}}}}
+	moving := beside(func() { l.moved("node-b", blocks) })
+	<-hangs
+	asking := beside(func() {
+		if got := d.Progress().Moved; got != (Count{1, 3}) {
+			t.Errorf("got %+v, want the block that a peer has", got)
+		}
+	})
+	select {
+	case <-asking:
+	case <-time.After(10 * time.Second):
+		t.Error("whoever asks how far the drain is waits for the disk")
+	}
+	close(disk.answers)
+	<-moving
+	<-asking
+	if sum, err := l.close(); err != nil || sum.Moved != (Count{1, 3}) {
+		t.Errorf("got %+v, %v", sum, err)
+	}
+}
