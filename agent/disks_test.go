@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -184,6 +185,47 @@ func TestEvacuationsOutliveTheProcess(t *testing.T) {
 	next, ok := again.next(all)
 	if was, _ := e.next(all); !ok || next.ID != was.ID || next.Path != "/mnt/d0" || !again.closed("/mnt/d0") || again.closed("/mnt/d1") {
 		t.Errorf("got %+v after a restart, want %+v", next, was)
+	}
+}
+
+// What an evacuation moved that was taken back may change yet: the last of those accounts are kept, and all of those that may go on.
+func TestAccountsOfEvacuationsAreKept(t *testing.T) {
+	a, _ := onDisks(t)
+	e := a.evacuations
+	ask := func(path string) (id string) {
+		t.Helper()
+		if err := e.ask(path, byOperator, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		v, _ := e.of(path)
+		if err := os.MkdirAll(e.accounts(v.ID), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return e.accounts(v.ID)
+	}
+	goesOn := ask("/mnt/d0")
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(goesOn, long, long); err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for range keptEvacuations + 2 {
+		all = append(all, ask("/mnt/d1"))
+		if _, err := e.drop(func(v evacuation) bool { return v.Path == "/mnt/d1" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := append(all[len(all)-keptEvacuations:], goesOn)
+	slices.Sort(want)
+	if got := e.moved(time.Time{}); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := e.moved(time.Now().Add(time.Minute)); !slices.Equal(got, []string{goesOn}) {
+		t.Errorf("once the others are over: got %v", got)
+	}
+	e.begin(filepath.Base(goesOn), nil)
+	if got := e.moved(time.Time{}); slices.Contains(got, goesOn) {
+		t.Errorf("got %v, with that of the one that runs", got)
 	}
 }
 

@@ -10,21 +10,26 @@ import (
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
-// lookBack has peers forget what drains moved that were withdrawn, as far as it changed here since, until ctx ends.
+// lookBack has peers forget what drains moved that were withdrawn, and what evacuations did, as far as it changed here since, until ctx ends.
 func (a *Agent) lookBack(ctx context.Context) error {
 	cfg := a.drainConfig("", a.incidents.Dir(""), 0)
-	return migration.LookBack(ctx, cfg, a.recent, a.carries)
+	accounts := func() []string { return append(a.recent(), a.evacuations.moved(a.keptSince())...) }
+	return migration.LookBack(ctx, cfg, accounts, a.carries)
 }
 
-// recent are the accounts of blocks that peers may still have, if they keep what lands there for as long as this node does,
-// and an hour more at most: that is how often they look for what was kept long enough.
+// recent are the accounts of blocks that peers may still have.
 func (a *Agent) recent() []string {
 	open, _ := a.incidents.Open()
-	since := time.Time{}
+	return a.earlier(open.Incident.ID, a.keptSince())
+}
+
+// keptSince is since when what peers took is kept, if they keep what lands there for as long as this node does, and an hour more at
+// most: that is how often they look for what was kept long enough. Zero: it is kept for ever.
+func (a *Agent) keptSince() time.Time {
 	if keep := a.cfg.Receive.Keep; keep > 0 {
-		since = time.Now().Add(-keep - time.Hour)
+		return time.Now().Add(-keep - time.Hour)
 	}
-	return a.earlier(open.Incident.ID, since)
+	return time.Time{}
 }
 
 // adopt has an incident begin with what the last one moved that this node has outlived: what was ordered away, taken back, and is ordered

@@ -123,7 +123,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 	watch.Wait()
 	if !a.evacuations.wanted(v.ID) {
 		a.log.Info("the evacuation was taken back", "disk", v.Path, "blocks", sum.Moved.Blocks)
-		a.evacuations.forget(v.ID)
+		a.evacuations.leave(v.ID)
 		return
 	}
 	if ctx.Err() != nil || overtaken {

@@ -124,17 +124,49 @@ func (e *evacuations) drop(which func(evacuation) bool) (dropped []evacuation, e
 	})
 	for _, v := range dropped {
 		if v.ID != running {
-			e.forget(v.ID)
+			e.leave(v.ID)
 		}
 	}
 	return dropped, err
 }
 
-// forget removes an account that nobody will ask for any more. What stays behind does no harm.
-func (e *evacuations) forget(id string) {
-	if id != "" {
-		_ = os.RemoveAll(e.accounts(id))
+// keptEvacuations is how many accounts of evacuations that were taken back, or of disks that turned out well, are kept: what they moved
+// may change yet. It is as many as ended incidents keep theirs (preemption.keptIncidents).
+const keptEvacuations = 5
+
+// leave keeps an account that nobody goes on with, and no more than some of those. What stays behind does no harm.
+func (e *evacuations) leave(id string) {
+	now := time.Now()
+	_ = os.Chtimes(e.accounts(id), now, now)
+	left := slices.DeleteFunc(e.onDisk(), func(d fs.FileInfo) bool { return e.wanted(d.Name()) })
+	slices.SortFunc(left, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+	for _, d := range left[:max(0, len(left)-keptEvacuations)] {
+		_ = os.RemoveAll(e.accounts(d.Name()))
 	}
+}
+
+// moved are the accounts of what evacuations moved, but for those that were left before, and that of the one that runs.
+func (e *evacuations) moved(before time.Time) (dirs []string) {
+	e.mu.Lock()
+	running := e.running
+	e.mu.Unlock()
+	for _, d := range e.onDisk() {
+		if d.Name() != running && (e.wanted(d.Name()) || d.ModTime().After(before)) {
+			dirs = append(dirs, e.accounts(d.Name()))
+		}
+	}
+	return dirs
+}
+
+// onDisk are the directories of all accounts, as far as they can be listed.
+func (e *evacuations) onDisk() (all []fs.FileInfo) {
+	entries, _ := os.ReadDir(e.dir)
+	for _, d := range entries {
+		if info, err := d.Info(); err == nil && info.IsDir() {
+			all = append(all, info)
+		}
+	}
+	return all
 }
 
 func (e *evacuations) end(id string, sum migration.Summary, now time.Time) error {

@@ -193,7 +193,7 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration
 func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
 	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.MaxBytesPerSecond)
 	if last {
-		cfg.Earlier = a.earlier(incident, time.Time{})
+		cfg.Earlier = append(a.earlier(incident, time.Time{}), a.evacuations.moved(time.Time{})...)
 	}
 	cfg.Ballast = a.ballast.account
 	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
