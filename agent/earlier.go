@@ -13,7 +13,7 @@ import (
 // lookBack has peers forget what drains moved that were withdrawn, and what evacuations did, as far as it changed here since, until ctx ends.
 func (a *Agent) lookBack(ctx context.Context) error {
 	cfg := a.drainConfig("", a.incidents.Dir(""), 0)
-	accounts := func() []string { return append(a.recent(), a.evacuations.moved(a.keptSince())...) }
+	accounts := func() []string { return append(a.recent(), a.evacuations.over(a.keptSince())...) }
 	return migration.LookBack(ctx, cfg, accounts, a.carries)
 }
 
@@ -32,9 +32,9 @@ func (a *Agent) keptSince() time.Time {
 	return time.Time{}
 }
 
-// adopt has an incident begin with what the last one moved that this node has outlived: what was ordered away, taken back, and is ordered
-// away again has its blocks with peers. Nobody believes that where the coordinator cannot say whether it is so, and a rehearsal shows
-// what a drain does.
+// adopt has an incident begin with what the last one moved that this node has outlived, and with what evacuations of its disks did: what was
+// ordered away, taken back, and is ordered away again has its blocks with peers. Nobody believes that where the coordinator cannot say
+// whether it is so, and a rehearsal shows what a drain does.
 func (a *Agent) adopt(incident, dir string) {
 	if a.alone() || a.rehearses() {
 		return
@@ -45,10 +45,11 @@ func (a *Agent) adopt(incident, dir string) {
 			last, at = earlier, info.ModTime()
 		}
 	}
-	if last == "" {
-		return
+	earlier := a.evacuations.moved(a.keptSince())
+	if last != "" {
+		earlier = append(earlier, last)
 	}
-	switch adopted, err := migration.Adopt(dir, last); {
+	switch adopted, err := migration.Adopt(dir, earlier...); {
 	case err != nil:
 		a.log.Warn("what an earlier drain moved is sent again", "incident", incident, "err", err)
 	case adopted.Blocks > 0:

@@ -145,17 +145,22 @@ func (e *evacuations) leave(id string) {
 	}
 }
 
-// moved are the accounts of what evacuations moved, but for those that were left before, and that of the one that runs.
+// moved are the accounts of what evacuations moved, but for those that were left before.
 func (e *evacuations) moved(before time.Time) (dirs []string) {
-	e.mu.Lock()
-	running := e.running
-	e.mu.Unlock()
 	for _, d := range e.onDisk() {
-		if d.Name() != running && (e.wanted(d.Name()) || d.ModTime().After(before)) {
+		if e.wanted(d.Name()) || d.ModTime().After(before) {
 			dirs = append(dirs, e.accounts(d.Name()))
 		}
 	}
 	return dirs
+}
+
+// over are those of them that nobody writes to now.
+func (e *evacuations) over(before time.Time) (dirs []string) {
+	e.mu.Lock()
+	running := e.running
+	e.mu.Unlock()
+	return slices.DeleteFunc(e.moved(before), func(dir string) bool { return running != "" && dir == e.accounts(running) })
 }
 
 // onDisk are the directories of all accounts, as far as they can be listed.

@@ -31,3 +31,20 @@ func TestDyingDiskIsCarriedOnce(t *testing.T) {
 		c.VerifyEverywhere(1, 2)
 	})
 }
+
+// A node whose disk is dying leaves, and there is no time to send again what was carried off that: nothing is lost.
+func TestWhatLeftADyingDiskIsElsewhereWhenItsNodeLeaves(t *testing.T) {
+	bubble(t, clustertest.Config{Agents: 3, BytesPerSecond: 10_000}, func(t *testing.T, c *clustertest.Cluster) {
+		for i := range 20 {
+			c.Write(0, "cache", fmt.Sprint("part-", i), 200<<10)
+		}
+		c.SetDisk(0, "cache", disks.Critical)
+		c.Until("all is elsewhere", 30*time.Second, evacuationOf(c, disks.Critical)("done"))
+		c.Sleep(10 * time.Second)
+		goes(c, 1, 2)
+		sum, _ := c.Manifest(0)
+		if got := sum.GetMoved().GetBlocks(); got != 20 || sum.GetLost().GetBlocks() != 0 {
+			t.Errorf("got %d of 20 moved, %d lost", got, sum.GetLost().GetBlocks())
+		}
+	})
+}

@@ -5,30 +5,39 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Adopt begins the account in dir with what an earlier drain of this node moved, which was withdrawn: its peers have most of that
-// still. Where dir has an account, or the other has none, it does nothing. A drain in dir must then ask who has what it meets
-// (DrainConfig.Lapsed). What the fallback took is not adopted, since nobody could say whether it has it.
-func Adopt(dir, earlier string) (adopted Count, err error) {
-	to, from := ledgerPath(dir, Moved), ledgerPath(earlier, Moved)
-	was, err := os.Stat(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return adopted, nil
+// Adopt begins the account in dir with what earlier drains of this node moved, which were withdrawn, or emptied one of its disks: their
+// peers have most of that still. Where dir has an account, or the others have none, it does nothing. A drain in dir must then ask who has
+// what it meets (DrainConfig.Lapsed). What the fallback took is not adopted, since nobody could say whether it has it.
+func Adopt(dir string, earlier ...string) (adopted Count, err error) {
+	var from []string
+	moved := map[string]time.Time{}
+	for _, dir := range earlier {
+		path := ledgerPath(dir, Moved)
+		info, err := os.Stat(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+			continue
+		}
+		if err != nil {
+			return adopted, fmt.Errorf("adopt an account: %w", err)
+		}
+		from, moved[path] = append(from, path), info.ModTime()
 	}
-	if err != nil {
-		return adopted, fmt.Errorf("adopt an account: %w", err)
-	}
-	if info, err := os.Stat(to); err == nil && info.Size() > 0 {
+	to := ledgerPath(dir, Moved)
+	if info, err := os.Stat(to); len(from) == 0 || err == nil && info.Size() > 0 {
 		return adopted, nil
 	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return adopted, fmt.Errorf("adopt an account: %w", err)
 	}
-	adopted, err = copyLines(to, from, was.ModTime(), func(e Entry) bool {
+	slices.SortFunc(from, func(a, b string) int { return moved[a].Compare(moved[b]) }) // of several lines about a block the last one counts
+	adopted, err = copyLines(to, from, moved[from[len(from)-1]], func(e Entry) bool {
 		return e.Outcome == Moved && e.tag() != "" && !strings.HasPrefix(e.Peer, fallbackPeer)
 	})
 	if err != nil {
@@ -37,16 +46,16 @@ func Adopt(dir, earlier string) (adopted Count, err error) {
 	return adopted, nil
 }
 
-// copyLines has an account begin with the lines of one that are kept, and returns what these say was moved. It is as old as what it says:
-// who asks how long ago something moved is told by its time.
-func copyLines(to, from string, moved time.Time, keep func(Entry) bool) (kept Count, err error) {
+// copyLines has an account begin with the lines of others that are kept, and returns what these say was moved. It is as old as what it
+// says: who asks how long ago something moved is told by its time.
+func copyLines(to string, from []string, moved time.Time, keep func(Entry) bool) (kept Count, err error) {
 	part := to + ".part"
 	f, err := os.Create(part)
 	if err != nil {
 		return kept, err
 	}
 	w, text := bufio.NewWriterSize(f, 64<<10), []byte(nil)
-	for line, fault := range allLines(from) {
+	for line, fault := range linesOf(from) {
 		if err = fault; err != nil {
 			break
 		}
@@ -67,4 +76,17 @@ func copyLines(to, from string, moved time.Time, keep func(Entry) bool) (kept Co
 		return Count{}, errors.Join(err, os.Remove(part))
 	}
 	return kept, nil
+}
+
+// linesOf yields the lines of some files, one file after the other, to the first fault.
+func linesOf(paths []string) iter.Seq2[ledgerLine, error] {
+	return func(yield func(ledgerLine, error) bool) {
+		for _, path := range paths {
+			for line, err := range allLines(path) {
+				if !yield(line, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }

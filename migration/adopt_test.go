@@ -35,10 +35,19 @@ func TestAdopt(t *testing.T) {
 	if info, err := os.Stat(ledgerPath(dir, Moved)); err != nil || !info.ModTime().Equal(ended) {
 		t.Errorf("it is of %v, %v, want %v", info.ModTime(), err, ended)
 	}
+	several := filepath.Join(t.TempDir(), "inc-3")
+	newer := filepath.Join(t.TempDir(), "evac-1")
+	write(t, ledgerPath(newer, Moved), []byte(line("a", "moved", "d", "@9")))
+	if adopted, err := Adopt(several, newer, filepath.Join(newer, "none"), earlier); err != nil || adopted.Blocks != 3 {
+		t.Errorf("of two: got %+v, %v", adopted, err)
+	}
+	if got, _ := os.ReadFile(ledgerPath(several, Moved)); string(got) != good+line("a", "moved", "d", "@9") {
+		t.Errorf("of two: got\n%swant the newer one behind the other", got)
+	}
 	write(t, ledgerPath(earlier, Moved), []byte(line("q", "moved", "b", "@9")))
 	want("there is an account", dir, earlier, 0, good)
 	write(t, ledgerPath(earlier, Moved), []byte("no line\n"))
-	other := filepath.Join(t.TempDir(), "inc-3")
+	other := filepath.Join(t.TempDir(), "inc-4")
 	if _, err := Adopt(other, earlier); err == nil || !strings.Contains(err.Error(), ledgerPath(earlier, Moved)) {
 		t.Errorf("got %v, want that it cannot be read", err)
 	}

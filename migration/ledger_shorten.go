@@ -19,7 +19,7 @@ func (d *Drain) shorten(ctx context.Context) {
 	path := ledgerPath(d.cfg.Dir, Moved)
 	is, err := os.Stat(path)
 	if err == nil {
-		_, err = copyLines(path, path, is.ModTime(), func(e Entry) bool {
+		_, err = copyLines(path, []string{path}, is.ModTime(), func(e Entry) bool {
 			toTell := e.Outcome != struck || e.tag() != "" // a peer that was away may have it as it was
 			return ctx.Err() != nil || toTell && d.history.here.has(e.ID)
 		})
