@@ -66,7 +66,7 @@ func (in *inbound) landInStore(s *Store, o opening) error {
 	var l *placeLanding
 	dir := s.Paths[roots[0]]
 	err = in.on(&dir, func() error {
-		l, err = landInPlace(s, o, roots, in.r.cfg.Vault.catalog)
+		l, err = landInPlace(s, o, roots, in.r.cfg.Vault.catalog, &in.work)
 		return err
 	})
 	if err != nil {
@@ -164,7 +164,15 @@ func (in *inbound) gives(f frame, do func() error) error {
 			return do()
 		}
 	}
-	return in.on(&in.dirs[0], do)
+	return in.on(in.at(), do)
+}
+
+// at is the directory that the block under way is being written to.
+func (in *inbound) at() *string {
+	if l, ok := in.landing.(*placeLanding); ok {
+		return l.at()
+	}
+	return &in.dirs[0]
 }
 
 // turned returns an error if a disk under the block has turned bad since it was last asked. If it is full, no other block

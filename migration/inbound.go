@@ -273,7 +273,7 @@ func (in *inbound) end(f frame) error {
 
 // fail gives up the block under way because this node could not keep it.
 func (in *inbound) fail(err error) {
-	in.r.fault(in.dirs[0], err)
+	in.r.fault(*in.at(), err)
 	if _, ok := in.landing.(*vaultLanding); ok {
 		in.broken = true
 	}
@@ -309,7 +309,7 @@ func (in *inbound) abandon() {
 }
 
 func (in *inbound) drop() {
-	in.work.begin(&in.dirs[0])
+	in.work.begin(in.at())
 	in.landing.abort()
 	in.work.end()
 	in.landing = nil

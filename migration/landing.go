@@ -115,6 +115,7 @@ type stagedFile struct {
 type placeLanding struct {
 	store   *Store
 	opening opening
+	work    *work // of who writes: it is told which of the disks the landing is at
 	files   []stagedFile
 	placed  []placed
 	current *os.File
@@ -125,8 +126,8 @@ type placeLanding struct {
 
 // landInPlace begins a block's landing in its store, each member in the directory given. It fails with errOccupied where a
 // file is in the way.
-func landInPlace(s *Store, o opening, roots []int, c *catalog) (*placeLanding, error) {
-	l := &placeLanding{store: s, opening: o, member: -1}
+func landInPlace(s *Store, o opening, roots []int, c *catalog, w *work) (*placeLanding, error) {
+	l := &placeLanding{store: s, opening: o, work: w, member: -1}
 	id := BlockID(o.ID)
 	for i, m := range o.Members {
 		root := roots[i]
@@ -135,6 +136,7 @@ func landInPlace(s *Store, o opening, roots []int, c *catalog) (*placeLanding, e
 			return nil, fmt.Errorf("%s: %w", to, errOccupied)
 		}
 		for i := range s.roots { // the same name in another directory would hide this one
+			w.begin(&s.Paths[i])
 			if err := s.vacant(id, c, place{i, to}); err != nil {
 				return nil, err
 			}
@@ -156,6 +158,7 @@ func (l *placeLanding) reach(member int) error {
 			return err
 		}
 		l.member++
+		l.work.begin(l.at())
 		f := l.files[l.member]
 		if err := l.store.mkdir(f.root, stagingDir); err != nil {
 			return err
@@ -213,6 +216,9 @@ func (l *placeLanding) finish(_ frame, r record) (*landed, error) {
 	return &landed{record: r, store: l.store, files: l.files, dirs: l.dirs()}, nil
 }
 
+// at is the one of the store's directories that the current member is written to.
+func (l *placeLanding) at() *string { return &l.store.Paths[l.files[max(0, l.member)].root] }
+
 // dirs are the store's directories that the block lies in.
 func (l *placeLanding) dirs() (dirs []string) {
 	for _, f := range l.files {
@@ -227,6 +233,7 @@ func (l *placeLanding) abort() {
 		l.current.Close()
 	}
 	for _, f := range l.files[:l.member+1] {
+		l.work.begin(&l.store.Paths[f.root])
 		_ = l.store.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
 	}
 }

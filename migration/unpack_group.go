@@ -159,7 +159,7 @@ func (u *unpacker) stage(from *replay, r record) (_ *move, err error) {
 	m.room = room
 	u.work.begin(&s.Paths[roots[0]])
 	defer u.work.end()
-	l, err := landInPlace(s, r.opening, roots, v.catalog)
+	l, err := landInPlace(s, r.opening, roots, v.catalog, &u.work)
 	if err != nil {
 		u.r.fault(s.Paths[roots[0]], err)
 		return nil, err
@@ -174,11 +174,13 @@ func (u *unpacker) stage(from *replay, r record) (_ *move, err error) {
 		m.into, refused = l.finish(frame{}, into)
 		err = refused
 	}
+	if refused != nil {
+		u.r.fault(*l.at(), refused)
+	}
 	if err != nil {
 		l.abort()
 	}
 	if refused != nil {
-		u.r.fault(s.Paths[roots[0]], refused)
 		return m, refused
 	}
 	if err != nil {

@@ -273,7 +273,7 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 	for name, p := range map[string]string{"x": "c1/x", "y": "c0/y"} { // x would land in c0, y in c1
 		write(t, filepath.Join(n.dir, p), []byte("own"))
 		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 3}}}
-		if _, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog); !errors.Is(err, errOccupied) {
+		if _, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(work)); !errors.Is(err, errOccupied) {
 			t.Errorf("%s: got %v, want that the place is taken", name, err)
 		}
 	}
@@ -283,7 +283,7 @@ func TestLandingLooksIntoEveryDirectoryOfItsStore(t *testing.T) {
 func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
 	o := opening{ID: "cache/-/x", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"x", 3}}}
-	l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog)
+	l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(work))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	var batch []*landed
 	for _, name := range []string{"bad", "deep/er/bad", "good"} {
 		o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{name, 0}}}
-		l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog)
+		l, err := landInPlace(n.stores[0], o, []int{0}, n.vault.catalog, new(work))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -149,7 +149,7 @@ func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 	var blocks []*landed
 	land := func(id string) {
 		content := contentOf(id, ChunkBytes)
-		l, err := landInPlace(s, opening{ID: id, Members: []memberSize{{BlockID(id).Name(), ChunkBytes}}}, []int{0}, n.vault.catalog)
+		l, err := landInPlace(s, opening{ID: id, Members: []memberSize{{BlockID(id).Name(), ChunkBytes}}}, []int{0}, n.vault.catalog, new(work))
 		if err == nil {
 			err = l.data(0, frame{sum: crc32.Checksum(content, castagnoli), payload: content})
 		}

@@ -1,0 +1,91 @@
+package migration
+
+import (
+	"fmt"
+	"hash/crc32"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// acrossDisks is a map output whose data belong on one of three disks, and whose index on another.
+func acrossDisks(data, index int, bytes int64) (o opening) {
+	for m := 0; ; m++ {
+		base := fmt.Sprintf("shuffle_0_%d_0", m)
+		d, _ := SparkPlace(base+".data", 3)
+		i, _ := SparkPlace(base+".index", 3)
+		if d == data && i == index {
+			return opening{ID: "spark/app-1-1/" + base, Kind: KindShuffle, Layout: LayoutSpark,
+				Members: []memberSize{{base + ".data", bytes}, {base + ".index", ChunkBytes}}}
+		}
+	}
+}
+
+func membersFrames(transfer uint32, o opening) []byte {
+	b := appendFrame(nil, frameOpen, transfer, o.append(nil))
+	s := newSummer()
+	for _, m := range o.Members {
+		s.member(m.Bytes)
+		for left := m.Bytes; left > 0; left -= ChunkBytes {
+			c := contentOf(m.Name, int(min(left, ChunkBytes)))
+			b = appendFrame(b, frameData, transfer, c)
+			s.chunk(crc32.Checksum(c, castagnoli))
+		}
+	}
+	sum := s.sum()
+	return appendFrame(b, frameClose, transfer, sum[:])
+}
+
+// A map output lies on several disks. The one that does not take its part is to be left alone, and no other.
+func TestFaultIsToldOfTheDiskThatHasIt(t *testing.T) {
+	for _, row := range []struct{ data, index, full int }{{0, 2, 0}, {0, 2, 2}, {2, 0, 0}, {2, 0, 2}} {
+		told := func(t *testing.T, bytes int64, code verdictCode) {
+			n, f := onDisks(t, "b", []StoreConfig{with(sparkStore, "s0", "s1", "s2")}, "v")
+			dir := n.stores[0].Paths[row.full]
+			if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+				t.Skip("only root mounts file systems: ", err)
+			}
+			t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+			s, err := OpenStore(n.stores[0].StoreConfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			n.stores[0] = s
+			if said := landAll(t, n, membersFrames(1, acrossDisks(row.data, row.index, bytes))); said[0].Code != code {
+				t.Errorf("got %+v, want verdict %d", said[0], code)
+			}
+			n.unpack()
+			for p, err := range f.faults {
+				if p != dir {
+					t.Errorf("%s is blamed: %v", p, err)
+				}
+			}
+			if f.faults[dir] == nil {
+				t.Error("nobody was told")
+			}
+		}
+		t.Run(fmt.Sprint("as it lands", row), func(t *testing.T) { told(t, 8*ChunkBytes, verdictFull) })
+		t.Run(fmt.Sprint("as it becomes files", row), func(t *testing.T) { told(t, ChunkBytes, verdictDurable) })
+	}
+}
+
+// Nor is a disk taken to hang for another one.
+func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
+	n := newNode(t, "b", with(sparkStore, "s0", "s1", "s2"))
+	o, w := acrossDisks(2, 0, 8*ChunkBytes), new(work)
+	l, err := landInPlace(n.stores[0], o, []int{2, 0}, n.vault.catalog, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.abort()
+	for member, root := range []int{2, 0} {
+		if err := l.data(member, frame{payload: contentOf("x", ChunkBytes)}); err != nil {
+			t.Fatal(err)
+		}
+		if dir, _, _ := w.on(time.Now()); dir != n.stores[0].Paths[root] || dir != *l.at() {
+			t.Errorf("member %d: at %s, want %s", member, dir, n.stores[0].Paths[root])
+		}
+	}
+}
