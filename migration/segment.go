@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -158,11 +159,15 @@ func (v *Vault) endOf(s *segment, at int64) segmentEnd {
 	return end
 }
 
-// spoil has a segment take no more blocks.
+// spoil has a segment take no more blocks. Its writer gives it back later, or has done so: then who commits it is the last.
 func (v *Vault) spoil(s *segment, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.fault = cmp.Or(s.fault, err)
+	if d := v.placeOf(s.dir); slices.Contains(d.free, s) {
+		d.free = slices.DeleteFunc(d.free, func(other *segment) bool { return other == s })
+		s.closed = true
+	}
 }
 
 // cut forgets what was appended from offset on: a block that was not finished.

@@ -423,6 +423,31 @@ func TestSegmentThatFailedToSyncTakesNoMore(t *testing.T) {
 	}
 }
 
+// Nor does one whose stream had ended when it failed.
+func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		failed := make(chan struct{})
+		n.vault.flush = func(*os.File) error { <-failed; return unix.EIO }
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
+		s.conn.Close()
+		time.Sleep(2 * gather)
+		n.vault.flush = fdatasync
+		close(failed)
+		synctest.Wait()
+		s = n.stream(t, ctx)
+		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
+		s.wantReceipt()
+		s.conn.Close()
+		stop()
+		if got := segmentsIn(t, n.vault.dir); len(got) != 1 || n.vault.Close() != nil {
+			t.Errorf("segments %v, want the one that has the block", got)
+		}
+	})
+}
+
 func TestLeftoverStagingIsSweptAtStart(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "c0", "c1"))
 	left := filepath.Join(n.dir, "c1", stagingDir, "half")
