@@ -315,6 +315,9 @@ func (c *committer) record(batch []*landed) {
 	}
 	written, err := c.vault.catalog.commit(records, ends, spare)
 	if err != nil {
+		if diskFault(err) {
+			c.disks.Fault(c.vault.dir, err)
+		}
 		for s := range segments {
 			c.vault.spoil(s, err)
 		}

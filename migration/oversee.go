@@ -128,11 +128,15 @@ func (r *Receiver) gone(in *inbound) {
 	delete(r.live, in)
 }
 
-// open returns those of the directories that new blocks may be put in: their disks are well, and nothing hangs there.
+// open returns those of the directories that new blocks may be put in: their disks are well, and nothing hangs there. Wherever a
+// block lies, its record has to be written, too.
 func (r *Receiver) open(dirs []string) []string {
 	r.mu.Lock()
 	stuck := r.stuck
 	r.mu.Unlock()
+	if catalog := r.cfg.Vault.dir; slices.Contains(stuck, catalog) || !r.disks.Keeps(catalog) {
+		return nil
+	}
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
 		return slices.Contains(stuck, dir) || !r.disks.Writable(dir)
 	})

@@ -205,7 +205,7 @@ func (r *Receiver) take(bytes int64, among []string) (dir string, release func()
 	}
 	err = &FullError{NeedBytes: bytes, HasBytes: r.most(open)}
 	if len(open) == 0 {
-		err = fmt.Errorf("no disk takes blocks: %s: %w", strings.Join(among, ", "), err)
+		err = fmt.Errorf("no disk takes blocks, or none their records in %s: %s: %w", r.cfg.Vault.dir, strings.Join(among, ", "), err)
 	}
 	return "", nil, err
 }

@@ -1,0 +1,61 @@
+package migration
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A block that lies on a disk which is well has its record on that of the catalog. When that one keeps nothing, blocks are refused
+// before they come, and not once they have come whole.
+func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, f := onDisks(t, "b", []StoreConfig{with(placeStore, "cache")}, "d0")
+		ctx, stop := n.receiving(t)
+		s := n.stream(t, ctx)
+		x := blockFrames(1, "cache/-/x", contentOf("x", 1000))
+		s.send(x)
+		s.wantReceipt()
+		f.set(f.bad, n.vault.dir, true)
+		if room := n.receiver.Room(); room != 0 {
+			t.Errorf("it tells of room for %d bytes", room)
+		}
+		time.Sleep(2 * lookAfter)
+		for i, size := range []int{1000, 2 * packedBytes} {
+			o := opening{ID: "cache/-/y", Kind: KindCache, Layout: LayoutFiles, Members: []memberSize{{"y", int64(size)}}}
+			s.send(appendFrame(nil, frameOpen, uint32(2+i), o.append(nil)))
+			s.wantRefusal("records in " + n.vault.dir)
+			s.send(appendFrame(nil, frameAbort, uint32(2+i), nil))
+		}
+		s.send(x) // which is on record
+		s.wantReceipt()
+		f.set(f.bad, n.vault.dir, false)
+		s.send(blockFrames(4, "cache/-/y", contentOf("y", 1000)))
+		s.wantReceipt()
+		s.conn.Close()
+		stop()
+		f.wantNothingReserved(t)
+	})
+}
+
+// Who watches the disks hears of what the catalog's refused.
+func TestFaultOfTheCatalogIsTold(t *testing.T) {
+	small := smallDisk(t, 8<<20)
+	n, f := onDisks(t, "b", nil, "d0")
+	if err := n.vault.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n.dir = small
+	n.open(t)
+	fill(t, small)
+	var many [][]byte
+	for i := range uint32(500) {
+		many = append(many, blockFrames(i+1, fmt.Sprint("cache/-/", i), contentOf("x", 10)))
+	}
+	landAll(t, n, many...)
+	if f.faults[filepath.Join(small, "vault")] == nil {
+		t.Errorf("told of %v, want of the catalog's disk", f.faults)
+	}
+}
