@@ -170,10 +170,11 @@ func (r *Receiver) room(alone bool) int64 {
 	return r.budget.left(r.cfg.Vault.Count().Bytes, r.most(r.open(r.places())), alone)
 }
 
+// places are the directories that blocks may land in: the vault's, and those of stores that blocks get their place in now.
 func (r *Receiver) places() []string {
 	all := r.cfg.Vault.places()
 	for _, s := range r.cfg.Stores {
-		if s.Land == LandPlace {
+		if s.Land == LandPlace && r.sound(s) == nil {
 			all = append(all, s.Paths...)
 		}
 	}

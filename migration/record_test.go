@@ -59,3 +59,20 @@ func TestFaultOfTheCatalogIsTold(t *testing.T) {
 		t.Errorf("told of %v, want of the catalog's disk", f.faults)
 	}
 }
+
+// While one disk of a store does not answer, nothing lands in its place: the room of the store's other disks is nobody's.
+func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
+	n, f := onDisks(t, "b", []StoreConfig{with(placeStore, "c0", "c1")}, "d0")
+	f.give(n.more[0], 100_000)
+	n.receive(t)
+	if got, want := n.receiver.Room(), int64(1<<30-1); got != want {
+		t.Errorf("room for %d bytes, want %d", got, want)
+	}
+	f.set(f.bad, n.stores[0].Paths[1], true)
+	if got := n.receiver.Room(); got != 100_000 {
+		t.Errorf("room for %d bytes, want that of the vault's disk", got)
+	}
+	if v := landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*packedBytes))); v[0].Code != verdictFull {
+		t.Errorf("got %+v, want a refusal for want of room", v)
+	}
+}
