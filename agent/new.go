@@ -72,7 +72,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	a.reader = &migration.Reader{Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, Dial: a.dialHolder}}
+	a.reader = &migration.Reader{Node: cfg.Node.Name, Stores: a.stores, Vault: a.vault, Disks: a.landing, Log: a.log, Broken: a.broken, Fallback: a.fallback, Fetch: &migration.Fetcher{Locate: a.locate, LocateMore: a.locateMore, Dial: a.dialHolder}}
 	if err := a.openWorkloads(); err != nil {
 		return nil, err
 	}

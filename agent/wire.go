@@ -164,11 +164,19 @@ const locateTimeout = 5 * time.Second
 func (a *Agent) locate(ctx context.Context, id migration.BlockID, past bool) (migration.Location, error) {
 	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
 	defer cancel()
-	r, err := a.beat.Locate(ctx, string(id), past)
+	r, err := a.beat.Locate(ctx, string(id), past, "")
 	if err != nil {
 		return migration.Location{}, err
 	}
-	return migration.Location{State: migration.LocationState(r.State), Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Why: r.Why}, nil
+	return migration.Location{State: migration.LocationState(r.State), Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Why: r.Why}, nil
+}
+
+// locateMore names more of those who could have a block, and who turns out to hold it meanwhile.
+func (a *Agent) locateMore(ctx context.Context, id migration.BlockID, after string) (some []migration.Holder, next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, locateTimeout)
+	defer cancel()
+	r, err := a.beat.Locate(ctx, string(id), true, after)
+	return a.others(slices.Concat(r.GetHolders(), r.GetCandidates())), r.GetNext(), err
 }
 
 // whereIs is the address at which a node is read; empty: it is gone.

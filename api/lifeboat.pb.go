@@ -3079,6 +3079,7 @@ type LocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	PastHolders   bool                   `protobuf:"varint,2,opt,name=past_holders,json=pastHolders,proto3" json:"past_holders,omitempty"` // they were asked in vain: name the candidates too
+	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`                                 // a reply's next: name the candidates behind that one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3127,6 +3128,13 @@ func (x *LocateRequest) GetPastHolders() bool {
 	return false
 }
 
+func (x *LocateRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 type LocateReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// held: the holders have it. lost: it is known to be lost, recompute it. unknown: ask the candidates.
@@ -3140,7 +3148,9 @@ type LocateReply struct {
 	Fallbacks []*Holder `protobuf:"bytes,4,rep,name=fallbacks,proto3" json:"fallbacks,omitempty"`
 	// Why nobody is known to hold a block that somebody held, as far as the leader remembers. When no candidate has it either, it
 	// is lost; empty: it was never known.
-	Why           string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	Why string `protobuf:"bytes,5,opt,name=why,proto3" json:"why,omitempty"`
+	// More nodes could have the block than are named: ask for those behind this one (after). Empty: these are all.
+	Next          string `protobuf:"bytes,6,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3206,6 +3216,13 @@ func (x *LocateReply) GetFallbacks() []*Holder {
 func (x *LocateReply) GetWhy() string {
 	if x != nil {
 		return x.Why
+	}
+	return ""
+}
+
+func (x *LocateReply) GetNext() string {
+	if x != nil {
+		return x.Next
 	}
 	return ""
 }
@@ -9202,10 +9219,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\aoutcome\x18\x01 \x01(\tR\aoutcome\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12-\n" +
-	"\x06blocks\x18\x04 \x01(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"B\n" +
+	"\x06blocks\x18\x04 \x01(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\"X\n" +
 	"\rLocateRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12!\n" +
-	"\fpast_holders\x18\x02 \x01(\bR\vpastHolders\"\xcc\x01\n" +
+	"\fpast_holders\x18\x02 \x01(\bR\vpastHolders\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"\xe0\x01\n" +
 	"\vLocateReply\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12-\n" +
 	"\aholders\x18\x02 \x03(\v2\x13.lifeboat.v1.HolderR\aholders\x123\n" +
@@ -9213,7 +9231,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"candidates\x18\x03 \x03(\v2\x13.lifeboat.v1.HolderR\n" +
 	"candidates\x121\n" +
 	"\tfallbacks\x18\x04 \x03(\v2\x13.lifeboat.v1.HolderR\tfallbacks\x12\x10\n" +
-	"\x03why\x18\x05 \x01(\tR\x03why\"6\n" +
+	"\x03why\x18\x05 \x01(\tR\x03why\x12\x12\n" +
+	"\x04next\x18\x06 \x01(\tR\x04next\"6\n" +
 	"\x06Holder\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x11\n" +

@@ -302,7 +302,7 @@ func (f *fleet) locateFor(asker string, r *api.LocateRequest) (*api.LocateReply,
 	}
 	if reply.Holders = slices.DeleteFunc(reply.Holders, isAsker); len(reply.Holders) == 0 {
 		reply.State, reply.Why = "unknown", asker+" has it no more"
-		reply.Candidates, reply.Fallbacks = f.candidates(r.GetId(), ""), f.doors()
+		f.nameCandidates(reply, r, "")
 	}
 	return reply, nil
 }

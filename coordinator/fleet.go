@@ -248,7 +248,7 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	if len(reply.Holders) > 0 {
 		reply.State = "held"
 		if r.GetPastHolders() || !slices.ContainsFunc(reply.Holders, f.answers) { // they may be back in a moment, or not
-			reply.Candidates, reply.Fallbacks = f.candidates(id, what.from.Value()), f.doors()
+			f.nameCandidates(reply, r, what.from.Value())
 		}
 		return reply, nil
 	}
@@ -258,13 +258,14 @@ func (f *fleet) locate(r *api.LocateRequest) (*api.LocateReply, error) {
 	}
 	switch left := f.lost(asked); {
 	case len(said) > 0:
-		reply.State, why = "lost", said[0]+", which had it, is gone"
+		reply.State, from, why = "lost", what.from.Value(), said[0]+", which had it, is gone"
 	case left != nil:
 		reply.State, why = "lost", left.Node+" left without it: see its manifest"
 	case f.brokenForGood(asked):
 		reply.State = "lost"
 	}
-	reply.Why, reply.Candidates, reply.Fallbacks = why, f.candidates(id, from), f.doors()
+	reply.Why = why
+	f.nameCandidates(reply, r, from)
 	return reply, nil
 }
 
@@ -318,37 +319,6 @@ func (f *fleet) answers(h *api.Holder) bool {
 	n, _ := f.node(h.Node)
 	p := f.leases.read(h.Node)
 	return n.State != Shutdown && p.heard && time.Since(p.seen) <= f.cfg.suspectAfter()
-}
-
-// maxCandidates bounds whom a reader is sent to ask.
-const maxCandidates = 128
-
-// candidates are the nodes that have a store of the block's name, and those that have yet to say what landed there: after
-// a restart nobody has told us anything, and what is not known is not "no". So is one that announced a restart: it will be back. Where there are too many, different blocks
-// get different ones, after the node that the block is known to have come from.
-func (f *fleet) candidates(id, from string) []*api.Holder {
-	store, _, _ := strings.Cut(id, "/")
-	var source, all []*api.Holder
-	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // one that is done may be there still, and has yet to say so
-	for _, n := range f.nodes() {
-		p := f.leases.read(n.Name)
-		told, _ := f.blocks.reported(n.Name, n.ID)
-		has := !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
-		there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
-		if has && there {
-			h := &api.Holder{Node: n.Name, Address: n.PeerAddress}
-			if n.Name == from {
-				source = append(source, h)
-			} else {
-				all = append(all, h)
-			}
-		}
-	}
-	if len(all) > maxCandidates {
-		start := int(hashOf(id) % uint64(len(all)))
-		all = append(all[start:], all[:start]...)[:maxCandidates]
-	}
-	return append(source, all...)
 }
 
 // asStatus gives a refusal the code and the words that callers act on.

@@ -53,11 +53,12 @@ func (c *Client) Unavailable(ctx context.Context) error {
 	})
 }
 
-// Locate asks where a block may be read.
-func (c *Client) Locate(ctx context.Context, id string, past bool) (*api.LocateReply, error) {
+// Locate asks where a block may be read. past says that its holders were asked in vain, and after, where it is not empty, that those
+// who could have it were, up to that node.
+func (c *Client) Locate(ctx context.Context, id string, past bool, after string) (*api.LocateReply, error) {
 	var reply *api.LocateReply
 	err := c.call(ctx, "locate "+id, func(m *link) (err error) {
-		reply, err = m.Locate(ctx, &api.LocateRequest{Id: id, PastHolders: past})
+		reply, err = m.Locate(ctx, &api.LocateRequest{Id: id, PastHolders: past, After: after})
 		return err
 	})
 	return reply, err

@@ -14,7 +14,7 @@ import (
 )
 
 func calls(ctx context.Context, c *Client) map[string]error {
-	_, locate := c.Locate(ctx, "a/b/c", false)
+	_, locate := c.Locate(ctx, "a/b/c", false, "")
 	return map[string]error{
 		"WorkerDecommission": c.WorkerDecommission(ctx, &api.Notice{Incident: "inc-9"}),
 		"Withdraw":           c.Withdraw(ctx, "inc-9"),
@@ -59,7 +59,7 @@ func TestLocate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()
 		n.serve(t, addrA, &coordinator{})
-		reply, err := newClient(t, config(n, addrA)).Locate(t.Context(), "a/b/c", false)
+		reply, err := newClient(t, config(n, addrA)).Locate(t.Context(), "a/b/c", false, "")
 		if err != nil || reply.GetState() != "held" || len(reply.GetHolders()) != 1 {
 			t.Errorf("got %v, %v; want one holder", reply, err)
 		}

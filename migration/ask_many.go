@@ -10,7 +10,7 @@ const (
 	// askedAtOnce is how many nodes are asked at once: enough for a rack in one round trip, and no burst for one reader's sake.
 	askedAtOnce = 16
 	// askHedge is how long a silent node is waited for before the next is asked beside it. After askPatience nobody further
-	// is asked: by then all that a coordinator names (its maxCandidates) have been.
+	// is asked: by then all that a coordinator names at once (its maxCandidates) have been, and of a fleet that answers thousands.
 	askHedge    = 500 * time.Millisecond
 	askPatience = 4 * time.Second
 	// ProbePatience is how long one node may take to say whether it has a block: who asks many knows after ten seconds,

@@ -26,6 +26,7 @@ type Location struct {
 	State      LocationState
 	Holders    []Holder
 	Candidates []Holder // nodes whose stores could have it; only when nobody is known to hold it, or no holder answers
+	Next       string   // more could have it, behind that node; empty: these are all
 	Why        string   // nobody is known to hold it, though somebody did; empty: nobody ever did
 }
 
@@ -64,11 +65,15 @@ const (
 type Fetcher struct {
 	// Locate asks the coordinator; past: who has the block was asked in vain, and who else may have it is to be named too.
 	Locate func(ctx context.Context, id BlockID, past bool) (Location, error)
+	// LocateMore names those of the candidates that come behind one (Location.Next), and behind whom there are more yet.
+	LocateMore func(ctx context.Context, id BlockID, after string) (some []Holder, next string, err error)
 	// Dial connects to a holder whose identity it has verified, speaking HTTP/1.1.
 	Dial func(ctx context.Context, h Holder) (net.Conn, error)
 
 	once   sync.Once
 	client *http.Client
+
+	seeking sync.Mutex // held by who asks a whole fleet
 }
 
 type holderKey struct{}
@@ -86,6 +91,7 @@ func (f *Fetcher) http() *http.Client {
 				},
 				DisableCompression:    true,
 				IdleConnTimeout:       holderIdle,
+				MaxIdleConns:          256, // of a whole fleet that was asked
 				MaxIdleConnsPerHost:   4,
 				ResponseHeaderTimeout: firstByte,
 			},
@@ -133,8 +139,11 @@ func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, al
 		return nil, true, fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	}
 	found, err := f.probe(ctx, id, loc.Candidates)
-	if errors.Is(err, ErrNeverKnown) && loc.Why != "" {
+	switch {
+	case errors.Is(err, ErrNeverKnown) && loc.Why != "":
 		err = fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
+	case err != nil && loc.Next != "" && ctx.Err() == nil:
+		found, err = f.seek(ctx, id, loc.Next, err)
 	}
 	return found, true, err
 }

@@ -363,9 +363,9 @@ func (f *fleet) ListBlocks(req *api.ListBlocksRequest, s grpc.ServerStreamingSer
 	return nil
 }
 
-func (f *fleet) Locate(context.Context, *api.LocateRequest) (*api.LocateReply, error) {
+func (f *fleet) Locate(_ context.Context, req *api.LocateRequest) (*api.LocateReply, error) {
 	var r api.LocateReply
-	if err := f.read("locate.json", &r); err != nil {
+	if err := f.read("locate"+req.GetAfter()+".json", &r); err != nil {
 		return nil, err
 	}
 	for _, h := range slices.Concat(r.GetHolders(), r.GetCandidates(), r.GetFallbacks()) {

@@ -268,6 +268,20 @@ func TestGetRefusesAnotherNode(t *testing.T) {
 	}
 }
 
+// A large fleet's coordinator names those who could have a block part by part.
+func TestAllOfALargeFleetAreAsked(t *testing.T) {
+	f := newFleet(t, true)
+	f.put(t, "host-c/cache/-/a", "block")
+	f.put(t, "host-b/cache/-/z", "another")
+	f.put(t, "locate.json", `{"state": "unknown", "candidates": [{"node": "host-b"}], "next": "host-b"}`)
+	f.put(t, "locatehost-b.json", `{"state": "unknown", "candidates": [{"node": "host-c"}]}`)
+	for verb, want := range map[string]string{"get": "block", "locate": "host-c"} {
+		if code, stdout, stderr := lifeboat(t, verb, "cache/-/a", "--coordinator", f.coordinator, "--dev-insecure"); code != exitDone || !strings.Contains(stdout, want) {
+			t.Errorf("%s: got code %d, %q, %s", verb, code, stdout, stderr)
+		}
+	}
+}
+
 // silence is a node that says nothing as long as it is waited for.
 func silence(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()

@@ -106,7 +106,15 @@ func (r *reach) find(ctx context.Context, id string, enough int, past bool) (hav
 	if err != nil || len(holders) > 0 && len(reply.GetCandidates()) == 0 {
 		return holders, nil, nil, err
 	}
-	candidates, err := r.nodes(without(reply.GetCandidates(), reply.GetHolders()))
+	could := reply.GetCandidates()
+	for next := reply.GetNext(); next != ""; { // in a large fleet they are named part by part
+		more, err := operator.Locate(ask, &api.LocateRequest{Id: id, PastHolders: true, After: next})
+		if err != nil {
+			return nil, nil, nil, l.rpcError(r.cmd.Name()+" "+id, err)
+		}
+		could, next = append(could, more.GetCandidates()...), more.GetNext()
+	}
+	candidates, err := r.nodes(without(could, reply.GetHolders()))
 	if err != nil {
 		return nil, nil, nil, err
 	}
