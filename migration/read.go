@@ -84,6 +84,11 @@ type namedMember struct {
 
 func (e *membersError) Error() string { return fmt.Sprintf("a block of %d files", len(e.members)) }
 
+func several(err error) bool {
+	_, is := errors.AsType[*membersError](err)
+	return is
+}
+
 func (e *membersError) add(id BlockID, bytes int64) {
 	e.members = append(e.members, namedMember{string(id), bytes})
 }
@@ -110,11 +115,8 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case several:
 		members.serve(w)
 		return
-	case errors.Is(err, errCorrupt):
-		rd.Log.Error("a block here is corrupt and is not served", "block", id, "err", err)
-		rd.broken(id)
 	case !errors.Is(err, fs.ErrNotExist):
-		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
+		rd.unserved(id, err)
 	}
 	switch asksAll := req.Header.Get(hopHeader) == ""; {
 	case asksAll && (rd.Fetch != nil || rd.Fallback != nil):
@@ -134,6 +136,16 @@ func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		http.Error(w, fmt.Sprintf("%s cannot be read here: %v", id, err), http.StatusInternalServerError)
 	}
+}
+
+// unserved tells of what is here and cannot be read.
+func (rd *Reader) unserved(id BlockID, err error) {
+	if !errors.Is(err, errCorrupt) {
+		rd.Log.Warn("cannot read a block here", "block", id, "err", err)
+		return
+	}
+	rd.Log.Error("a block here is corrupt and is not served", "block", id, "err", err)
+	rd.broken(id)
 }
 
 // unsure reports whether an error leaves it open if the block is here, rather than says that it is not: its disk does not
@@ -257,12 +269,32 @@ func (rd *Reader) find(id BlockID) (*content, error) {
 			}
 			break
 		}
-		return c, err
+		return rd.orOwn(store, id, r, c, err)
 	}
 	if store == nil {
 		return nil, fs.ErrNotExist
 	}
 	return store.openOwn(id)
+}
+
+// orOwn returns what landed if it can be read, else what the store has itself under that id: what came home is there, too.
+func (rd *Reader) orOwn(s *Store, id BlockID, r record, c *content, err error) (*content, error) {
+	if s == nil || r.Segment == 0 {
+		return c, err
+	}
+	if err == nil {
+		c.disks = rd.Disks
+		err = verifyStart(c)
+	}
+	if err == nil || several(err) {
+		return c, err
+	}
+	own, lacks := s.openOwn(id)
+	if lacks != nil && !several(lacks) {
+		return nil, err
+	}
+	rd.unserved(id, err)
+	return own, lacks
 }
 
 func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
