@@ -149,11 +149,11 @@ func (rd *Reader) unserved(id BlockID, err error) {
 }
 
 // unsure reports whether an error leaves it open if the block is here, rather than says that it is not: its disk does not
-// answer or is away, or the system did not let us look.
+// answer or is away, it was written anew as we looked, or the system did not let us look.
 func unsure(err error) bool {
 	errno, of := errors.AsType[syscall.Errno](err)
 	_, away := errors.AsType[*awayError](err)
-	return silent(err) || away || of && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, errno)
+	return silent(err) || away || errors.Is(err, errChanged) || of && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, errno)
 }
 
 func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c *content) {
@@ -161,17 +161,17 @@ func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c 
 	w.Header().Set("ETag", c.etagFor(req.Header))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	http.ServeContent(w, req, "", c.modified, c)
-	if c.fault != nil { // the body was cut short there, which the reader sees
+	switch { // the body was cut short there, which the reader sees
+	case c.fault == nil:
+	case errors.Is(c.fault, errChanged):
+		rd.Log.Info("a block was written anew while it was read: a reader is cut off", "block", id)
+	default:
 		rd.Log.Error("a block cannot be read to its end", "block", id, "err", c.fault)
 		if errors.Is(c.fault, errCorrupt) {
 			rd.broken(id)
 		}
 	}
 }
-
-// ownTag begins the ETag of a file that nothing vouches for but the file system. What follows is when its inode changed,
-// which stays behind when the block moves.
-func ownTag(bytes, modified int64) string { return fmt.Sprintf(`"file-%x-%x-`, bytes, modified) }
 
 // etagFor is the ETag of a content. A reader that began to read where the block was born knows it by the ETag that it had
 // there: that is the version that landed, so the reader is answered by that name and may go on here.
@@ -371,30 +371,4 @@ func openLanded(v *Vault, s *Store, r record, i int, ahead int64) (io.ReadSeekCl
 		return nil, errors.Join(err, fs.ErrNotExist)
 	}
 	return newChunkReader(f, r.Members[i].Bytes, placedChunks{p.Chunks}, ahead), nil
-}
-
-// openOwn opens a block of the node's own, as its engine wrote it. Nothing vouches for its bytes but the file system.
-func (s *Store) openOwn(id BlockID) (*content, error) {
-	b, err := s.Find(id)
-	if err != nil {
-		return nil, err
-	}
-	if b.ID == id && len(b.Members) > 1 {
-		e := &membersError{}
-		for _, m := range b.Members {
-			e.add(id.sibling(m.Name), m.Bytes)
-		}
-		return nil, e
-	}
-	for _, m := range b.Members {
-		if b.ID != id && m.Name != id.Name() {
-			continue
-		}
-		f, err := s.open(m)
-		if err != nil {
-			return nil, err
-		}
-		return &content{ReadSeekCloser: f, etag: ownTag(m.Bytes, m.ModTime.UnixNano()) + fmt.Sprintf(`%x"`, m.ctim), modified: m.ModTime, dir: s.Paths[m.root]}, nil
-	}
-	return nil, fs.ErrNotExist
 }

@@ -62,3 +62,83 @@ type silentAt struct {
 }
 
 func (d silentAt) Readable(dir string) bool { return dir != d.dir }
+
+// An engine writes a file anew where it is, while it is read: a reader is given one version or is cut off, and no mixture.
+func TestNobodyReadsAMixtureOfTwoVersions(t *testing.T) {
+	old, anew := contentOf("old", 4<<20), contentOf("new", 4<<20)
+	for name, rng := range map[string]string{"whole": "", "a part": "bytes=1000-3999999"} {
+		t.Run(name, func(t *testing.T) {
+			a := newNode(t, "a", with(filesStore, "cache"))
+			file := filepath.Join(a.dir, "cache/x")
+			write(t, file, old)
+			past := time.Now().Add(-time.Hour)
+			if err := os.Chtimes(file, past, past); err != nil {
+				t.Fatal(err)
+			}
+			w := &amid{ResponseRecorder: httptest.NewRecorder(), after: 1 << 20, do: func() { write(t, file, anew) }}
+			req := httptest.NewRequest(http.MethodGet, "/blocks/cache/-/x", nil)
+			if rng != "" {
+				req.Header.Set("Range", rng)
+			}
+			a.reader().ServeHTTP(w, req)
+			got, said := w.Body.Bytes(), w.Result().ContentLength
+			if int64(len(got)) == said {
+				t.Errorf("got all of %d bytes, which end as the new version does: %t", said, bytes.HasSuffix(anew[:4000000], got[len(got)-100:]) || bytes.HasSuffix(anew, got[len(got)-100:]))
+			}
+			if !bytes.Contains(old, got) {
+				t.Error("got something else than a part of the old version")
+			}
+		})
+	}
+}
+
+// amid does something once so much was written to it.
+type amid struct {
+	*httptest.ResponseRecorder
+	after int
+	do    func()
+}
+
+func (w *amid) Write(p []byte) (int, error) {
+	if w.after -= len(p); w.after < 0 && w.do != nil {
+		w.do()
+		w.do = nil
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+// An engine puts a file in the place of another between the look at the one and the opening of the other: a reader is told which
+// version it is given.
+func TestABlocksTagIsThatOfItsBytes(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	file := filepath.Join(a.dir, "cache/x")
+	write(t, file, []byte("the old version"))
+	swap := &swapping{Disks: orWell(nil), in: 2, do: func() {
+		write(t, file+".tmp", []byte("another"))
+		if err := os.Rename(file+".tmp", file); err != nil {
+			t.Error(err)
+		}
+	}}
+	a.disks = swap
+	_, body, first := a.get(t, "cache/-/x", "")
+	if swap.in > 0 || string(body) != "another" {
+		t.Fatalf("got %q, want the file that was put there as it was opened", body)
+	}
+	if _, _, second := a.get(t, "cache/-/x", ""); first.Get("ETag") != second.Get("ETag") {
+		t.Errorf("the same bytes are %s, and then %s", first.Get("ETag"), second.Get("ETag"))
+	}
+}
+
+// swapping does something when it is asked about a disk for so many times.
+type swapping struct {
+	Disks
+	in int
+	do func()
+}
+
+func (d *swapping) Readable(dir string) bool {
+	if d.in--; d.in == 0 {
+		d.do()
+	}
+	return true
+}
