@@ -31,8 +31,10 @@ func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id Blo
 		members.serve(w)
 	case missing(err):
 		refuseRead(w, id, why)
-	case errors.Is(err, errCorrupt):
-		rd.Log.Error("a block in the fallback is corrupt and is not served", "block", id, "peer", f.Peer(), "err", err)
+	case errors.Is(err, errCorrupt), errors.Is(err, errForgotten):
+		if errors.Is(err, errCorrupt) {
+			rd.Log.Error("a block in the fallback is corrupt and is not served", "block", id, "peer", f.Peer(), "err", err)
+		}
 		if errors.Is(why, ErrNeverKnown) {
 			why = ErrLost // it was known, and this was the last of it
 		}

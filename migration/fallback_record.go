@@ -23,6 +23,8 @@ type fallbackRecord struct {
 	Modified time.Time        `json:"modified"`
 	Sum      string           `json:"sum"` // as everywhere in the fleet, hexadecimal
 	Members  []fallbackMember `json:"members"`
+	// Forgotten says that what lies there is out of date: its node has had it forgotten. Earlier versions take that for a broken record.
+	Forgotten bool `json:"forgotten,omitempty"`
 }
 
 type fallbackMember struct {
@@ -54,6 +56,9 @@ func parseFallbackRecord(id BlockID, b []byte) (r fallbackRecord, err error) {
 	if r.ID != id {
 		return r, fmt.Errorf("its record is that of %q: %w", r.ID, errCorrupt)
 	}
+	if r.Forgotten {
+		return r, errForgotten
+	}
 	if len(r.Members) == 0 || len(r.Members) > maxMembers || r.Place != FallbackBlocks && r.Place != FallbackSpark {
 		return r, fmt.Errorf("its record has %d files placed as %q: %w", len(r.Members), r.Place, errCorrupt)
 	}
@@ -77,7 +82,7 @@ func parseFallbackRecord(id BlockID, b []byte) (r fallbackRecord, err error) {
 	return r, nil
 }
 
-// record reads a block's record. fs.ErrNotExist when there is none.
+// record reads a block's record. fs.ErrNotExist when there is none, errForgotten when nobody is to read what was there.
 func (f *Fallback) record(ctx context.Context, id BlockID) (fallbackRecord, error) {
 	var all []byte
 	for size := 64 << 10; ; size *= 4 {

@@ -300,7 +300,7 @@ func (u *upload) save(ctx context.Context) error {
 			}
 		}
 	case fresh:
-	case errors.Is(err, errCorrupt): // it keeps nobody's block: ours is better
+	case errors.Is(err, errCorrupt), errors.Is(err, errForgotten): // it keeps nobody's block: ours is better
 	default:
 		return err
 	}

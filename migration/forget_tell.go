@@ -44,14 +44,15 @@ func (w *withdrawal) tellOf(ctx context.Context, copies iter.Seq[stale]) {
 // tell has a peer forget a copy.
 func (w *withdrawal) tell(ctx context.Context, c stale) {
 	d := w.d
-	if f := d.cfg.Fallback; f != nil && c.Peer == f.Peer() {
-		return
-	}
 	w.mu.Lock()
 	over := w.over[c.Peer]
 	w.mu.Unlock()
 	var err, heirs error
-	if !over {
+	switch f := d.cfg.Fallback; {
+	case over:
+	case f != nil && c.Peer == f.Peer():
+		err = f.forget(ctx, BlockID(c.ID), d.cfg.Node, c.tag())
+	default:
 		var h Holder
 		if h, err = w.holder(ctx, c.Peer); err == nil {
 			err = d.cfg.Forget(ctx, h, BlockID(c.ID), c.tag())

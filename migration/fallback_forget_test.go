@@ -1,0 +1,126 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// spilt is a node that stays after all, of which a drain put ten files into a fallback.
+func spilt(t *testing.T) (s *stayed, store *larder) {
+	t.Helper()
+	a, _ := cached(t, 10, 100)
+	store = newLarder()
+	s = &stayed{a: a}
+	s.trip = newTrip(t, a)
+	s.cfg.Fallback = store.as(FallbackBlocks)
+	_, s.entries = s.run(within(t, time.Minute))
+	s.cfg.Disks = newFakeDisks(1<<40, a.dir)
+	s.cfg.Log = slog.New(slog.NewTextHandler(&s.log, nil))
+	s.forgetful()
+	return s, store
+}
+
+// statusAway is what a reader is told while the node that a file was born on does not answer, or nobody ever knew of it.
+func (s *stayed) statusAway(t *testing.T, n int, err error) int {
+	t.Helper()
+	rd := &Reader{Vault: s.a.vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) {
+		return Location{State: LocationUnknown}, err
+	}}}
+	w := httptest.NewRecorder()
+	rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, fmt.Sprintf("/blocks/cache/-/f-%04d", n), nil))
+	return w.Code
+}
+
+// What changed where it was born, after a drain that was withdrawn had put it into a fallback, nobody reads there any more.
+func TestAFallbackForgetsWhatIsOutOfDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, store := spilt(t)
+		write(t, s.file(3), []byte("newer"))
+		s.remove(t, 4)
+		l := s.lookBack()
+		s.wantTold(t, l) // no peer
+		for n, want := range map[int]int{3: 410, 4: 410, 5: 200} {
+			if got := s.statusAway(t, n, nil); got != want {
+				t.Errorf("file %d: a reader is told %d, want %d", n, got, want)
+			}
+		}
+		if got := s.statusAway(t, 3, errors.New("no coordinator")); got != 503 {
+			t.Errorf("while nobody says where it is: a reader is told %d, want 503", got)
+		}
+		puts := len(store.putNames())
+		if l.look(t.Context()); len(store.putNames()) != puts {
+			t.Error("the fallback is told again")
+		}
+		// The newer one goes there in its turn.
+		again := newTrip(t, s.a)
+		again.cfg.Dir, again.cfg.Fallback = again.cfg.Dir+"-2", s.cfg.Fallback
+		_, entries := again.run(within(t, time.Minute))
+		wantInFallback(t, s.cfg.Fallback, map[string][]byte{"cache/-/f-0003": []byte("newer"), "cache/-/f-0005": contentOf("f-0005", 100)}, entries)
+		if got := s.statusAway(t, 3, nil); got != 200 {
+			t.Errorf("what was put there again: a reader is told %d", got)
+		}
+		// What is said late of the older one does not touch it.
+		was := s.lookBack()
+		was.look(t.Context())
+		if got := s.statusAway(t, 3, nil); got != 200 {
+			t.Errorf("what was put there again, after another look: a reader is told %d", got)
+		}
+	})
+}
+
+// A fallback that does not answer is told later.
+func TestAFallbackThatIsSilentIsToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, store := spilt(t)
+		write(t, s.file(3), []byte("newer"))
+		store.trip = func(string) error { return errors.New("no answer") }
+		l := s.lookBack()
+		l.look(t.Context())
+		store.trip = nil
+		if got := s.statusAway(t, 3, nil); got != 200 {
+			t.Fatalf("got %d", got)
+		}
+		l.look(t.Context())
+		if got := s.statusAway(t, 3, nil); got != 410 {
+			t.Errorf("a reader is told %d, want 410", got)
+		}
+	})
+}
+
+// A node has no other's blocks forgotten, nor another version than it names.
+func TestAFallbackKeepsWhatIsNotNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := spilt(t)
+		var e Entry
+		for _, e = range s.entries {
+			if e.ID == "cache/-/f-0003" {
+				break
+			}
+		}
+		f := s.cfg.Fallback
+		for name, c := range map[string]struct {
+			node, tag string
+			want      error
+		}{"another node's": {"b", e.tag(), errNotOwned}, "another version": {"a", `"file-1-1-"`, errAnother}} {
+			if err := f.forget(t.Context(), "cache/-/f-0003", c.node, c.tag); !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", name, err, c.want)
+			}
+		}
+		if got := s.statusAway(t, 3, nil); got != 200 {
+			t.Errorf("a reader is told %d", got)
+		}
+		if err := f.forget(t.Context(), "cache/-/f-0003", "a", e.tag()); err != nil {
+			t.Error(err)
+		}
+		if got := s.statusAway(t, 3, nil); got != 410 {
+			t.Errorf("a reader is told %d, want 410", got)
+		}
+	})
+}
