@@ -98,25 +98,35 @@ func (d *Drain) tellAll(ctx context.Context) {
 	}
 	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	w.last = last
-	var cleared map[*Store]bool
-	if d.stirred.any() {
-		cleared = w.clearances(d.cfg.Dir, d.stirred.has)
-	}
-	if len(last.of) > 0 || cleared != nil {
-		w.tellOf(ctx, w.copies(ctx, cleared))
+	// What changed is told first, of all accounts: a reader may be given what such a block was, and time may be too short for all.
+	if len(last.of) > 0 {
+		w.tellOf(ctx, w.copies(ctx, nil))
 	}
 	if d.history.struck {
-		w.tellOf(ctx, w.past(ctx, cleared, d.history.current))
+		w.tellOf(ctx, w.past(ctx, nil, d.history.current))
 	}
-	for _, dir := range d.cfg.Earlier {
-		if !d.cfg.Once {
-			w.tellOf(ctx, w.earlier(dir))
-		}
+	var earlier []string
+	if !d.cfg.Once {
+		earlier = d.cfg.Earlier
+	}
+	for _, dir := range earlier {
+		w.tellOf(ctx, w.earlier(dir, changed))
 	}
 	if d.cfg.Namesake != nil && !d.cfg.Once {
 		if err := d.askNamesakes(ctx); err != nil {
 			d.cfg.Log.Warn("peers may keep what blocks were on another machine of this node's name", "err", err)
 		}
+	}
+	if d.stirred.any() {
+		if cleared := w.clearances(d.cfg.Dir, d.stirred.has); cleared != nil {
+			w.tellOf(ctx, w.copies(ctx, cleared))
+			if d.history.struck {
+				w.tellOf(ctx, w.past(ctx, cleared, d.history.current))
+			}
+		}
+	}
+	for _, dir := range earlier {
+		w.tellOf(ctx, w.earlier(dir, deleted))
 	}
 	w.report()
 }
@@ -167,7 +177,7 @@ type stale struct {
 	past    bool // the line was struck out: its peer was away when others were told
 }
 
-// copies yields what this drain has moved and is out of date.
+// copies yields what this drain has moved and has changed since, or, of the stores that cleared names, what was deleted.
 func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		n := 0
@@ -187,7 +197,7 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 			switch {
 			case e.Outcome == voided || e.tag() == "":
 				continue
-			case current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.superseded(e, is):
+			case current != (cleared != nil), current && !w.deleted(e.ID, cleared, w.d.stirred.has), !current && !w.superseded(e, is):
 				continue
 			case ctx.Err() != nil:
 				w.missed(1, ctx.Err())
@@ -199,7 +209,8 @@ func (w *withdrawal) copies(ctx context.Context, cleared map[*Store]bool) iter.S
 }
 
 // past yields what lines say that were struck out when an earlier run ended: their peers were not there to be told, or had the same
-// version as whoever took their place. current says of a line whether that is what the block is now, as far as that is known.
+// version as whoever took their place. It is what has changed, or, of the stores that cleared names, what was deleted. current says of a
+// line whether that is what the block is now, as far as that is known.
 func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, current func(Entry) bool) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		for line, err := range allLines(ledgerPath(w.d.cfg.Dir, Moved)) {
@@ -211,7 +222,7 @@ func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, current 
 			if e.Outcome != struck || e.Peer == "" || e.tag() == "" || current(e) {
 				continue
 			}
-			if w.away(ctx, e.Peer) || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, w.d.stirred.has) {
+			if w.away(ctx, e.Peer) || cleared == nil && !w.d.becameAnother(e) || cleared != nil && !w.deleted(e.ID, cleared, w.d.stirred.has) {
 				continue
 			}
 			if ctx.Err() != nil || !yield(stale{Entry: e, account: w.d.cfg.Dir, end: line.end, past: true}) {
@@ -221,11 +232,24 @@ func (w *withdrawal) past(ctx context.Context, cleared map[*Store]bool, current 
 	}
 }
 
-// earlier yields what a drain that was withdrawn has moved, of which the node, which stayed, has something else now.
-func (w *withdrawal) earlier(dir string) iter.Seq[stale] {
+// why a copy is out of date.
+type why int
+
+const (
+	changed why = 1 << iota
+	deleted
+)
+
+// earlier yields what a drain that was withdrawn has moved, of which the node, which stayed, has something else or nothing now.
+func (w *withdrawal) earlier(dir string, is why) iter.Seq[stale] {
 	return func(yield func(stale) bool) {
 		anywhere := func(string) bool { return true }
-		cleared := w.clearances(dir, anywhere)
+		var cleared map[*Store]bool
+		if is&deleted != 0 {
+			if cleared = w.clearances(dir, anywhere); cleared == nil && is == deleted {
+				return
+			}
+		}
 		for s, most := range cleared {
 			cleared[s] = most || s.hollow()
 		}
@@ -238,7 +262,8 @@ func (w *withdrawal) earlier(dir string) iter.Seq[stale] {
 				return
 			}
 			e := line.Entry
-			if e.Outcome == voided || e.Peer == "" || e.tag() == "" || !w.d.becameAnother(e) && !w.deleted(e.ID, cleared, anywhere) {
+			if e.Outcome == voided || e.Peer == "" || e.tag() == "" ||
+				!(is&changed != 0 && w.d.becameAnother(e)) && !w.deleted(e.ID, cleared, anywhere) {
 				continue
 			}
 			if !yield(stale{Entry: e, account: dir, end: line.end, past: e.Outcome == struck}) {

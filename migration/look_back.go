@@ -68,7 +68,7 @@ func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.D
 	w := newWithdrawal(l.drain, rest)
 	w.said = l.said
 	for _, dir := range l.accounts() {
-		for c := range w.earlier(dir) {
+		for c := range w.earlier(dir, changed|deleted) {
 			if l.hindered() {
 				return waited
 			}
