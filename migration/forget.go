@@ -156,7 +156,9 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 // ForgetRest tells peers of copies that are out of date of which the drain of cfg, which is over, could not tell them: they were away,
 // and may be back with them. It returns who is away still.
 func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error) {
-	w := newWithdrawal(&Drain{cfg: cfg, stores: byName(cfg.Stores)}, func() bool { return ctx.Err() == nil })
+	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
+	d.recallPeers() // no coordinator need be there
+	w := newWithdrawal(d, func() bool { return ctx.Err() == nil })
 	told, err := unlessHung(ctx, func() (bool, error) {
 		w.tellOf(ctx, w.past(ctx, nil, func(Entry) bool { return false }))
 		w.report()
@@ -166,6 +168,17 @@ func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error)
 		return nil, err
 	}
 	return slices.Sorted(maps.Keys(w.over)), err
+}
+
+// recallPeers has peers be found where they were last heard of.
+func (d *Drain) recallPeers() {
+	peers := map[string]*peerState{}
+	if d.cfg.Peers != nil {
+		for _, p := range d.cfg.Peers() {
+			peers[p.Node] = &peerState{Peer: p}
+		}
+	}
+	d.peers = peers
 }
 
 // stale is a copy that is out of date.

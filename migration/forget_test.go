@@ -334,3 +334,23 @@ func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 		t.Errorf("once it is back: got %v, %v, looked at %d files, told it of %v", away, err, looked, told)
 	}
 }
+
+// No coordinator says where peers are. They are told what to forget where they were last heard of.
+func TestPeersAreToldWhatToForgetWithoutACoordinator(t *testing.T) {
+	_, a, _ := drained(t)
+	next := newTrip(t, a, newNode(t, "c"))
+	next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+	next.run(t.Context())
+	write(t, filepath.Join(a.dir, "cache", "f-1"), []byte("newer"))
+	told := []BlockID{}
+	next.cfg.Peers = func() []Peer { return []Peer{{Node: "b", Address: "b:1"}} }
+	next.cfg.Where = func(context.Context, string) (string, error) { return "", errors.New("no coordinator answers") }
+	next.cfg.Forget = func(_ context.Context, h Holder, id BlockID, _ string) error {
+		told = append(told, BlockID(h.Address)+" "+id)
+		return nil
+	}
+	away, err := ForgetRest(t.Context(), next.cfg)
+	if err != nil || len(away) > 0 || !slices.Equal(told, []BlockID{"b:1 cache/-/f-1"}) {
+		t.Errorf("got %v, %v, and told %v", away, err, told)
+	}
+}

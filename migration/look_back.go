@@ -60,11 +60,7 @@ func (l *lookBack) away() bool {
 }
 
 func (l *lookBack) through(ctx context.Context, rest func() bool) (waited time.Duration) {
-	peers := map[string]*peerState{}
-	for _, p := range l.drain.cfg.Peers() {
-		peers[p.Node] = &peerState{Peer: p}
-	}
-	l.drain.peers = peers
+	l.drain.recallPeers()
 	w := newWithdrawal(l.drain, rest)
 	w.said = l.said
 	for _, dir := range l.accounts() {
