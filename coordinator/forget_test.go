@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -101,5 +103,25 @@ func TestOldCoordinatorsForgetByTheClock(t *testing.T) {
 		if v := (command{Do: doForget, Named: named, Nodes: []string{"a"}}).version(); v != want {
 			t.Errorf("named %t: version %d, want %d", named, v, want)
 		}
+	}
+}
+
+// Those are remembered that went last.
+func TestFatesAreBounded(t *testing.T) {
+	var f fates
+	for i := range 5 {
+		var some []node
+		for j := range keptFates / 4 {
+			some = append(some, node{Name: fmt.Sprint(i, "-", j), State: Lost, Since: t0.Add(time.Duration(i) * time.Minute)})
+		}
+		before := maps.Clone(f)
+		was := f
+		f = f.with(some, t0)
+		if !maps.Equal(was, before) {
+			t.Fatal("what a snapshot may be reading is changed")
+		}
+	}
+	if _, old := f["0-7"]; len(f) != keptFates || old || !f["4-7"].Equal(t0.Add(4*time.Minute)) {
+		t.Errorf("%d are kept, of the first: %t", len(f), old)
 	}
 }

@@ -212,6 +212,7 @@ type machine struct {
 	Schedule  *schedule       `json:"schedule,omitempty"`   // of maintenance; replaced, never changed
 	Banned    []string        `json:"banned,omitempty"`     // incarnations of nodes that are GONE, the newest last; replaced, never changed
 	LivesSaid uint64          `json:"lives_said,omitempty"` // the newest event that says of an app that it is over, or not any more
+	Forgotten fates           `json:"forgotten,omitempty"`  // replaced, never changed
 	Began     time.Time       `json:"began,omitzero"`       // of its first event, or when it was restored: no other log has the same
 }
 
@@ -348,14 +349,17 @@ func (m *machine) apply(c command) ([]event, error) {
 	}
 	m.mark(c.Mark)
 	m.Hosts, m.Schedule = t.hosts, t.schedule
+	var forgotten []node
 	for i, n := range t.nodes {
 		if n.State == "" {
+			forgotten = append(forgotten, m.Nodes[c.Nodes[i]])
 			delete(m.Nodes, c.Nodes[i])
 		} else {
 			m.ban(n)
 			m.Nodes[n.Name] = n
 		}
 	}
+	m.Forgotten = m.Forgotten.with(forgotten, c.At)
 	m.record(events)
 	if c.Manifest != nil && len(events) > 0 {
 		m.keep(c.Manifest)

@@ -156,7 +156,10 @@ func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 	went := n.Since
 	switch {
 	case !known:
-		return 0, false
+		f.ledger.view(func(m *machine) { went, gone = m.Forgotten[name] })
+		if !gone {
+			return 0, false
+		}
 	case !p.heard && time.Since(led) <= 2*f.cfg.Lease: // silent, it is LOST after one
 		return 0, true
 	case n.State == Active:

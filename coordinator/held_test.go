@@ -165,6 +165,17 @@ func TestForHowLongANodeHasBeenGone(t *testing.T) {
 		wants("nobody was heard yet", map[string]time.Duration{"stays": 0, "advised": 0, "drained": 0, "goes": 0, "dies": 0})
 		live(70)
 		wants("two leases later", map[string]time.Duration{"advised": 0, "drained": 0, "goes": time.Minute, "dies": 10 * time.Minute})
+		v.cfg.ForgetAfter = 5 * time.Minute // and who is forgotten is not said to stay
+		if _, err := v.operator().Forget(v.Context(), &api.ForgetRequest{Nodes: []string{"dies"}}); err != nil {
+			v.Fatal(err)
+		}
+		wants("one is forgotten", map[string]time.Duration{"advised": 0, "drained": 0, "goes": time.Minute, "dies": 10 * time.Minute})
+		v.restart()
+		live(int(2 * v.cfg.Lease.Seconds()))
+		if _, err := v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "goes"}); err == nil {
+			v.Error("the clock has forgotten nobody")
+		}
+		wants("two are", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 0, "dies": 11 * time.Minute})
 	})
 }
 
