@@ -32,10 +32,8 @@ func (f *fleet) reap(ctx context.Context) error {
 		f.reapOnce(now, now.Sub(last))
 		last = now
 		ends, near := f.maintenanceEnds(now), f.appointmentsNear(now)
-		if ends || near {
+		if ends || near { // or a window is over
 			f.roster.change()
-		}
-		if ends {
 			f.heedMaintenance(nil, true, nil)
 		}
 	}

@@ -53,9 +53,10 @@ func (f *fleet) beginBars() {
 	})
 }
 
-// maintains says whether a node's machine has an appointment, is worked on, or is under maintenance by the host files.
+// maintains says whether a node's machine has an appointment that is not over, is worked on, or is under maintenance by the host files.
 func (m *machine) maintains(n node, now time.Time) bool {
-	return m.Schedule.of(n.Name, n.PeerAddress, now).mode() != modeUp || m.Hosts.Lists.maintained(n.Name, n.PeerAddress, now)
+	a := m.Schedule.of(n.Name, n.PeerAddress, now)
+	return a.mode() != modeUp && !a.past(now) || m.Hosts.Lists.maintained(n.Name, n.PeerAddress, now)
 }
 
 // heedNotice tells when a node's own word takes its work away, or gives it back.

@@ -214,3 +214,47 @@ func TestWorkOfAWholeFleet(t *testing.T) {
 		}
 	})
 }
+
+// An appointment that is over holds its node back no longer, and who follows is told so as it ends; so it is of the next appointment,
+// and of another machine that comes under the name meanwhile.
+func TestWorkIsGivenBackWhenAnAppointmentIsOver(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.beat()
+		var place api.Place
+		v.news(&place)
+		told := func(what, want string, schedulable bool) {
+			v.Helper()
+			if got := v.news(&place); got != want {
+				v.Errorf("%s: got %q, want %q", what, got, want)
+			}
+			if n := v.seen("a"); n.Schedulable != schedulable {
+				v.Errorf("%s: schedulable is %t, want %t", what, n.Schedulable, schedulable)
+			}
+		}
+		appoint := func() {
+			v.Helper()
+			w := &api.MaintenanceWindow{Machines: []*api.Machine{{Hostname: "a"}}, StartNanoseconds: time.Now().Add(time.Hour).UnixNano(), DurationNanoseconds: new(int64(time.Minute))}
+			if _, err := v.operator().ScheduleMaintenance(v.Context(), &api.ScheduleMaintenanceRequest{Windows: []*api.MaintenanceWindow{w}, Add: true}); err != nil {
+				v.Fatal(err)
+			}
+		}
+		v.cfg.MaintenanceLead = 0 // it does not leave by itself
+		v.restart()
+		a.beat()
+		v.news(&place)
+		for range 2 {
+			appoint()
+			told("with an appointment", "MaintenanceScheduled; NodeUnschedulable a maintenance", false)
+			a.live(3659)
+			told("at its end", "", false)
+			a.live(2)
+			told("once it is over", "NodeSchedulable a", true)
+		}
+		a.incarnation = "another machine"
+		a.beat()
+		told("another machine", "NodeReplaced a; NodeRegistered a", true)
+		appoint()
+		told("with its first", "MaintenanceScheduled; NodeUnschedulable a maintenance", false)
+	})
+}
