@@ -24,9 +24,10 @@ func manifestCommand() *cobra.Command {
 		Use:   "manifest [--self | NODE]",
 		Short: "Show the account of a node's last drain: every block moved, lost or skipped, with the reason",
 		Long: `Shows the account of a node's last drain. The table names the blocks that were lost or skipped and, with --all, those that
-were moved; JSON has them all. What the coordinator was not told, or has no more, is asked of the peer that the node left it with.
-Exits 4 when something was lost, or time was up for what the node was to wait for. That of a rehearsal (lifeboat simulate) says so,
-and exits 4 for what would have been lost: the node stayed, and has its blocks.`,
+were moved; JSON has them all, but for those that the node could not write down, on a full disk, say: of them it says how
+many. What the coordinator was not told, or has no more, is asked of the peer that the node left it with. Exits 4 when
+something was lost, or time was up for what the node was to wait for. That of a rehearsal (lifeboat simulate) says so, and
+exits 4 for what would have been lost: the node stayed, and has its blocks.`,
 		Example: `  lifeboat manifest host-a
   lifeboat manifest --self --all
   lifeboat manifest host-a -o json | jq -r '.entries[] | select(.outcome == "lost") | .id'`,
@@ -62,7 +63,7 @@ and exits 4 for what would have been lost: the node stayed, and has its blocks.`
 					return l.rpcError(asked, err)
 				}
 			}
-			p := manifestPrinter{w: cmd.OutOrStdout(), out: out, all: all}
+			p := manifestPrinter{w: cmd.OutOrStdout(), errs: cmd.ErrOrStderr(), out: out, all: all}
 			recv := stream.Recv
 			for {
 				msg, err := recv()
@@ -97,11 +98,12 @@ and exits 4 for what would have been lost: the node stayed, and has its blocks.`
 
 // manifestPrinter prints a manifest as it comes: the summary first, then the entries.
 type manifestPrinter struct {
-	w       io.Writer
+	w, errs io.Writer
 	out     format
 	all     bool
 	begun   bool
 	headed  bool
+	moved   int64 // of the entries
 	of      *api.ManifestSummary
 	entries jsonList
 }
@@ -153,6 +155,9 @@ func (p *manifestPrinter) begin(m *api.ManifestSummary) error {
 }
 
 func (p *manifestPrinter) entry(e *api.ManifestEntry) error {
+	if e.GetOutcome() == "moved" {
+		p.moved++
+	}
 	if p.out == formatJSON {
 		return p.entries.add(api.EntryToJSON(e))
 	}
@@ -197,6 +202,10 @@ func (p *manifestPrinter) end(asked string) error {
 		if _, err := io.WriteString(p.w, "}\n"); err != nil {
 			return err
 		}
+	}
+	// Those of a node whose disk is full are counted, and its peers know them.
+	if n := p.of.GetMoved().GetBlocks() - p.moved; n > 0 && p.of.GetFinishedAt() != nil {
+		fmt.Fprintf(p.errs, "%s that moved, of %d, could not be written down and are not in this account: lifeboat locate finds them\n", count(n, "block"), p.of.GetMoved().GetBlocks())
 	}
 	if p.of.GetSource() == preemption.SourceRehearsal {
 		asked += ", a rehearsal"
