@@ -214,6 +214,9 @@ func (x *examination) coordinatorRemedy() string {
 	return "a drain goes on without it, to the peers last heard of"
 }
 
+// noPeers: a node that has no room is no peer.
+const noPeers = "start agents on other nodes, or see in lifeboat nodes why those that are there take nothing: not ACTIVE, deactivated, or without room (receive.max_bytes, receive.paths)"
+
 // diagnoseRoom says whether what is here would find a place elsewhere.
 func (x *examination) diagnoseRoom(add adder) {
 	s := x.agent
@@ -243,9 +246,9 @@ func (x *examination) diagnoseRoom(add adder) {
 	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())-advised), "peer"), size(room))
 	switch {
 	case len(s.GetPeers()) == 0 && rescued:
-		add("peers", stateWarn, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would go to the fallback alone")
+		add("peers", stateWarn, noPeers, "none: blocks would go to the fallback alone")
 	case len(s.GetPeers()) == 0:
-		add("peers", stateBad, "start agents on other nodes, or see why they are not schedulable: lifeboat nodes", "none: blocks would have nowhere to go")
+		add("peers", stateBad, noPeers, "none: blocks would have nowhere to go")
 	case room >= here && x.foreign():
 		add("peers", stateWarn, "first see to the coordinator", "%s, as last heard of: they may not let this node in either", found)
 	case room >= here && len(s.GetPeers()) > advised:

@@ -84,6 +84,7 @@ func TestDiagnosis(t *testing.T) {
 			x.agent.CoordinatorTrouble = "coordinator 10.0.0.1:7411: register: node host-a: registered with another incarnation: another machine has this name"
 		}, "coordinator", stateBad, "stop that one (lifeboat node host-a"},
 		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
+		{"no peers for want of room", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "or without room (receive.max_bytes, receive.paths)"},
 		{"peers without room", func(x *examination) { x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30} }, "peers", stateBad, "2.0 GiB at least are here: the rest would be lost"},
 		{"peers without room for others' blocks", func(x *examination) { x.agent.Status = &api.Status{HeldBytes: 2 << 30} }, "peers", stateBad, "would be lost"},
 		{"peers that are advised to go alone", func(x *examination) { x.agent.Peers[0].Advised = true }, "peers", stateWarn, "0 peers with room for 0 B, and 1 peer that may leave too with 1.0 GiB"},
