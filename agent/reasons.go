@@ -17,18 +17,20 @@ const (
 	reasonsSaid = 3
 )
 
-// whyLost says in a line of a log why blocks were lost, the commonest reason first. Which block each was of is in the manifest.
+// whyLost says in a line of a log why blocks were lost, the commonest reason first, and of reasons that are as common the one that most bytes were lost for. Which block each was of is in the manifest.
 func whyLost(account iter.Seq2[migration.Entry, error]) string {
-	blocks, read := map[string]int{}, 0
+	blocks, bytes, read := map[string]int{}, map[string]int64{}, 0
 	for e, err := range account {
 		if err != nil || e.Outcome != migration.Lost || read == reasonsRead { // the lost come first
 			break
 		}
 		read++
-		blocks[strings.ReplaceAll(e.Reason, e.ID, "it")]++ // many say whom it was sent to
+		why := strings.ReplaceAll(e.Reason, e.ID, "it") // many say whom it was sent to
+		blocks[why]++
+		bytes[why] += e.Bytes
 	}
 	reasons := slices.SortedFunc(maps.Keys(blocks), func(a, b string) int {
-		return cmp.Or(blocks[b]-blocks[a], strings.Compare(a, b))
+		return cmp.Or(blocks[b]-blocks[a], cmp.Compare(bytes[b], bytes[a]), strings.Compare(a, b))
 	})
 	var said []string
 	for _, why := range reasons[:min(len(reasons), reasonsSaid)] {

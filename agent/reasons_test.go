@@ -26,6 +26,8 @@ func TestWhyLost(t *testing.T) {
 		return all
 	}
 	several := append(append(append(append(lost(1, "d"), lost(3, "full")...), lost(1, "c")...), lost(2, "away")...), lost(1, "b")...)
+	large := lost(1, "z: no peer has room")
+	large[0].Bytes = 20 << 30
 	for _, row := range []struct {
 		entries []migration.Entry
 		want    string
@@ -34,6 +36,7 @@ func TestWhyLost(t *testing.T) {
 		{[]migration.Entry{{ID: "cache/-/x", Outcome: migration.Moved}}, ""},
 		{lost(2, "full"), "2: send block it: full"},
 		{append(several, migration.Entry{ID: "cache/-/x", Outcome: migration.Skipped, Reason: "a link"}), "3: send block it: full; 2: send block it: away; 1: send block it: b; 2: other reasons"},
+		{append(large, several...), "3: send block it: full; 2: send block it: away; 1: send block it: z: no peer has room; 3: other reasons"},
 	} {
 		if got := whyLost(account(row.entries...)); got != row.want {
 			t.Errorf("got %q, want %q", got, row.want)
