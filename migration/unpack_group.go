@@ -304,13 +304,23 @@ func (u *unpacker) again(r record) {
 // leave notes why a block stays in its segment. It returns an error if there is no use in trying the next one.
 func (u *unpacker) leave(r record, why error) error {
 	_, packed := errors.AsType[*packedError](why)
-	if _, full := errors.AsType[*FullError](why); !packed && (full || silent(why) || diskFault(why)) {
+	_, full := errors.AsType[*FullError](why)
+	others := full && u.r.most(u.r.open(u.store.Paths)) >= r.bytes() // the layout wants it on a disk that takes nothing: others of the store do
+	if !packed && !others && (full || silent(why) || diskFault(why)) {
 		return why
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	n := Count{1, r.bytes()}
 	u.taken, u.left = u.taken.less(n), u.left.plus(n)
+	if others {
+		u.troubled = true
+		if !u.told && u.r.knows(u.store.Paths) {
+			u.told = true
+			u.r.cfg.Log.Warn("no files can be made of some blocks: they stay in their segments and are read from there, and it is tried again", "store", u.store.Name, "one", r.ID, "err", why)
+		}
+		return nil
+	}
 	if errors.Is(why, errOccupied) {
 		u.occupied = u.occupied.plus(n)
 		if !u.said {
