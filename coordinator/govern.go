@@ -72,11 +72,18 @@ func (f *fleet) noteTurns(ctx context.Context) error {
 		if outside := f.ledger.outside(); outside != said {
 			if said = outside; outside != "" {
 				f.log.Warn("this coordinator is no member of a fleet", "why", outside)
+			} else {
+				f.log.Info("this coordinator is a member of its fleet")
 			}
+		}
+		var look <-chan time.Time // it is let in after it has heard who leads
+		if said != "" {
+			look = time.After(time.Second)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-look:
 		case <-f.ledger.turned:
 			f.ledger.office.turns()
 		case <-late.C:
