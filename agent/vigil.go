@@ -59,6 +59,7 @@ type lookout struct {
 	looked time.Time // when they were asked about last
 	takers []string
 	ends   bool // apps have ended, or the end of one was taken back
+	untold bool // there was no time to tell all of what is out of date
 }
 
 // fates are what became of nodes: those that are gone, and under whose names other machines are there, by their ids.
@@ -255,7 +256,9 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 	q := &question{began: v.looked}
 	var news []string
 	q.is, news = v.losses(ctx, v.takers)
-	v.forget(ctx, a.drainConfig(p.Incident.ID, dir, 0), another, q.is)
+	v.forget(ctx, another, q.is, func(ctx context.Context) ([]string, error) {
+		return migration.ForgetRest(ctx, a.drainConfig(p.Incident.ID, dir, 0))
+	})
 	if time.Until(a.againUntil(p.Incident, time.Now())) < leastAgain {
 		return nil
 	}
@@ -326,19 +329,23 @@ func (v *vigil) leave(over []string) {
 	}
 }
 
-// forget tells those of copies that are out of date who were away before, and first finds out who was.
-func (v *lookout) forget(ctx context.Context, cfg migration.DrainConfig, first bool, is fates) {
+// forget has those told of copies that are out of date who were away before, and first finds out who was. Where there was no time for all,
+// the next look goes on.
+func (v *lookout) forget(ctx context.Context, first bool, is fates, tell func(ctx context.Context) (away []string, err error)) {
 	v.mu.Lock()
 	back := slices.ContainsFunc(v.stale, func(node string) bool { return !slices.Contains(is.gone, node) })
 	v.mu.Unlock()
-	if !first && !back {
+	if !first && !back && !v.untold {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	away, err := migration.ForgetRest(ctx, cfg)
-	if err != nil {
-		v.agent.log.Warn("peers may keep copies that are out of date", "err", err)
+	away, err := tell(ctx)
+	again := v.untold
+	if v.untold = err != nil; v.untold {
+		if !again {
+			v.agent.log.Warn("peers may keep copies that are out of date for now", "err", err)
+		}
 		return
 	}
 	v.mu.Lock()

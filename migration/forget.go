@@ -154,7 +154,7 @@ func (d *Drain) askNamesakes(ctx context.Context) error {
 }
 
 // ForgetRest tells peers of copies that are out of date of which the drain of cfg, which is over, could not tell them: they were away,
-// and may be back with them. It returns who is away still.
+// and may be back with them. It returns who is away still, and an error when there was no time for all, or not all can be known.
 func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error) {
 	d := &Drain{cfg: cfg, stores: byName(cfg.Stores)}
 	d.recallPeers() // no coordinator need be there
@@ -162,7 +162,7 @@ func ForgetRest(ctx context.Context, cfg DrainConfig) (away []string, err error)
 	told, err := unlessHung(ctx, func() (bool, error) {
 		w.tellOf(ctx, w.past(ctx, nil, func(Entry) bool { return false }))
 		w.report()
-		return true, w.err
+		return true, cmp.Or(w.err, ctx.Err())
 	})
 	if !told {
 		return nil, err

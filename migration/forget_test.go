@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -333,6 +334,41 @@ func TestNothingIsLookedAtForWhoIsGone(t *testing.T) {
 	if err != nil || len(away) > 0 || looked != 4 || !slices.Equal(told, []BlockID{"cache/-/f-1"}) {
 		t.Errorf("once it is back: got %v, %v, looked at %d files, told it of %v", away, err, looked, told)
 	}
+}
+
+// What there was no time to tell is told by whoever asks again.
+func TestWhatThereWasNoTimeToTellIsToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const blocks = 3 * forgetLanes
+		a, _ := cached(t, blocks, 500)
+		newTrip(t, a, newNode(t, "b")).run(within(t, time.Minute))
+		next := newTrip(t, a, newNode(t, "c"))
+		next.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+		next.run(within(t, time.Minute))
+		for i := range blocks {
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)), []byte("newer"))
+		}
+		var told sync.Map
+		count := func() (n int) {
+			told.Range(func(any, any) bool { n++; return true })
+			return n
+		}
+		next.cfg.Peers = func() []Peer { return []Peer{{Node: "b", Address: "b:1"}} }
+		next.cfg.Forget = func(_ context.Context, _ Holder, id BlockID, _ string) error {
+			time.Sleep(time.Second)
+			told.Store(id, true)
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		if away, err := ForgetRest(ctx, next.cfg); err == nil {
+			t.Errorf("got no error, %v away, and %d told of %d", away, count(), blocks)
+		}
+		time.Sleep(10 * time.Second)
+		if _, err := ForgetRest(t.Context(), next.cfg); err != nil || count() != blocks {
+			t.Errorf("the second time: got %v, and %d told of %d", err, count(), blocks)
+		}
+	})
 }
 
 // No coordinator says where peers are. They are told what to forget where they were last heard of.

@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// Where there was no time to tell all of what is out of date, each look goes on until there was, and the log has it once.
+func TestLookoutGoesOnToldWhatToForget(t *testing.T) {
+	var said bytes.Buffer
+	v := &lookout{vigil: &vigil{agent: &Agent{log: slog.New(slog.NewTextHandler(&said, nil))}}}
+	looks, short := 0, 2
+	tell := func(context.Context) ([]string, error) {
+		if looks++; looks <= short {
+			return nil, errors.New("no time for more")
+		}
+		return []string{"b"}, nil
+	}
+	v.forget(t.Context(), true, fates{}, tell)
+	for range 4 {
+		v.forget(t.Context(), false, fates{gone: []string{"b"}}, tell)
+	}
+	if n := strings.Count(said.String(), "for now"); looks != short+1 || n != 1 {
+		t.Errorf("%d looks and %d lines in the log, want %d and 1: %s", looks, n, short+1, said.String())
+	}
+	v.forget(t.Context(), false, fates{}, tell) // b is back
+	if looks != short+2 {
+		t.Errorf("%d looks once who was away is back, want %d", looks, short+2)
+	}
+}
