@@ -57,6 +57,7 @@ func (d *Drain) checkClaims(ctx context.Context) {
 			}
 			again = again.plus(d.planAnew(ctx, batch[at], -1))
 		}
+		d.homes.flush() // no look may follow that would
 	}
 	if again.Blocks > 0 {
 		d.cfg.Log.Warn("what was carried before is carried again: nobody has it any more", "blocks", again.Blocks, "bytes", again.Bytes, "block", first, "why", because)
@@ -123,6 +124,7 @@ func (d *Drain) carryLapsed(ctx context.Context, absent []string, lapsed Lapsed)
 			}
 			again = again.plus(d.planAnew(ctx, batch[at], begins[at]))
 		}
+		d.homes.flush()
 		batch, begins = batch[:0], begins[:0]
 		return err
 	}

@@ -311,3 +311,57 @@ func TestDrainLooksAgainAfterHomesAnswered(t *testing.T) {
 		}
 	})
 }
+
+// A pass that another one follows asks the home of what nobody has any more, too, which it learns of once it has met all: it comes to its end.
+func TestHomesOfWhatIsCarriedAgainAreAsked(t *testing.T) {
+	for _, once := range []bool{true, false} {
+		t.Run(fmt.Sprint("once=", once), func(t *testing.T) {
+			c, d := newNode(t, "c", with(filesStore, "cache")), newNode(t, "d", with(filesStore, "cache"))
+			_, next := handed(t, c)
+			next.run(within(t, time.Minute))
+			again := newTrip(t, next.from, d)
+			again.cfg.Once = once
+			again.cfg.AtHome = func(_ context.Context, h Holder, about []Version) (AtHome, error) { return AtHome{}, nil }
+			again.cfg.Lapsed = (&asked{gone: func(BlockID) bool { return true }}).lapsed
+			began := time.Now()
+			sum, entries := again.run(within(t, time.Minute))
+			if n := takenBy(t, entries); sum.Moved.Blocks != 10 || n["d"] != 10 {
+				t.Errorf("got %+v, %v, want all carried again", sum, n)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// lateDisks take their time to tell of a directory.
+type lateDisks struct {
+	Disks
+	dir string
+}
+
+func (s lateDisks) Readable(path string) bool {
+	if path == s.dir {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return s.Disks.Readable(path)
+}
+
+// What landed in the place where its engine looks is met by a look at a store, which may take longer than that at the vault.
+func TestHomesOfWhatLandedInPlaceAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := newNode(t, "a", with(sparkStore, "s0"))
+		for m := range 3 {
+			writeMapOutput(t, []string{filepath.Join(home.dir, "s0/blockmgr-1")}, 0, m, 1000)
+		}
+		b, c := newNode(t, "b", with(sparkStore, "s0")), newNode(t, "c", with(sparkStore, "s0"))
+		newTrip(t, home, b).run(within(t, time.Minute))
+		next := newTrip(t, b, c)
+		next.cfg.Once, next.cfg.Disks = true, lateDisks{orWell(nil), b.stores[0].Paths[0]}
+		next.cfg.AtHome = func(context.Context, Holder, []Version) (AtHome, error) { return AtHome{}, nil }
+		if sum, _ := next.run(within(t, time.Minute)); sum.Moved.Blocks != 3 {
+			t.Errorf("got %+v, want all handed on", sum)
+		}
+	})
+}

@@ -104,7 +104,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			if d.concernsAny(s.partDirs(part)) {
 				reading.Go(func() {
 					d.scanPart(naming, s, part, take)
-					d.claims.flush()
+					d.ask()
 				})
 			}
 		}
@@ -125,8 +125,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			}
 		}
 		d.looks.read(d.cfg.Vault.all(), began) // the catalog names what lies on any of its disks
-		d.claims.flush()
-		d.homes.flush()
+		d.ask()
 	})
 	reading.Wait()
 	d.planRest(ctx, &d.homes.spares)
@@ -140,6 +139,12 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		d.cfg.Log.Error("the deadline came before the stores were read: what was not met is lost and not named")
 	}
 	return int(found.Load())
+}
+
+// ask has all asked about that waits for it.
+func (d *Drain) ask() {
+	d.claims.flush()
+	d.homes.flush()
 }
 
 // take sees to what a scan met, and reports whether that is a block to carry, or one that is lost already.
