@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -34,13 +35,14 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		}
 		a.drains.set(d, true, false)
 		a.limitDrains()
-		pass, cut := context.WithCancel(ctx)
+		pass, cut := context.WithCancelCause(ctx)
 		var turn sync.WaitGroup
-		turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut() })
+		turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut(errTurned) })
+		turn.Go(func() { a.untilStill(pass, d); cut(nil) })
 		turn.Go(func() { a.watchTakers(pass) })
 		sum, err := d.Run(pass)
-		turned := pass.Err() != nil && ctx.Err() == nil
-		cut()
+		turned := context.Cause(pass) == errTurned
+		cut(nil)
 		turn.Wait()
 		pause := copyAgain
 		if turned { // it may not have asked about all
@@ -60,7 +62,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 	}
 }
 
-// watchTakers keeps the vigil amid a pass that goes on for long, until ctx ends: one waits for as long as nobody has room.
+// watchTakers keeps the vigil amid a pass that goes on for long, until ctx ends.
 func (a *Agent) watchTakers(ctx context.Context) {
 	eye := lookout{vigil: &a.vigil}
 	look := time.NewTicker(copyAgain)
@@ -76,6 +78,43 @@ func (a *Agent) watchTakers(ctx context.Context) {
 		}
 	}
 }
+
+// A pass is cut short that has looked through the stores and then moved nothing for stillFor, nor sent much: a block that no peer has room
+// for must not keep what is written meanwhile from being looked for.
+const (
+	stillFor  = 5 * time.Minute
+	leastRate = 1 << 20 // of a large block, bytes per second; or a part of the cap, if that is less
+	capShare  = 4
+)
+
+// untilStill waits until a pass moves nothing any more.
+func (a *Agent) untilStill(ctx context.Context, d *migration.Drain) {
+	look := time.NewTicker(lookAround)
+	defer look.Stop()
+	since, moved, rates := time.Now(), int64(0), int64(0)
+	for {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+		least := int64(leastRate)
+		if most := int64(a.limits.Load().Drain.PreCopyBytesPerSecond); most > 0 {
+			least = min(least, most/capShare)
+		}
+		p := d.Progress()
+		rates += p.BytesPerSecond
+		switch goesOn := p.Phase == migration.PhaseScanning || p.Moved.Blocks != moved; {
+		case goesOn, time.Since(since) >= stillFor && rates >= least*int64(stillFor/lookAround):
+			since, moved, rates = time.Now(), p.Moved.Blocks, 0
+		case time.Since(since) >= stillFor:
+			return
+		}
+	}
+}
+
+// errTurned is why a pass ends for which the peers are others than it went by.
+var errTurned = errors.New("all peers are advised to go now, or not any more")
 
 // untilPeersTurn waits until all peers are advised to go and were not, or the other way round: a pass goes by that.
 func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
