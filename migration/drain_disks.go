@@ -188,7 +188,7 @@ func (d *Drain) scanned(s *Store, dirs []string, began time.Time, passed map[str
 	}
 	if all {
 		for _, id := range d.history.gone(s.Name) {
-			d.ledger.add(Entry{ID: string(id), Outcome: Skipped, Reason: deletedMeanwhile})
+			d.ledger.add(Entry{ID: string(id), Outcome: Skipped, Reason: itIsDeleted})
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (w *withdrawal) tell(ctx context.Context, c stale) {
 		d.cfg.Log.Debug("a peer forgot a copy that was out of date", "block", c.ID, "peer", c.Peer)
 		if c.deleted {
 			d.ledger.void(c.Entry)
-			d.ledger.add(Entry{ID: c.ID, Bytes: c.Bytes, Outcome: Skipped, Reason: "deleted while the node was draining"})
+			d.ledger.add(Entry{ID: c.ID, Bytes: c.Bytes, Outcome: Skipped, Reason: itIsDeleted})
 		}
 		d.forgotten(c)
 		w.mu.Lock()

@@ -40,7 +40,9 @@ func anyLeft(ctx context.Context, cfg DrainConfig, nor []Outcome) (some bool, er
 			if err != nil {
 				return false, err
 			}
-			said[maphash.String(seed, e.ID)] = true
+			if !strings.Contains(e.Reason, itIsDeleted) { // what is of its name now is another
+				said[maphash.String(seed, e.ID)] = true
+			}
 		}
 	}
 	look := func(it Item, err error) (goOn bool) {

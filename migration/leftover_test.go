@@ -31,3 +31,30 @@ func TestAnyLeft(t *testing.T) {
 		})
 	}
 }
+
+// What an account says was deleted is left once it is written again.
+func TestAnyLeftOfWhatWasDeleted(t *testing.T) {
+	a, _ := cached(t, 1, 100)
+	b := newNode(t, "b", with(filesStore, "cache"))
+	tr := newTrip(t, a, b)
+	tr.run(within(t, time.Minute))
+	left := func() bool {
+		some, err := AnyLeft(t.Context(), tr.cfg, Skipped, Lost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return some
+	}
+	var lines []byte
+	for _, name := range []string{"again", "gone"} {
+		lines = Entry{ID: "cache/-/" + name, Bytes: 100, Outcome: Skipped, Reason: itIsDeleted}.AppendLine(lines)
+	}
+	write(t, ledgerPath(tr.cfg.Dir, Skipped), lines)
+	if left() {
+		t.Error("something is left, though nothing was written")
+	}
+	write(t, filepath.Join(a.dir, "cache", "again"), []byte("again"))
+	if !left() {
+		t.Error("what was written again is not left")
+	}
+}

@@ -147,6 +147,9 @@ const (
 	maxChanges      = 10 // with the pauses between them, half a minute of quiet that did not come
 )
 
+// itIsDeleted is why an account passes a block by that was there, or what is left of it. One of its name may be written again.
+const itIsDeleted = "deleted while the node was draining"
+
 // ruling is what shall become of a block whose own files stood in the way: its outcome, or another attempt.
 type ruling struct {
 	entry
@@ -175,9 +178,9 @@ func (d *Drain) judge(e entry, err error) ruling {
 		}
 		switch {
 		case gone:
-			return ruling{entry: e, outcome: Skipped, why: deletedMeanwhile}
+			return ruling{entry: e, outcome: Skipped, why: itIsDeleted}
 		case errors.Is(found, errNoData) && past.misreads > 1: // nobody is naming it
-			return ruling{entry: e, outcome: Skipped, why: "its data file was deleted while the node was draining: only the index is left"}
+			return ruling{entry: e, outcome: Skipped, why: "its data file was " + itIsDeleted + ": only the index is left"}
 		case found == nil && d.history.elsewhere(e.Block, now):
 			d.finds(Count{-1, -e.Bytes()}) // it is counted as that
 			return ruling{entry: e, later: true}
@@ -194,8 +197,6 @@ func (d *Drain) judge(e entry, err error) ruling {
 	}
 	return ruling{entry: e, why: err.Error(), stale: stale}
 }
-
-const deletedMeanwhile = "deleted while the node was draining"
 
 // find looks up a planned block anew, where it was found.
 func (d *Drain) find(b Block) (Block, error) {
