@@ -1,8 +1,11 @@
 package migration
 
 import (
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -87,5 +90,37 @@ func TestLandingSaysWhichDiskItIsAt(t *testing.T) {
 		if dir, _, _ := w.on(time.Now()); dir != n.stores[0].Paths[root] || dir != *l.at() {
 			t.Errorf("member %d: at %s, want %s", member, dir, n.stores[0].Paths[root])
 		}
+	}
+}
+
+// What comes again is compared with what landed of it before, which may lie on another disk than it comes to.
+func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
+	n, f := onDisks(t, "b", nil, "d0", "d1")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
+	old, err := n.vault.catalog.get("cache/-/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := segmentFile(n.more[0], old.Segment)
+	if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600)); err != nil { // to open it hangs until somebody writes
+		t.Fatal(err)
+	}
+	f.give(n.more[0], 0)
+	n.receive(t)
+	in := newInbound(n.receiver, "a", nil)
+	l := &landed{record: old, dirs: n.more[1:]}
+	over := make(chan error, 1)
+	go func() { over <- in.meet(l, earlier{record: old}) }()
+	dir, hangs := "", false
+	for !hangs {
+		runtime.Gosched()
+		dir, _, hangs = in.work.on(time.Now())
+	}
+	w, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err = errors.Join(err, w.Close(), <-over); err != nil || l.already {
+		t.Errorf("a pipe was read: %v", err)
+	}
+	if dir != n.more[0] {
+		t.Errorf("%s was taken to hang, want %s", dir, n.more[0])
 	}
 }

@@ -128,11 +128,11 @@ func (in *inbound) meet(l *landed, old earlier) error {
 	err := old.err
 	replaces := old.bytes() > mostReadBack && l.noRoom == nil && old.Origin == l.Origin
 	if err == nil {
-		err = in.on(&l.dirs[0], func() error {
+		err = in.on(in.r.lies(old.record, 0), func() error {
 			if replaces {
-				return in.r.present(old.record)
+				return in.r.present(old.record, in.goesOn())
 			}
-			return in.r.intact(old.record, in.goesOn(&l.dirs[0]))
+			return in.r.intact(old.record, in.goesOn())
 		})
 	}
 	switch {
@@ -163,15 +163,16 @@ func (in *inbound) compare(l *landed, own *glance) error {
 		if own.lacks(s, BlockID(l.ID)) {
 			return nil
 		}
-		return s.contradicts(l.record, in.r.cfg.Node, in.goesOn(&s.Paths[0]))
+		goesOn := in.goesOn()
+		return s.contradicts(l.record, in.r.cfg.Node, func() { goesOn(&s.Paths[0]) })
 	})
 }
 
 // goesOn returns what says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it
 // for one that hangs, nor the sender this node.
-func (in *inbound) goesOn(dir *string) (step func()) {
+func (in *inbound) goesOn() (step func(dir *string)) {
 	said := time.Now()
-	return func() {
+	return func(dir *string) {
 		now := time.Now()
 		in.work.beginAt(dir, now)
 		if now.Sub(said) >= lookAfter {

@@ -58,10 +58,10 @@ func TestWorkThatGoesOnIsNotTakenToHang(t *testing.T) {
 		in, over := n.theStream(), make(chan error, 1)
 		go func() {
 			over <- in.on(&n.vault.dir, func() error {
-				step := in.goesOn(&n.vault.dir)
+				step := in.goesOn()
 				for range 12 {
 					time.Sleep(overdue / 2)
-					step()
+					step(&n.vault.dir)
 				}
 				return nil
 			})
@@ -120,10 +120,10 @@ func TestReadingBackGoesOn(t *testing.T) {
 		steps := 0
 		r, err := n.vault.catalog.get("cache/-/x")
 		if err == nil {
-			err = n.receiver.intact(r, func() { steps++ })
+			err = n.receiver.intact(r, func(*string) { steps++ })
 		}
-		if err != nil || steps != 4 {
-			t.Errorf("a block of 4 chunks was read back in %d, %v", steps, err)
+		if err != nil || steps != 1+4 {
+			t.Errorf("a block of 4 chunks was opened and read back in %d, %v", steps, err)
 		}
 		steps = 0
 		if err := n.stores[0].contradicts(r, "b", func() { steps++ }); err != nil || steps != 4 {

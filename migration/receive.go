@@ -399,11 +399,11 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 }
 
 // intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other. It calls
-// step before each chunk.
-func (r *Receiver) intact(old record, step func()) error {
-	return r.each(old, func(m memberSize, c io.Reader) (err error) {
+// step, with the directory that it reads from, before it opens a member and before each chunk.
+func (r *Receiver) intact(old record, step func(dir *string)) error {
+	return r.each(old, step, func(dir *string, m memberSize, c io.Reader) (err error) {
 		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
-			step()
+			step(dir)
 			_, err = io.CopyN(io.Discard, c, min(left, ChunkBytes))
 		}
 		return err
@@ -411,25 +411,39 @@ func (r *Receiver) intact(old record, step func()) error {
 }
 
 // present says what is wrong with what landed earlier as far as that is known without reading it.
-func (r *Receiver) present(old record) error {
-	return r.each(old, func(memberSize, io.Reader) error { return nil })
+func (r *Receiver) present(old record, step func(dir *string)) error {
+	return r.each(old, step, func(*string, memberSize, io.Reader) error { return nil })
 }
 
-// each opens the members of what landed earlier.
-func (r *Receiver) each(old record, do func(memberSize, io.Reader) error) error {
+// each opens the members of what landed earlier, and calls step before that.
+func (r *Receiver) each(old record, step func(dir *string), do func(*string, memberSize, io.Reader) error) error {
 	if err := r.answers(old); err != nil {
 		return err
 	}
 	for i, m := range old.Members {
+		dir := r.lies(old, i)
+		step(dir)
 		c, err := openLanded(r.cfg.Vault, r.stores[BlockID(old.ID).Store()], old, i, 0)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(do(m, c), c.Close()); err != nil {
+		if err := errors.Join(do(dir, m, c), c.Close()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lies is the directory that a member of a block lies in; the vault's first where that is not known.
+func (r *Receiver) lies(rec record, member int) *string {
+	if rec.Segment != 0 {
+		dir, _ := r.cfg.Vault.home(rec.Segment)
+		return &dir
+	}
+	if s := r.stores[BlockID(rec.ID).Store()]; s != nil && member < len(rec.Placed) && rec.Placed[member].Root < len(s.Paths) {
+		return &s.Paths[rec.Placed[member].Root]
+	}
+	return &r.cfg.Vault.dir
 }
 
 // VaultDir is where an agent with that data directory keeps its vault.

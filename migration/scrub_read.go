@@ -179,7 +179,7 @@ func (r *Receiver) offDisk(rec record) error {
 			}
 		}
 	}
-	return r.intact(rec, func() {})
+	return r.intact(rec, func(*string) {})
 }
 
 // dropCached has the next read of a part of a file ask the disk. What was not synced stays, and what cannot be dropped is

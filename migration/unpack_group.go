@@ -200,7 +200,8 @@ func (u *unpacker) there(r record) bool {
 	if len(r.Placed) != len(r.Members) {
 		return false
 	}
-	return u.r.intact(r, func() {}) == nil
+	defer u.work.end()
+	return u.r.intact(r, u.work.begin) == nil
 }
 
 // put gives staged files their names, and their records their places.
