@@ -225,6 +225,9 @@ func (u *unpacker) put(moves []*move) (made Count, err error) {
 		}
 	}
 	if err := u.store.syncAll(dirs, func(int, time.Duration, error) {}); err != nil {
+		for _, l := range blocks {
+			u.store.takeBack(l)
+		}
 		return made, err
 	}
 	u.store.publish(blocks, u.r.cfg.Vault.catalog, u.r.disks)

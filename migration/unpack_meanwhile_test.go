@@ -288,3 +288,33 @@ func TestReadsWhileBlocksBecomeFiles(t *testing.T) {
 		t.Errorf("who looked it up before reads %d bytes, %v", len(got), err)
 	}
 }
+
+// A directory that cannot be synced holds up a group, and is tried again each minute: what was staged for it must not fill the disk.
+func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
+	n, _ := packed(t, 2, 1000)
+	n.receive(t)
+	u, c := n.receiver.unpackers.all[0], n.vault.catalog
+	recs, _, err := c.packed(u.store, nil)
+	if err != nil || len(recs) != 2 {
+		t.Fatalf("got %d blocks, %v", len(recs), err)
+	}
+	before := recs[1]
+	before.Placed = []placed{{Path: "../out of reach/f"}}
+	if _, err := c.turn(recs[1:], []record{before}); err != nil {
+		t.Fatal(err)
+	}
+	from := newReplay(n.vault)
+	defer from.close()
+	m, err := u.stage(from, recs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	into := before
+	into.Segment, into.Offset, into.OpenLen, into.Length = 0, 0, 0, 0
+	if _, err := u.put([]*move{m, {was: before, into: &landed{record: into, store: u.store}, there: true}}); err == nil {
+		t.Error("a directory out of reach was synced")
+	}
+	if left, err := entriesIn(u.store.roots[0], stagingDir); err != nil || len(left) > 0 {
+		t.Errorf("%d files stay staged, %v", len(left), err)
+	}
+}
