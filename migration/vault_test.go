@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -428,13 +429,19 @@ func TestSegmentThatFailedAfterItsStreamTakesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, "b")
 		failed := make(chan struct{})
-		n.vault.flush = func(*os.File) error { <-failed; return unix.EIO }
+		var syncs atomic.Int32
+		n.vault.flush = func(f *os.File) error {
+			if syncs.Add(1) > 1 {
+				return fdatasync(f)
+			}
+			<-failed
+			return unix.EIO
+		}
 		ctx, stop := n.receiving(t)
 		s := n.stream(t, ctx)
 		s.send(blockFrames(1, "cache/-/x", contentOf("x", 1000)))
 		s.conn.Close()
 		time.Sleep(2 * gather)
-		n.vault.flush = fdatasync
 		close(failed)
 		synctest.Wait()
 		s = n.stream(t, ctx)
