@@ -153,6 +153,9 @@ func (w *work) beginAt(dir *string, now time.Time) {
 	w.dir.Store(dir)
 }
 
+// goesOn says that it is not the whole of what was begun that takes so long, but one part after the other.
+func (w *work) goesOn() { w.since.Store(time.Now().UnixNano()) }
+
 func (w *work) end() { w.dir.Store(nil) }
 
 // on returns the directory that is worked on, and for how long.

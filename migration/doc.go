@@ -26,7 +26,7 @@
 //	  to its receipts:    landing, publish, commit
 //	what landed:          vault, vaultdir, segment, pieces, catalog, renumber, resident
 //	  becomes files:      unpack, unpack_group, unpack_read
-//	  is read back:       leisure, scrub, scrub_read, again; remake, salvage
+//	  is read back:       leisure, scrub, scrub_aside, scrub_read, again; remake, salvage
 //	  goes again:         removal, aged, over, weights, reclaim, ghosts; forget, forget_tell, forgotten, look_back, catch_up
 //	readers:              read, read_own, read_through, read_again, fetch, seek, ask_many
 //	the last resort:      fallback, fallback_record, fallback_content, fallback_send, fallback_read, fallback_forget

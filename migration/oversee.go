@@ -36,6 +36,11 @@ func (r *Receiver) look(now time.Time) {
 	}
 	var given []*inbound
 	r.mu.Lock()
+	for w := range r.backs {
+		if dir, hangs := r.hangsIn(w, now); hangs {
+			stuck = append(stuck, dir)
+		}
+	}
 	for in, lost := range r.live {
 		dir, took, ok := in.work.on(now)
 		if !ok || took < suspect || took < overdue && r.disks.Keeps(dir) {

@@ -76,6 +76,7 @@ type Receiver struct {
 
 	mu      sync.Mutex
 	live    map[*inbound]bool // streams, and whether one was given up because a disk hangs under it
+	backs   map[*work]bool    // what is being read back
 	stuck   []string          // directories that something does not come back from
 	stopped bool
 	owing   int           // blocks that were accepted whole and have no receipt yet
@@ -86,7 +87,7 @@ type Receiver struct {
 
 // NewReceiver prepares a receiver and clears away what an interrupted one left in the stores.
 func NewReceiver(cfg ReceiverConfig) (*Receiver, error) {
-	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*Store{}, live: map[*inbound]bool{}, settled: make(chan struct{})}
+	r := &Receiver{cfg: cfg, disks: cfg.Disks, stores: map[string]*Store{}, live: map[*inbound]bool{}, backs: map[*work]bool{}, settled: make(chan struct{})}
 	r.budget.streams, r.budget.bytes = cfg.MaxStreams, cfg.MaxBytes
 	if r.disks == nil {
 		well := newWellDisks(cfg.Room)
@@ -401,28 +402,24 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 // intact reads back what landed earlier, and says what is wrong with it. A receipt for it is a promise like any other. It calls
 // step, with the directory that it reads from, before it opens a member and before each chunk.
 func (r *Receiver) intact(old record, step func(dir *string)) error {
-	return r.each(old, step, func(dir *string, m memberSize, c io.Reader) (err error) {
-		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
-			step(dir)
-			_, err = io.CopyN(io.Discard, c, min(left, ChunkBytes))
-		}
-		return err
+	return r.each(old, func(_ int, dir *string) { step(dir) }, func(dir *string, m memberSize, c io.Reader) error {
+		return readThrough(m, c, func() { step(dir) })
 	})
 }
 
 // present says what is wrong with what landed earlier as far as that is known without reading it.
 func (r *Receiver) present(old record, step func(dir *string)) error {
-	return r.each(old, step, func(*string, memberSize, io.Reader) error { return nil })
+	return r.each(old, func(_ int, dir *string) { step(dir) }, func(*string, memberSize, io.Reader) error { return nil })
 }
 
-// each opens the members of what landed earlier, and calls step before that.
-func (r *Receiver) each(old record, step func(dir *string), do func(*string, memberSize, io.Reader) error) error {
+// each opens the members of what landed earlier, and says before which is next and in which directory.
+func (r *Receiver) each(old record, next func(member int, dir *string), do func(*string, memberSize, io.Reader) error) error {
 	if err := r.answers(old); err != nil {
 		return err
 	}
 	for i, m := range old.Members {
 		dir := r.lies(old, i)
-		step(dir)
+		next(i, dir)
 		c, err := openLanded(r.cfg.Vault, r.stores[BlockID(old.ID).Store()], old, i, 0)
 		if err != nil {
 			return err
@@ -432,6 +429,15 @@ func (r *Receiver) each(old record, step func(dir *string), do func(*string, mem
 		}
 	}
 	return nil
+}
+
+// readThrough reads a member to its end, and calls step before each chunk.
+func readThrough(m memberSize, c io.Reader, step func()) (err error) {
+	for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
+		step()
+		_, err = io.CopyN(io.Discard, c, min(left, ChunkBytes))
+	}
+	return err
 }
 
 // lies is the directory that a member of a block lies in; the vault's first where that is not known.

@@ -82,6 +82,13 @@ func (u *unread) notePlaced(landed, now time.Time, urgent bool) {
 	p.urgent = p.urgent || urgent
 }
 
+// again notes what lies in place once more: not all of it lies on the disk that hangs.
+func (u *unread) again(p unreadPlaced) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.notePlaced(p.landed, time.Now(), p.urgent)
+}
+
 // noteAll takes in all that rests here. Nobody waits for it.
 func (u *unread) noteAll(ends map[uint32]segmentEnd) {
 	u.mu.Lock()
@@ -190,7 +197,7 @@ func (r *Receiver) scrub(ctx context.Context) {
 	rested := time.Now()
 	for ctx.Err() == nil {
 		if id, ok := u.takeSuspect(); ok {
-			r.lookAt(ctx, id)
+			r.readBack(ctx, func(ctx context.Context, w *work) { r.lookAt(ctx, w, id) })
 			continue
 		}
 		next := scrubEvery
@@ -204,12 +211,14 @@ func (r *Receiver) scrub(ctx context.Context) {
 			}
 			no, stretch, soon := u.takeSegment(now)
 			if no != 0 {
-				r.scrubSegment(ctx, no, stretch)
+				r.readBack(ctx, func(ctx context.Context, w *work) { r.scrubSegment(ctx, w, no, stretch) })
 				continue
 			}
 			placed, later := u.takePlaced(now)
 			if !placed.since.IsZero() {
-				r.scrubPlaced(ctx, placed)
+				if !r.readBack(ctx, func(ctx context.Context, w *work) { r.scrubPlaced(ctx, w, placed) }) {
+					u.again(placed)
+				}
 				continue
 			}
 			for _, wait := range []time.Duration{soon, later, scrubEvery - now.Sub(rested)} {

@@ -16,26 +16,28 @@ import (
 
 // scrubSegment reads a stretch of a segment from one end to the other: frames follow each other, and each has a checksum.
 // Only where one does not match is it asked which block lies there.
-func (r *Receiver) scrubSegment(ctx context.Context, no uint32, s unreadStretch) {
+func (r *Receiver) scrubSegment(ctx context.Context, work *work, no uint32, s unreadStretch) {
 	dir, err := r.cfg.Vault.home(no)
 	if err != nil || r.hangs(dir) != nil {
 		return // what is there is not held now; readers are told so
 	}
 	done := r.cfg.Vault.read(no)
 	defer done()
-	walk := segmentWalk{r: r, no: no, path: segmentFile(dir, no), at: s.from, to: s.to, urgent: s.urgent}
+	walk := segmentWalk{r: r, work: work, dir: dir, no: no, path: segmentFile(dir, no), at: s.from, to: s.to, urgent: s.urgent}
 	if err := walk.run(ctx); err != nil && ctx.Err() == nil {
 		if _, empty, unread := r.cfg.Vault.catalog.free(no); unread == nil && empty {
 			return // all of it was removed meanwhile, or became files
 		}
 		r.fault(dir, err)
-		r.sift(ctx, no, walk.at, s)
+		r.sift(ctx, work, no, walk.at, s)
 	}
 }
 
 // segmentWalk is one reading of a stretch of a segment.
 type segmentWalk struct {
 	r      *Receiver
+	work   *work
+	dir    string
 	no     uint32
 	path   string
 	at, to int64
@@ -46,6 +48,8 @@ type segmentWalk struct {
 
 // run returns the first fault, of what begins at w.at.
 func (w *segmentWalk) run(ctx context.Context) error {
+	w.work.begin(&w.dir)
+	defer w.work.end()
 	f, err := os.Open(w.path)
 	if err != nil {
 		return err
@@ -55,6 +59,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 	frames := newFrameReader(io.NewSectionReader(f, w.at, w.to-w.at), ChunkBytes)
 	paused := w.at
 	for w.at < w.to && ctx.Err() == nil {
+		w.work.begin(&w.dir)
 		fr, err := frames.next()
 		if err != nil {
 			end := w.r.cfg.Vault.catalog.hole(w.no, w.at)
@@ -81,6 +86,7 @@ func (w *segmentWalk) run(ctx context.Context) error {
 
 // pause lets others have the disk, and has the records of the blocks that were met looked at.
 func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
+	w.work.end()
 	w.r.scrubbed.Add(bytes)
 	for _, id := range w.r.cfg.Vault.catalog.unsound(w.ids) {
 		w.r.forgetUnsound(id)
@@ -90,7 +96,7 @@ func (w *segmentWalk) pause(ctx context.Context, bytes int64) {
 }
 
 // sift looks at each block that lies in a segment from an offset on, because something there is not as it came.
-func (r *Receiver) sift(ctx context.Context, no uint32, from int64, s unreadStretch) {
+func (r *Receiver) sift(ctx context.Context, work *work, no uint32, from int64, s unreadStretch) {
 	for rec, err := range r.cfg.Vault.catalog.all() {
 		switch {
 		case ctx.Err() != nil:
@@ -98,14 +104,14 @@ func (r *Receiver) sift(ctx context.Context, no uint32, from int64, s unreadStre
 		case err != nil && rec.ID != "":
 			r.forgetUnsound(BlockID(rec.ID))
 		case err == nil && rec.Segment == no && rec.Offset+rec.Length > from && rec.Offset < s.to:
-			r.check(rec)
+			r.check(rec, work)
 			r.paces(ctx, rec.bytes(), s.urgent)
 		}
 	}
 }
 
 // scrubPlaced reads back what lies in place, and the catalog on the way.
-func (r *Receiver) scrubPlaced(ctx context.Context, p unreadPlaced) {
+func (r *Receiver) scrubPlaced(ctx context.Context, work *work, p unreadPlaced) {
 	var read int64
 	for rec, err := range r.cfg.Vault.catalog.all() {
 		switch {
@@ -114,7 +120,7 @@ func (r *Receiver) scrubPlaced(ctx context.Context, p unreadPlaced) {
 		case err != nil && rec.ID != "":
 			r.forgetUnsound(BlockID(rec.ID))
 		case err == nil && rec.Segment == 0 && !rec.Landed.Before(p.landed):
-			r.check(rec)
+			r.check(rec, work)
 			r.scrubbed.Add(rec.bytes())
 			read += rec.bytes()
 		}
@@ -130,7 +136,7 @@ const recordCost = 256
 
 // lookAt looks at a block that a reader found to be broken, or gone. If it is neither, the coordinator is told so: it has
 // heard otherwise.
-func (r *Receiver) lookAt(ctx context.Context, id BlockID) {
+func (r *Receiver) lookAt(ctx context.Context, work *work, id BlockID) {
 	rec, err := r.cfg.Vault.catalog.get(id)
 	switch {
 	case errors.Is(err, errCorrupt):
@@ -138,17 +144,17 @@ func (r *Receiver) lookAt(ctx context.Context, id BlockID) {
 	case err != nil:
 	case r.answers(rec) == nil && r.ghost(rec):
 		_ = r.lay(rec) // else the look for ghosts tells why not
-	case r.check(rec) == nil && r.cfg.Landed != nil:
+	case r.check(rec, work) == nil && r.cfg.Landed != nil:
 		r.cfg.Landed([]Held{rec.held()})
 	}
 	r.paces(ctx, rec.bytes(), true)
 }
 
 // check reads a block back off its disk, and once more if it is not whole: what is then not whole either is condemned.
-func (r *Receiver) check(rec record) error {
-	err := r.offDisk(rec)
+func (r *Receiver) check(rec record, work *work) error {
+	err := r.offDisk(rec, work)
 	if rotten(err) {
-		err = r.offDisk(rec)
+		err = r.offDisk(rec, work)
 	}
 	if rotten(err) {
 		r.condemn(rec, err)
@@ -158,28 +164,32 @@ func (r *Receiver) check(rec record) error {
 }
 
 // offDisk is intact for what a disk holds, whatever the page cache has of it.
-func (r *Receiver) offDisk(rec record) error {
+func (r *Receiver) offDisk(rec record, work *work) error {
 	if err := r.answers(rec); err != nil {
 		return err
 	}
-	if rec.Segment != 0 {
-		if f, err := os.Open(r.cfg.Vault.segmentPath(rec.Segment)); err == nil {
-			dropCached(f, rec.Offset, rec.Length)
+	defer work.end()
+	s := r.stores[BlockID(rec.ID).Store()]
+	next := func(i int, dir *string) {
+		work.begin(dir)
+		var f *os.File
+		var err error
+		from, bytes := int64(0), rec.Members[i].Bytes
+		switch {
+		case rec.Segment != 0:
+			f, err = os.Open(segmentFile(*dir, rec.Segment))
+			from, bytes = rec.Offset, rec.Length
+		case s == nil || i >= len(rec.Placed) || rec.Placed[i].Root >= len(s.roots):
+			return
+		default:
+			f, err = s.open(Member{root: rec.Placed[i].Root, path: rec.Placed[i].Path})
+		}
+		if err == nil {
+			dropCached(f, from, bytes)
 			f.Close()
 		}
 	}
-	if s := r.stores[BlockID(rec.ID).Store()]; s != nil {
-		for i, p := range rec.Placed {
-			if p.Root >= len(s.roots) || i >= len(rec.Members) {
-				continue
-			}
-			if f, err := s.open(Member{root: p.Root, path: p.Path}); err == nil {
-				dropCached(f, 0, rec.Members[i].Bytes)
-				f.Close()
-			}
-		}
-	}
-	return r.intact(rec, func(*string) {})
+	return r.each(rec, next, func(_ *string, m memberSize, c io.Reader) error { return readThrough(m, c, work.goesOn) })
 }
 
 // dropCached has the next read of a part of a file ask the disk. What was not synced stays, and what cannot be dropped is

@@ -55,7 +55,7 @@ func TestWhatLandedOnADiskThatIsNotMountedIsNotForgotten(t *testing.T) {
 				t.Errorf("of the directory it says %v", why)
 			}
 			n.receiver.dropGhosts(t.Context())
-			n.receiver.lookAt(t.Context(), "cache/-/x")
+			n.receiver.lookAt(t.Context(), &work{}, "cache/-/x")
 			r, err := n.vault.catalog.get("cache/-/x")
 			if err != nil || len(n.gone) > 0 {
 				t.Fatalf("its record: %v; told that %v are gone, since %q", err, n.gone, n.why)

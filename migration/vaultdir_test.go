@@ -34,7 +34,7 @@ func TestEmptyDirectoryWhereADiskOfTheVaultShouldBe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(n.receiver.check(r), n.vault.reclaim(t.Context())); err != nil {
+			if err := errors.Join(n.receiver.check(r, &work{}), n.vault.reclaim(t.Context())); err != nil {
 				t.Error(err)
 			}
 			if err := errors.Join(os.RemoveAll(n.more[1]), os.Rename(aside, n.more[1])); err != nil {
@@ -70,7 +70,7 @@ func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := n.receiver.check(r); !rotten(err) {
+	if err := n.receiver.check(r, &work{}); !rotten(err) {
 		t.Errorf("a block whose segment is empty: %v", err)
 	}
 }

@@ -1,0 +1,63 @@
+package migration
+
+import (
+	"context"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A disk hangs under who reads back what landed: what is broken on another is found all the same.
+func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
+	n, f := onDisks(t, "b", nil, "d0", "d1")
+	y := contentOf("y", 1000)
+	f.give(n.more[0], 0)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
+	f.give(n.more[0], 1<<40)
+	f.give(n.more[1], 0)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", y)))
+	r, err := n.vault.catalog.get("cache/-/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip(t, n.more[0], y, 10)
+	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
+	p := n.vault.segmentPath(r.Segment)
+	if err := os.Remove(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(p, 0o600); err != nil {
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	thaw := sync.OnceFunc(func() {
+		if w, err := os.OpenFile(p, os.O_RDWR, 0); err == nil {
+			w.Close()
+		}
+	})
+	t.Cleanup(thaw)
+	broken := make(chan Held, 10)
+	n.tune = func(cfg *ReceiverConfig) { cfg.Broken = func(h Held) { broken <- h } }
+	n.receive(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { n.receiver.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	defer thaw()
+	n.receiver.Suspect("cache/-/x")
+	time.AfterFunc(500*time.Millisecond, func() {
+		f.set(f.bad, n.more[1], true)
+		n.receiver.Suspect("cache/-/y")
+	})
+	select {
+	case h := <-broken:
+		if h.ID != "cache/-/y" {
+			t.Errorf("%s is broken", h.ID)
+		}
+	case <-time.After(9 * time.Second):
+		t.Error("nobody looks at y, which a reader found broken, on the disk that answers")
+	}
+}
