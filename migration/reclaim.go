@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,18 +39,56 @@ func (v *Vault) reclaim(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := v.reclaimIn(no); err != nil {
+		if err := v.reclaimAside(no); err != nil {
 			errs = append(errs, fmt.Errorf("give back the space of segment %d: %w", no, err))
 		}
 	}
 	return errors.Join(append(errs, err)...)
 }
 
-func (v *Vault) reclaimIn(no uint32) error {
+// reclaimAside leaves a disk behind that it does not come back from: what was removed from others gets its space back, and whoever removes
+// goes on. Until it is back nobody begins there.
+func (v *Vault) reclaimAside(no uint32) error {
 	dir, err := v.home(no)
-	if err != nil || v.readable(dir) != nil {
+	if err != nil || v.readable(dir) != nil || v.hangs(dir) {
 		return nil
 	}
+	failed := make(chan error, 1)
+	back := beside(func() { failed <- v.reclaimIn(no, dir) })
+	began, look := time.Now(), time.NewTicker(lookAfter)
+	defer look.Stop()
+	for {
+		select {
+		case <-back:
+			return <-failed
+		case now := <-look.C:
+			if took := now.Sub(began); took >= overdue || took >= suspect && v.readable(dir) != nil {
+				v.mu.Lock()
+				defer v.mu.Unlock()
+				v.hung[dir] = back
+				return &silentError{dir}
+			}
+		}
+	}
+}
+
+// hangs reports whether a reclaim has not come back from a directory.
+func (v *Vault) hangs(dir string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	back, hangs := v.hung[dir]
+	if hangs {
+		select {
+		case <-back:
+			delete(v.hung, dir)
+			return false
+		default:
+		}
+	}
+	return hangs
+}
+
+func (v *Vault) reclaimIn(no uint32, dir string) error {
 	wide, empty, err := v.catalog.free(no)
 	if err != nil {
 		return err

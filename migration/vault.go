@@ -36,9 +36,10 @@ type Vault struct {
 
 	remade []remade // what nobody has told of yet
 
-	writing map[uint32]*segment // open for appending
-	reading map[uint32]int      // readers of a segment
-	moving  map[BlockID]int     // blocks in place: how many name their files now; -1: they are being removed
+	hung    map[string]<-chan struct{} // directories that a reclaim does not come back from, until it does
+	writing map[uint32]*segment        // open for appending
+	reading map[uint32]int             // readers of a segment
+	moving  map[BlockID]int            // blocks in place: how many name their files now; -1: they are being removed
 }
 
 // openPatience is how long a start waits for the vault's further directories. One that takes longer is used once it is
@@ -58,7 +59,7 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 		return nil, err
 	}
 	v := &Vault{dir: filepath.Clean(dir), catalog: c, remade: made, flush: fdatasync, homes: map[uint32]home{},
-		writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[BlockID]int{}}
+		hung: map[string]<-chan struct{}{}, writing: map[uint32]*segment{}, reading: map[uint32]int{}, moving: map[BlockID]int{}}
 	for _, p := range all {
 		if !slices.ContainsFunc(v.dirs, func(d *vaultDir) bool { return d.path == p }) {
 			v.dirs = append(v.dirs, &vaultDir{path: p, away: &silentError{p}})
