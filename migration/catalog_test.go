@@ -3,8 +3,10 @@ package migration
 import (
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -84,5 +86,29 @@ func TestLookupFindsWhatIsThere(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A record that cannot be read has a name and nothing else. A drain names it as lost, and one that carries what was born here passes it by.
+func TestDrainWithARecordThatCannotBeRead(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+		wantDurable(t, landAll(t, a, blockFrames(1, "cache/-/x", []byte("x")), blockFrames(2, "cache/-/y", []byte("y"))))
+		write(t, filepath.Join(a.dir, "cache/own"), []byte("own"))
+		err := a.vault.catalog.write(func(tx *bbolt.Tx) error {
+			return tx.Bucket(bucketBlocks).Put([]byte("cache/-/x"), []byte("broken"))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := newTrip(t, a, b)
+		tr.cfg.Own = own
+		sum, entries := tr.run(within(t, time.Minute))
+		if _, moved := outcome(t, entries, Moved)["cache/-/own"]; !moved {
+			t.Errorf("own=%v: got %v", own, entries)
+		}
+		if _, lost := outcome(t, entries, Lost)["cache/-/x"]; lost == own {
+			t.Errorf("own=%v: got %+v, %v", own, sum, entries)
+		}
 	}
 }

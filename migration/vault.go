@@ -169,7 +169,7 @@ func (v *Vault) blocks(stores []*Store) iter.Seq2[Item, error] {
 		for r, err := range v.catalog.all() {
 			switch {
 			case err != nil:
-				if !yield(Item{Block: Block{ID: BlockID(r.ID)}}, err) {
+				if !yield(Item{Block: v.unreadable(r)}, err) {
 					return
 				}
 			case r.Segment != 0:
@@ -224,6 +224,11 @@ func (v *Vault) block(r record) Block {
 		b.Members = append(b.Members, Member{Name: m.Name, Bytes: m.Bytes, ModTime: time.Unix(0, r.ModTime), root: inVault, path: dir, ctim: r.Landed.UnixNano()})
 	}
 	return b
+}
+
+// unreadable is what stands for a block whose record cannot be read: it came from somebody, and lies somewhere in the vault.
+func (v *Vault) unreadable(r record) Block {
+	return Block{ID: BlockID(r.ID), Members: []Member{{root: inVault, path: v.dir}}, origin: "?", traced: true}
 }
 
 // find returns a block whose bytes are in a segment.
