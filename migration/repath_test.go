@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -61,6 +63,15 @@ func TestWhatLandedInPlaceSurvivesAChangeOfDirectories(t *testing.T) {
 			}
 			if len(n.gone) > 0 || here == 0 {
 				t.Errorf("%d are here, told that these are gone: %v", here, n.gone)
+			}
+			sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "c"))
+			for id, e := range outcome(t, entries, Lost) {
+				if slices.Contains(dirs, was[id]) || !strings.Contains(e.Reason, "paths") {
+					t.Errorf("%s in %s: got %+v", id, was[id], e)
+				}
+			}
+			if sum.Moved.Blocks != int64(here) || sum.Lost.Blocks != int64(30-here) {
+				t.Errorf("got %+v, want %d moved, and the others named as lost", sum, here)
 			}
 		})
 	}

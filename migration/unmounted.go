@@ -41,13 +41,18 @@ func (s *Store) Away(path string) error {
 	return nil
 }
 
-// awayFrom says why a block that lies in place is not there, if its store's disk is not.
+// awayFrom says why a block that lies in place is not there, if its store's disk is not, or the directory is not its store's any more.
 func awayFrom(stores []*Store, r record) error {
-	for _, s := range stores {
-		for _, p := range r.Placed {
-			if s.Name == BlockID(r.ID).Store() && p.Root < len(s.away) && s.away[p.Root] != nil {
-				return s.away[p.Root]
-			}
+	s := storeOf(stores, BlockID(r.ID))
+	if s == nil {
+		return nil
+	}
+	for _, p := range r.Placed {
+		switch {
+		case p.Root >= len(s.away):
+			return &awayError{fmt.Errorf("it landed in a directory that was taken out of the paths of store %s", s.Name)}
+		case s.away[p.Root] != nil:
+			return s.away[p.Root]
 		}
 	}
 	return nil
