@@ -127,7 +127,10 @@ func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *manage
 			}
 			return base != stagingDir && strings.Count(dir, "/") < maxManagerDepth
 		}
-		w := walk{root: root, enter: enter, visit: func(*seen) bool { return true }, fault: fault}
+		// Beside the executors' directories lies what containers were given, hundreds of thousands of files on a node of YARN's: none of
+		// them is looked at.
+		pass := func(string, dirent) (met, more bool) { return true, true }
+		w := walk{root: root, enter: enter, known: pass, visit: func(*seen) bool { return true }, fault: fault}
 		if !w.below(ctx, ".") {
 			return m, false
 		}

@@ -302,6 +302,23 @@ func TestSparkScanFindsLandedBlocksUnderTheirIDs(t *testing.T) {
 	}
 }
 
+// YARN's local directories have the files of containers beside those of executors. Who looks for executors does not look at each.
+func TestFilesBesideExecutorsAreNotLookedAt(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0"))
+	writeMapOutput(t, []string{filepath.Join(n.dir, "d0/usercache/u/appcache/application_1_1/blockmgr-y0")}, 0, 1, 30)
+	const files = 2000
+	for i := range files {
+		plainFile(t, filepath.Join(n.dir, "d0/usercache/u/filecache", fmt.Sprint(i%4), fmt.Sprintf("lib-%d.jar", i)), nil)
+	}
+	s := n.stores[0]
+	if allocs := testing.AllocsPerRun(5, func() { s.lookAnew() }); allocs > files/2 {
+		t.Errorf("%v allocations: each of %d files was looked at", allocs, files)
+	}
+	if _, err := s.Find("spark/application_1_1/shuffle_0_1_0"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFilesScan(t *testing.T) {
 	n := newNode(t, "a", with(filesStore, "c0", "c1"))
 	for p, content := range map[string]string{
