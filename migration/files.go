@@ -95,7 +95,7 @@ func (filesLayout) walk(s *Store, i int, yield func(Item, error) bool) *walk {
 // hides nothing: it cannot be carried, and the next is the best that there is.
 func (s *Store) earlier(root int, p string) (dir string, ok bool) {
 	for i := range root {
-		if s.readable(s.Paths[i]) != nil {
+		if s.readable(s.Paths[i]) != nil || s.certainlyLacks(i, p) {
 			continue
 		}
 		if info, err := s.roots[i].Lstat(p); err == nil && info.Mode().IsRegular() {
@@ -103,6 +103,17 @@ func (s *Store) earlier(root int, p string) (dir string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// certainlyLacks reports in one call that a directory has nothing of that name. It is asked of every file, for each directory before its
+// own, and the answer is hardly ever another: an os.Root opens all directories on the way, ten times as long (measured).
+func (s *Store) certainlyLacks(root int, p string) bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
+	fd, err := again(func() (int, error) { return unix.Openat2(int(s.dirs[root].Fd()), p, &how) })
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == unix.ENOENT || err == unix.ENOTDIR
 }
 
 func (filesLayout) find(s *Store, id BlockID) (Block, error) {

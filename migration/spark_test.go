@@ -334,6 +334,25 @@ func TestFilesScan(t *testing.T) {
 	golden(t, "files-scan.golden", strings.ReplaceAll(listing(t, n.stores[0]), n.dir, "DIR"))
 }
 
+// Of each file it is asked whether a directory that comes before its own has one of its name. With a dozen disks that is most of a scan.
+func TestFilesOfManyDirectoriesAreCheapToTellApart(t *testing.T) {
+	n := newNode(t, "a", with(filesStore, "c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7"))
+	const files = 800
+	for i := range files {
+		plainFile(t, filepath.Join(n.dir, fmt.Sprint("c", i%8), "app/part/deep", fmt.Sprint("f", i)), nil)
+	}
+	allocs := testing.AllocsPerRun(3, func() {
+		for it, err := range n.stores[0].Scan(t.Context()) {
+			if err != nil || !it.Carried() {
+				t.Errorf("got %+v, %v", it, err)
+			}
+		}
+	})
+	if perFile := allocs / files; perFile > 8 {
+		t.Errorf("%.1f allocations for each file: its way was gone by step for step in each directory", perFile)
+	}
+}
+
 func TestSparkFindsForManyReadersAtOnce(t *testing.T) {
 	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
 	for _, m := range apart(5) {
