@@ -11,7 +11,7 @@
 // The files by subject, in an order to read them:
 //
 //	what is decided:      fsm, steps, waits, excluded; door, tokens, hosts_steps, events_mark; restore
-//	  agreed on:          raft, raftstore, raftlog, streams; peers, colleagues, addresses, members, share
+//	  agreed on:          raft, raftstore, raftlog, hang, streams; peers, colleagues, addresses, members, share
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
 //	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, roster
 //	  where blocks are:   blocks, shelves, lapsed, doors; held
@@ -168,6 +168,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return f.audience.watch(ctx) })
 	g.Go(func() error { return f.tellMoves(ctx) })
 	g.Go(func() error { return f.logLeaving(ctx) })
+	g.Go(func() error { return f.watchDisk(ctx) })
 	g.Go(func() error { return f.postHooks(ctx) })
 	if !f.ledger.alone() {
 		g.Go(func() error { return f.govern(ctx) })

@@ -105,7 +105,7 @@ func (o *office) agreed(term context.Context, asked time.Time) {
 // long as an election takes; for half of that their word need not be asked again.
 func (l *ledger) lead() (context.Context, error) {
 	term, sure := l.inOffice()
-	if term == nil {
+	if term == nil || !l.alone() && l.store.hangs() != nil { // raft would say nothing, neither yes nor no
 		return nil, errFollows
 	}
 	if sure || l.alone() {

@@ -243,6 +243,9 @@ func (l *ledger) do(c command) ([]event, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := l.store.hangs(); err != nil {
+		return nil, fmt.Errorf("%w (%w)", errNoLog, err)
+	}
 	f := l.raft.Apply(data, applyPatience)
 	if err := f.Error(); err != nil {
 		return nil, l.whyNot(err)

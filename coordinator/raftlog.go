@@ -66,7 +66,7 @@ func gravity(msg string, args []any) slog.Level {
 			continue
 		}
 		said, ok := errors.AsType[*net.OpError](err)
-		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, context.DeadlineExceeded) {
+		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errSilent) || errors.Is(err, context.DeadlineExceeded) {
 			return slog.LevelDebug // a remote error is TLS's: the other one does not trust this one
 		}
 	}

@@ -37,6 +37,7 @@ type raftStore struct {
 	closing chan struct{} // closed by giveUp
 	ballot  []byte        // the first half of a vote; raft's main loop alone writes and reads it
 	illness atomic.Pointer[illness]
+	writes  atomic.Pointer[time.Time] // since when something is being written; nil: nothing is
 }
 
 // illness is when and why the log could last not be written.
@@ -256,7 +257,7 @@ func (s *raftStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft
 
 // StoreLogs implements raft.LogStore: all of the entries or none, on the disk when it returns.
 func (s *raftStore) StoreLogs(entries []*raft.Log) error {
-	err := s.db.Update(func(tx *bolt.Tx) error {
+	err := s.update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(logBucket)
 		b.FillPercent = 0.9 // entries are appended in order: half-empty pages would stay so
 		for _, e := range entries {
@@ -281,8 +282,11 @@ func (s *raftStore) fell(err error) {
 	s.illness.Store(&illness{time.Now(), err})
 }
 
-// ill is why the log could not be written lately; nil: it could.
+// ill is why the log could not be written lately, or cannot be now; nil: it could.
 func (s *raftStore) ill() error {
+	if err := s.hangs(); err != nil {
+		return err
+	}
 	if i := s.illness.Load(); i != nil && time.Since(i.at) < convalesce {
 		return i.err
 	}
@@ -291,7 +295,7 @@ func (s *raftStore) ill() error {
 
 // DeleteRange implements raft.LogStore.
 func (s *raftStore) DeleteRange(from, to uint64) error {
-	return s.db.Update(func(tx *bolt.Tx) error {
+	return s.update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(logBucket)
 		var doomed [][]byte // a cursor may not be trusted to step on after a delete
 		c := b.Cursor()
@@ -318,7 +322,7 @@ func (s *raftStore) Set(k, v []byte) error {
 		s.pause() // or raft would stand for election, win, and fail again, twenty times a second
 	}
 	for failed := false; ; failed = true {
-		err := s.db.Update(func(tx *bolt.Tx) error {
+		err := s.update(func(tx *bolt.Tx) error {
 			b := tx.Bucket(stableBucket)
 			if bytes.Equal(k, voteCandidate) && s.ballot != nil {
 				if err := b.Put(voteTerm, sealed(voteTerm, s.ballot)); err != nil {

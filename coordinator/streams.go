@@ -30,8 +30,9 @@ type streams struct {
 	waiting chan net.Conn
 	closed  chan struct{}
 
-	mu   sync.Mutex // guards open
-	open map[*stream]bool
+	mu     sync.Mutex // guards what follows
+	open   map[*stream]bool
+	silent bool // this coordinator's disk hangs: nobody is to take it for a leader that lives
 }
 
 // raftAddress is how raft names this coordinator to the others.
@@ -96,9 +97,14 @@ func (s *streams) keep(conn net.Conn) (net.Conn, error) {
 	if s.open == nil {
 		return nil, errors.Join(net.ErrClosed, conn.Close())
 	}
+	if s.silent {
+		return nil, errors.Join(errSilent, conn.Close())
+	}
 	s.open[k] = true
 	return k, nil
 }
+
+var errSilent = errors.New("the disk of data_dir hangs: this coordinator says nothing to the others")
 
 // Accept implements net.Listener.
 func (s *streams) Accept() (net.Conn, error) {

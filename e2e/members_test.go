@@ -294,3 +294,50 @@ func TestLeaderWithAFullDisk(t *testing.T) {
 	}
 	v.reached(3)
 }
+
+// The disk of the leader hangs: nothing that is to be written there ever is, nor fails. Another one leads, and the one that hangs says
+// why it does not; once its disk answers it follows.
+func TestLeaderWhoseDiskHangs(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounting needs root")
+	}
+	v := newTrio(t, "lease: 1h")
+	dir := filepath.Join(v.dir, "c1") // the other two run by now, and made theirs
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mounts(t, "ext4")
+	file := filepath.Join(t.TempDir(), "image")
+	makeImage(t, file, 64<<20, "ext4")
+	disk := loop(t, file, "ext4", dir)
+	t.Cleanup(func() { v.all[0].kill() })
+	v.agent("host-a")
+	v.start()
+	v.nodes[0].kill()
+	v.until(func() error {
+		if v.leader().name != "c1" {
+			v.verb("raft", "transfer", "--to", "c1")
+			return fmt.Errorf("c1 does not lead")
+		}
+		return nil
+	})
+	disk.freeze()
+	v.grpc = v.grpcs[0] // who asks it is told of nobody, and nothing happens
+	v.verb("decommission", "host-a", "--timeout", "40m")
+	v.grpc = strings.Join(v.grpcs[1:], ",")
+	v.until(func() error {
+		if v.leader().name == "c1" {
+			return fmt.Errorf("c1 leads, and its disk hangs")
+		}
+		return nil
+	})
+	v.verb("deactivate", "host-a").exits(0)
+	if log := v.all[0].logged(); !strings.Contains(log, "the disk of data_dir hangs") {
+		t.Errorf("the log does not say what is wrong:\n%s", log)
+	}
+	if err := disk.thaw(); err != nil {
+		t.Fatal(err)
+	}
+	v.grpc = strings.Join(v.grpcs, ",")
+	v.reached(3)
+}

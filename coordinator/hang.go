@@ -1,0 +1,85 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// A leader whose disk hangs says nothing, and raft lets it lead: its main loop waits for the disk, and the lines to the others, which
+// do not, go on to say that it lives. So it is looked at from outside. One that hangs is silenced until the disk answers again, the
+// others hold an election, and callers are told to ask them.
+
+const (
+	// hangAfter is how long the log may take to be written. A sync of a busy cloud volume takes a second at the worst.
+	hangAfter = 5 * time.Second
+	hangPace  = time.Second
+)
+
+// update writes to the disk, and has it be known meanwhile since when.
+func (s *raftStore) update(write func(*bolt.Tx) error) error {
+	now := time.Now()
+	s.writes.CompareAndSwap(nil, &now) // or another write waits for the disk already
+	defer s.writes.CompareAndSwap(&now, nil)
+	return s.db.Update(write)
+}
+
+// hangs is why nothing can be decided here: the disk does not answer; nil: it does, or has not been asked for long.
+func (s *raftStore) hangs() error {
+	began := s.writes.Load()
+	if began == nil {
+		return nil
+	}
+	if took := time.Since(*began); took > hangAfter {
+		return fmt.Errorf("%s is not written since %s: does its disk hang?", s.db.Path(), took.Round(time.Second))
+	}
+	return nil
+}
+
+// watchDisk keeps a coordinator whose disk hangs from holding the lead, until ctx ends.
+func (f *fleet) watchDisk(ctx context.Context) error {
+	tick := time.NewTicker(hangPace)
+	defer tick.Stop()
+	hung := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := f.ledger.store.hangs()
+		if hung == (err != nil) {
+			continue
+		}
+		if hung = err != nil; hung {
+			f.log.Error("the disk of data_dir hangs, and this coordinator decides nothing until it answers: look at it, or replace it", "err", err)
+		} else {
+			f.log.Info("the disk of data_dir answers again")
+		}
+		if !f.ledger.alone() {
+			f.ledger.streams.silence(hung)
+		}
+	}
+}
+
+// silence ends every connection and lets none be made, or does so no more.
+func (s *streams) silence(silent bool) {
+	s.mu.Lock()
+	if s.open == nil {
+		s.mu.Unlock()
+		return
+	}
+	s.silent = silent
+	open := s.open
+	if silent {
+		s.open = map[*stream]bool{}
+	}
+	s.mu.Unlock()
+	if silent {
+		for k := range open {
+			k.Conn.Close()
+		}
+	}
+}
