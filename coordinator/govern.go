@@ -37,11 +37,31 @@ func (f *fleet) govern(ctx context.Context) error {
 					continue
 				}
 			}
-			if err := f.takeOver(ctx, term); errors.Is(err, errFollows) || errors.Is(err, errDeposed) {
-				continue
-			} else if err != nil {
+			if err := f.takeOverSoon(ctx, term); err != nil && !errors.Is(err, errFollows) && !errors.Is(err, errDeposed) {
 				return err
 			}
+		}
+	}
+}
+
+// takeOverSoon takes over as soon as the log can be written: a disk that takes no more is no reason to end, and where it is really
+// full raft has another lead.
+func (f *fleet) takeOverSoon(ctx context.Context, term uint64) error {
+	for told := false; ; told = true {
+		err := f.takeOver(ctx, term)
+		if !errors.Is(err, errNoLog) {
+			return err
+		}
+		if !told {
+			f.log.Warn("the lead is not taken before the log can be written", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(diskPause):
+		}
+		if !f.ledger.leads() || f.ledger.term() != term {
+			return errFollows
 		}
 	}
 }

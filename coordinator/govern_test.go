@@ -1,0 +1,69 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/lifeboat/lifeboat/certs"
+)
+
+// A coordinator whose disk takes no more as it takes over does not end for it: it leads once there is room.
+func TestTakeOverWaitsForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var list strings.Builder
+		for i := range maxHosts / 2 {
+			fmt.Fprintf(&list, "host-%d.example\n", i)
+		}
+		cfg := Default()
+		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
+		cfg.Hosts.Include = filepath.Join(t.TempDir(), "include")
+		if err := os.WriteFile(cfg.Hosts.Include, []byte(list.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
+		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		f.identity = id
+		limit := func(bytes int) {
+			f.ledger.store.db.Update(func(*bolt.Tx) error { // for its lock alone: nothing is committed
+				f.ledger.store.db.MaxSize = bytes
+				return context.Canceled
+			})
+		}
+		limit(1)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- f.govern(ctx) }()
+		time.Sleep(20 * time.Second)
+		select {
+		case err := <-ended:
+			cancel()
+			t.Fatalf("the coordinator ended while its disk was full: %v", err)
+		default:
+		}
+		if _, err := f.ledger.lead(); err == nil {
+			t.Error("it leads, and the lists are not in force")
+		}
+		limit(0)
+		time.Sleep(5 * time.Second)
+		if _, err := f.ledger.lead(); err != nil {
+			t.Errorf("there is room again: %v", err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
