@@ -87,7 +87,7 @@ func TestAnotherAppointment(t *testing.T) {
 			}
 			var got []string
 			for _, s := range m.Machines {
-				begins := time.Unix(0, m.Windows[s.Window].StartNanoseconds).Sub(time.Now()).Round(time.Hour)
+				begins := time.Until(time.Unix(0, m.Windows[s.Window].StartNanoseconds)).Round(time.Hour)
 				got = append(got, s.Machine.Hostname+" "+s.Mode+" "+begins.String())
 			}
 			if said := strings.Join(got, ", "); said != want {
