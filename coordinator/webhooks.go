@@ -158,7 +158,7 @@ func (p *poster) begin() {
 // mark writes down how far the webhook is, once that is due.
 func (p *poster) mark() {
 	switch now := time.Now(); {
-	case p.at == p.marked:
+	case p.at == p.marked && p.due.IsZero(): // a new one is written down before it has heard of anything
 	case p.due.IsZero():
 		p.due = now.Add(markPace)
 	case !now.Before(p.due):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/pipenet"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -176,6 +178,42 @@ func TestWebhookMeetsAGap(t *testing.T) {
 		got, _ := m.got()
 		if want := []string{evDecommissioning, evGap}; !slices.Equal(got, want) || m.events[1].Data["after"] != "9.3" {
 			v.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+// A new webhook's first mark cannot be written yet, in a fleet that has no event. It is written once it can be, and nobody turns in circles
+// until then.
+func TestFirstMarkIsWrittenOnceItCanBe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
+		f, err := openFleet(cfg, newStreams(certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"}), cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		p := &poster{fleet: f, name: "new"}
+		p.begin()
+		if p.due.IsZero() {
+			t.Error("the mark was written, and nobody leads")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- f.govern(ctx) }()
+		time.Sleep(markPace + 5*time.Second)
+		p.mark()
+		if !p.due.IsZero() {
+			t.Error("it can be written, and is due still")
+		}
+		f.ledger.view(func(m *machine) {
+			if _, known := m.Hooks["new"]; !known {
+				t.Error("the log does not know the webhook")
+			}
+		})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }
