@@ -136,10 +136,24 @@ func (p *porch) admitted(w http.ResponseWriter, r *http.Request) (*api.JoinReply
 		return nil, err
 	}
 	reply := &api.JoinReply{Name: j.Name.String(), Certificate: string(cert), CA: string(p.authority.PEM())}
-	for _, peer := range p.cfg.Peers {
-		reply.Coordinators = append(reply.Coordinators, peer.Address)
-	}
+	reply.Coordinators = p.coordinators()
 	return reply, nil
+}
+
+// coordinators are the addresses of the members as they are now, which the settings may lag behind; none where there is this one alone,
+// whose address only those know who reached it.
+func (f *fleet) coordinators() (addresses []string) {
+	if f.ledger.alone() {
+		return nil
+	}
+	for _, s := range f.ledger.servers() {
+		at := s.Address
+		if moved, err := f.ledger.ServerAddr(s.ID); err == nil {
+			at = moved
+		}
+		addresses = append(addresses, string(at))
+	}
+	return addresses
 }
 
 // vouch sets by what a machine joins, and what it may be by that: a token, or what its cloud says of it.

@@ -3,8 +3,10 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -228,6 +230,35 @@ func TestRenew(t *testing.T) {
 		_, err = node.Renew(v.Context(), &api.RenewRequest{Request: request(filepath.Join(v.TempDir(), "other.key"))})
 		if status.Code(err) != codes.PermissionDenied {
 			v.Errorf("another key: got error %v, want PermissionDenied", err)
+		}
+	})
+}
+
+// Who joins is told of the coordinators that there are, and not of those that the settings began with.
+func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
+		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
+		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		f.identity = id
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- f.govern(ctx) }()
+		time.Sleep(5 * time.Second)
+		if err := f.ledger.raft.AddNonvoter("c4", "c4:7411", 0, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := f.coordinators(), []string{cfg.Peers[0].Address, "c4:7411"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }
