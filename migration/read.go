@@ -93,7 +93,9 @@ func (e *membersError) add(id BlockID, bytes int64) {
 	e.members = append(e.members, namedMember{string(id), bytes})
 }
 
-func (rd *Reader) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
+	w := newPatient(answer)
+	defer w.end()
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "blocks are read with GET or HEAD", http.StatusMethodNotAllowed)
