@@ -45,6 +45,9 @@ func (a *Agent) Reload(cfg Config) (left []string) {
 	if now.Receive.Keep != a.file.Receive.Keep {
 		left = append(left, "receive.keep")
 	}
+	if now.Receive.ScrubBytesPerSecond != a.file.Receive.ScrubBytesPerSecond {
+		left = append(left, "receive.scrub_bytes_per_second")
+	}
 	if !slices.Equal(now.Receive.Paths, a.file.Receive.Paths) {
 		left = append(left, "receive.paths")
 	}

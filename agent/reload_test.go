@@ -38,8 +38,8 @@ func TestReload(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	now.Coordinators, now.Receive.MaxStreams, now.Listen.HTTP = []string{"10.0.0.2:7411"}, 3, "127.0.0.1:1"
-	now.Disks.Every, now.Receive.Paths = time.Minute, []string{"/mnt/spare"}
-	if left, want := a.Reload(now), []string{"coordinators", "disks", "listen", "receive.max_streams", "receive.paths"}; !slices.Equal(left, want) {
+	now.Disks.Every, now.Receive.Paths, now.Receive.ScrubBytesPerSecond = time.Minute, []string{"/mnt/spare"}, 1<<20
+	if left, want := a.Reload(now), []string{"coordinators", "disks", "listen", "receive.max_streams", "receive.paths", "receive.scrub_bytes_per_second"}; !slices.Equal(left, want) {
 		t.Errorf("got %v left alone, want %v", left, want)
 	}
 }
