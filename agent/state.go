@@ -212,14 +212,12 @@ func (a *Agent) hasNotice(i preemption.Incident, source string) bool {
 	return false
 }
 
-// Cancel takes back what was said on this host. still names the notice that keeps the node leaving all the same.
+// Cancel takes back what was said on this host. still names the notice for which the node leaves all the same, and what takes
+// that back, if anybody can.
 func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, still string) {
 	cancelled = a.manual.Withdraw(reason)
 	if !cancelled {
-		if i := a.incident(); len(i.InForce()) > 0 {
-			still = i.Source() + " says " + string(i.Kind())
-		}
-		return false, still
+		return false, a.leavesFor(a.incident())
 	}
 	for changed := a.incidents.Changes(); ; changed = a.incidents.Changes() {
 		p, open := a.incidents.Open()
@@ -229,7 +227,7 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 		i := p.Incident
 		ours := a.hasNotice(i, preemption.SourceManual) || a.hasNotice(i, preemption.SourceSignal) || a.hasNotice(i, preemption.SourceRehearsal)
 		if !ours && !i.Withdrawn() {
-			return true, i.Source() + " says " + string(i.Kind())
+			return true, a.leavesFor(i)
 		}
 		select {
 		case <-changed:
@@ -237,6 +235,22 @@ func (a *Agent) Cancel(ctx context.Context, reason string) (cancelled bool, stil
 			return true, ctx.Err().Error()
 		}
 	}
+}
+
+// leavesFor names the notice for which the node leaves, be it later, as for an appointment; empty: it was advised at most.
+func (a *Agent) leavesFor(i preemption.Incident) string {
+	inTheEnd, now := i.Deadline(), time.Now()
+	if inTheEnd.Before(now) {
+		inTheEnd = now
+	}
+	if stance, _ := i.Stance(inTheEnd, 0); !stance.AtLeast(preemption.StanceDrain) {
+		return ""
+	}
+	said := i.Source() + " says " + string(i.Kind())
+	if i.Source() == preemption.SourceOperator {
+		said += ", which lifeboat recommission " + a.cfg.Node.Name + " takes back"
+	}
+	return said
 }
 
 // drains is the drain that runs or ran last.

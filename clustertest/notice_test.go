@@ -155,6 +155,34 @@ func TestCancelTakesDecommissionSelfBack(t *testing.T) {
 		}
 		history(t, c, 0, registered, announced, recommissioned)
 
+		// A node that was advised to go serves on.
+		c.Rebalance(0)
+		c.Sleep(10 * time.Second)
+		c.DecommissionSelf(0, preemption.SourceManual, time.Minute, "")
+		c.Sleep(3 * time.Second)
+		if cancelled, still := c.Cancel(0, "a mistake"); !cancelled || still != "" {
+			t.Errorf("got %v %q, want cancelled, and only advised", cancelled, still)
+		}
+		if cancelled, still := c.Cancel(0, "nothing was said"); cancelled || still != "" {
+			t.Errorf("got %v %q, want nothing to cancel on a node that was only advised", cancelled, still)
+		}
+		c.Sleep(5 * time.Second)
+		if n := c.Show(0); n.State != "ACTIVE" {
+			t.Errorf("got %v, want it in service", n)
+		}
+
+		// An operator's order stays until it is taken back where it was given.
+		c.Decommission(0, time.Hour, "")
+		c.DecommissionSelf(0, preemption.SourceManual, time.Minute, "")
+		c.Sleep(3 * time.Second)
+		want := "operator says decommission, which lifeboat recommission " + c.Name(0) + " takes back"
+		if cancelled, still := c.Cancel(0, "a mistake"); !cancelled || still != want {
+			t.Errorf("got %v %q, want cancelled, and %q", cancelled, still, want)
+		}
+		c.Sleep(5 * time.Second)
+		c.Recommission(0)
+		c.Sleep(5 * time.Second)
+
 		// The cloud's own word stays.
 		c.Notice(0, 2*time.Minute)
 		c.DecommissionSelf(0, preemption.SourceManual, time.Minute, "")
