@@ -39,6 +39,24 @@ func ParseBytes(s string) (Bytes, error) {
 	return Bytes(int64(n) * size), nil
 }
 
+// Rough is the size as people say it: 1.2 GiB.
+func (b Bytes) Rough() string {
+	if b < 1024 {
+		return fmt.Sprintf("%d B", int64(b))
+	}
+	f, unit := float64(b)/1024, "KiB"
+	for _, next := range []string{"MiB", "GiB", "TiB", "PiB"} {
+		if f < 1023.5 { // what would round to 1024 belongs to the next unit
+			break
+		}
+		f, unit = f/1024, next
+	}
+	if f >= 99.95 {
+		return fmt.Sprintf("%.0f %s", f, unit)
+	}
+	return fmt.Sprintf("%.1f %s", f, unit)
+}
+
 // String writes the size in the largest unit that divides it, so that ParseBytes reads back the same.
 func (b Bytes) String() string {
 	for _, u := range units {

@@ -222,6 +222,17 @@ func TestShow(t *testing.T) {
 	}
 }
 
+func TestRough(t *testing.T) {
+	for bytes, want := range map[Bytes]string{
+		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 1<<20 - 1: "1.0 MiB", 102300: "99.9 KiB", 102400: "100 KiB",
+		1288490188: "1.2 GiB", 1 << 40: "1.0 TiB", 1 << 50: "1.0 PiB", 1<<63 - 1: "8192 PiB",
+	} {
+		if got := bytes.Rough(); got != want {
+			t.Errorf("%d: got %q, want %q", bytes, got, want)
+		}
+	}
+}
+
 func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/lifeboat/lifeboat/config"
 )
 
 // How errors add up, as in Celeborn's ObservedDevice: those of the last ten minutes count, more than 64 of them make a
@@ -168,7 +170,7 @@ func (c *crowd) see(s extent, r Reserve) finding {
 	full, out := s.Free <= low, s.Inodes > 0 && s.InodesFree <= lowInodes
 	switch c.high = full || out; {
 	case full:
-		return finding{HighUsage, fmt.Sprintf("%d bytes of %d are free: want more than %d", s.Free, s.Total, low)}
+		return finding{HighUsage, fmt.Sprintf("%s of %s are free: want more than %s", config.Bytes(s.Free).Rough(), config.Bytes(s.Total).Rough(), config.Bytes(low).Rough())}
 	case out:
 		return finding{HighUsage, fmt.Sprintf("%d inodes of %d are free: want more than %d", s.InodesFree, s.Inodes, lowInodes)}
 	}

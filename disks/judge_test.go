@@ -157,11 +157,20 @@ func TestCrowd(t *testing.T) {
 			t.Errorf("%d of %d GiB free: got %v, want %v", row.free/gib, row.total/gib, got, row.want)
 		}
 	}
+	if got, want := new(crowd).see(extent{Total: 190770176, Free: 176075776}, Reserve{Bytes: gib}).Why, "168 MiB of 182 MiB are free: want more than 1.0 GiB"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 1000}, r); got.Health != HighUsage {
 		t.Errorf("a thousandth of the inodes is left: got %v", got)
 	}
+	if got, want := new(crowd).see(extent{Total: 190770176, Free: 176075776}, Reserve{Bytes: gib}).Why, "168 MiB of 182 MiB are free: want more than 1.0 GiB"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 1500}, r); got.Health != HighUsage {
 		t.Errorf("within the inodes' margin: got %v", got)
+	}
+	if got, want := new(crowd).see(extent{Total: 190770176, Free: 176075776}, Reserve{Bytes: gib}).Why, "168 MiB of 182 MiB are free: want more than 1.0 GiB"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := c.see(extent{Total: 100 * gib, Free: 50 * gib, Inodes: 1_000_000, InodesFree: 2500}, r); got.Health != Healthy {
 		t.Errorf("inodes came back: got %v", got)

@@ -3,6 +3,8 @@ package migration
 import (
 	"fmt"
 	"sync"
+
+	"github.com/lifeboat/lifeboat/config"
 )
 
 // aloneShare is the part of what a node takes, in streams and in bytes of its quota, that is kept for senders whose
@@ -90,9 +92,9 @@ func (b *budget) promise(bytes, rests int64, alone bool) (release func(), err er
 	if left := b.leftLocked(rests, bytes, alone); left < bytes {
 		kept := ""
 		if !alone {
-			kept = fmt.Sprintf(", but for %d that are kept for drains without a coordinator", b.bytes/aloneShare)
+			kept = fmt.Sprintf(", but for %s that are kept for drains without a coordinator", config.Bytes(b.bytes/aloneShare).Rough())
 		}
-		return nil, fmt.Errorf("the quota of %d bytes is used up%s: %w", b.bytes, kept, &FullError{NeedBytes: bytes, HasBytes: left})
+		return nil, fmt.Errorf("the quota of %s is used up%s: %w", config.Bytes(b.bytes).Rough(), kept, &FullError{NeedBytes: bytes, HasBytes: left})
 	}
 	b.promised += bytes
 	return sync.OnceFunc(func() {

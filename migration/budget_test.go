@@ -58,7 +58,7 @@ func TestQuotaIsPromisedOnce(t *testing.T) {
 		t.Error("700 of 800 are gone, and 200 were promised")
 	} else if full, is := errors.AsType[*FullError](err); !is || full.HasBytes != 100 {
 		t.Errorf("got %v, want that 100 are left", err)
-	} else if !strings.Contains(err.Error(), "quota of 1000 bytes is used up, but for 200") {
+	} else if !strings.Contains(err.Error(), "quota of 1000 B is used up, but for 200 B") {
 		t.Errorf("got %v, want it to tell of the 200 that are kept", err)
 	}
 	if got := b.left(200, 1<<40, false); got != 100 {
@@ -119,7 +119,7 @@ func TestQuotaLetsInWhatIsThere(t *testing.T) {
 		s.send(blockFrames(1, "cache/-/y", contentOf("y", 1000)))
 		s.wantRefusal("quota")
 		s.send(blockFrames(2, "cache/-/x", contentOf("larger", 1001)))
-		s.wantRefusal("need 1 bytes, has 0")
+		s.wantRefusal("need 1 B, has 0 B")
 		s.conn.Close()
 		stop()
 		if got := b.vault.Count(); got != (Count{1, 1000}) {

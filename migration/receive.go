@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lifeboat/lifeboat/config"
 )
 
 // ReceiverConfig is what a Receiver needs to know of its node.
@@ -250,7 +252,11 @@ func (r *Receiver) homes(s *Store, o opening) (roots []int, release func(), err 
 type FullError struct{ NeedBytes, HasBytes int64 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("full: need %d bytes, has %d", e.NeedBytes, e.HasBytes)
+	need, has := config.Bytes(e.NeedBytes).Rough(), config.Bytes(e.HasBytes).Rough()
+	if need == has { // but for some bytes
+		need, has = fmt.Sprintf("%d bytes", e.NeedBytes), fmt.Sprint(e.HasBytes)
+	}
+	return "full: need " + need + ", has " + has
 }
 
 // accept counts a whole block in until answered, unless nothing is taken any more. It counts first: whoever makes Admit

@@ -573,6 +573,9 @@ func TestReceiverRefusesWrongSequences(t *testing.T) {
 }
 
 func ExampleFullError() {
-	fmt.Println(&FullError{NeedBytes: 10, HasBytes: 3})
-	// Output: full: need 10 bytes, has 3
+	fmt.Println(&FullError{NeedBytes: 20972544, HasBytes: 20163584})
+	fmt.Println(&FullError{NeedBytes: 20972544, HasBytes: 20971520})
+	// Output:
+	// full: need 20.0 MiB, has 19.2 MiB
+	// full: need 20972544 bytes, has 20971520
 }

@@ -7,25 +7,12 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/config"
 )
 
 // size is bytes as people say them; programs get the number.
-func size(bytes int64) string {
-	if bytes < 1024 {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	f, unit := float64(bytes)/1024, "KiB"
-	for _, next := range []string{"MiB", "GiB", "TiB", "PiB"} {
-		if f < 1023.5 { // what would round to 1024 belongs to the next unit
-			break
-		}
-		f, unit = f/1024, next
-	}
-	if f >= 99.95 {
-		return fmt.Sprintf("%.0f %s", f, unit)
-	}
-	return fmt.Sprintf("%.1f %s", f, unit)
-}
+func size(bytes int64) string { return config.Bytes(bytes).Rough() }
 
 // span is a length of time with the two units that matter: 0.4s, 12s, 1m20s, 5h3m, 2d4h.
 func span(d time.Duration) string {

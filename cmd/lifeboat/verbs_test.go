@@ -207,17 +207,6 @@ func TestFollowFailsWhenNobodyIsThere(t *testing.T) {
 	}
 }
 
-func TestSize(t *testing.T) {
-	for bytes, want := range map[int64]string{
-		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 1<<20 - 1: "1.0 MiB", 102300: "99.9 KiB", 102400: "100 KiB",
-		1288490188: "1.2 GiB", 1 << 40: "1.0 TiB", 1 << 50: "1.0 PiB", 1<<63 - 1: "8192 PiB",
-	} {
-		if got := size(bytes); got != want {
-			t.Errorf("%d: got %q, want %q", bytes, got, want)
-		}
-	}
-}
-
 func TestSpan(t *testing.T) {
 	for given, want := range map[string]string{
 		"0": "0.0s", "400ms": "0.4s", "9.94s": "9.9s", "9.96s": "10s", "59.4s": "59s", "59.6s": "1m0s", "80s": "1m20s", "59m59.9s": "1h0m",
