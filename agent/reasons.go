@@ -25,7 +25,7 @@ func whyLost(account iter.Seq2[migration.Entry, error]) string {
 			break
 		}
 		read++
-		why := strings.ReplaceAll(e.Reason, e.ID, "it") // many say whom it was sent to
+		why := strings.NewReplacer("block "+e.ID, "it", e.ID, "it").Replace(e.Reason) // many say whom it was sent to
 		blocks[why]++
 		bytes[why] += e.Bytes
 	}

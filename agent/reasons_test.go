@@ -34,9 +34,10 @@ func TestWhyLost(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]migration.Entry{{ID: "cache/-/x", Outcome: migration.Moved}}, ""},
-		{lost(2, "full"), "2: send block it: full"},
-		{append(several, migration.Entry{ID: "cache/-/x", Outcome: migration.Skipped, Reason: "a link"}), "3: send block it: full; 2: send block it: away; 1: send block it: b; 2: other reasons"},
-		{append(large, several...), "3: send block it: full; 2: send block it: away; 1: send block it: z: no peer has room; 3: other reasons"},
+		{lost(2, "full"), "2: send it: full"},
+		{append(several, migration.Entry{ID: "cache/-/x", Outcome: migration.Skipped, Reason: "a link"}), "3: send it: full; 2: send it: away; 1: send it: b; 2: other reasons"},
+		{[]migration.Entry{{ID: "cache/-/x", Outcome: migration.Lost, Reason: "send block cache/-/x to host-c: read cache/-/x: input/output error"}}, "1: send it to host-c: read it: input/output error"},
+		{append(large, several...), "3: send it: full; 2: send it: away; 1: send it: z: no peer has room; 3: other reasons"},
 	} {
 		if got := whyLost(account(row.entries...)); got != row.want {
 			t.Errorf("got %q, want %q", got, row.want)
