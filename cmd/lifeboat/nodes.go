@@ -142,6 +142,9 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 		if remaining == nil {
 			remaining = st.GetNotice().GetRemaining()
 		}
+		if departed(n) && remaining != nil && remaining.AsDuration() <= 0 {
+			remaining = nil // it has left, and lives on: nothing is to happen any more
+		}
 		blocks, held, room := "-", "-", "-"
 		if d := st.GetDrain(); d != nil {
 			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
