@@ -40,3 +40,28 @@ func TestAdvertisedWhileNamesCannotBeLookedUp(t *testing.T) {
 		}
 	})
 }
+
+// A coordinator that runs beside the agent is reached at a loopback address, as is one whose name Debian's /etc/hosts gives the machine
+// itself: other nodes would find themselves there.
+func TestAdvertisedBesideACoordinator(t *testing.T) {
+	if localTowards(elsewhere[0]) == "" {
+		t.Skip("this machine has no route to anywhere")
+	}
+	peer, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	for _, coordinators := range [][]string{{"127.0.1.1:7411"}, {"127.0.1.1:7411", elsewhere[0]}, {"[::1]:7411"}} {
+		a := &Agent{log: slog.New(slog.DiscardHandler), cfg: Config{Coordinators: coordinators}}
+		a.at.peer = peer
+		address, err := a.advertised()
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, _, _ := net.SplitHostPort(address)
+		if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() || ip.IsLoopback() {
+			t.Errorf("%v: got %s, want one that peers may reach", coordinators, address)
+		}
+	}
+}

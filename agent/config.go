@@ -48,8 +48,8 @@ type Node struct {
 }
 
 // Listen is where the agent is found: by its peers, by what scrapes its metrics, and on its own machine. Advertise is
-// the address that peers are told; empty, it is Peer, with the local address towards the coordinator for a host that is
-// not specified.
+// the address that peers are told; empty, it is Peer, with the local address towards a coordinator on another machine, or
+// the one that leads out of this machine, for a host that is not specified.
 type Listen struct {
 	Peer          string `yaml:"peer"`
 	HTTP          string `yaml:"http"`

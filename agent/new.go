@@ -14,6 +14,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -186,16 +187,29 @@ func (a *Agent) advertised() (string, error) {
 	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
 		return bound, nil
 	}
+	itself := "" // where a coordinator runs here, or has a name that /etc/hosts gives this machine: peers would find themselves there
 	for _, c := range a.cfg.Coordinators {
-		if local := localTowards(c); local != "" {
-			return net.JoinHostPort(local, port), nil
+		local := localTowards(c)
+		if local == "" {
+			continue
 		}
+		if local = net.JoinHostPort(local, port); !config.Loopback(local) {
+			return local, nil
+		}
+		itself = local
 	}
 	for _, c := range elsewhere {
 		if local := localTowards(c); local != "" {
-			a.log.Warn("no way to a coordinator is known now, as when no name can be looked up: peers are told the address that leads out of this machine", "peer", local)
+			why := "no way to a coordinator is known now, as when no name can be looked up"
+			if itself != "" {
+				why = "the only way to a coordinator that is known now stays on this machine"
+			}
+			a.log.Warn("peers are told the address that leads out of this machine: set listen.advertise where that is another", "peer", local, "why", why)
 			return net.JoinHostPort(local, port), nil
 		}
+	}
+	if itself != "" {
+		return itself, nil
 	}
 	return "", errors.New("no address of this machine leads to a coordinator: set listen.advertise")
 }
