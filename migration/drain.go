@@ -274,6 +274,7 @@ func (d *Drain) account(ctx context.Context) {
 	if stopped {
 		why = "the drain was stopped"
 	}
+	d.loseUnseen() // first: what of them waits in the plan is older
 	unread := d.plan.rest(func(e entry, barred string) {
 		if d.history.outdated(e.Block) || e.spare && !stopped && !d.cfg.Once && d.homes.left.add(e.Block) {
 			return
@@ -285,7 +286,6 @@ func (d *Drain) account(ctx context.Context) {
 		d.lose(e, cmp.Or(barred, reason))
 	})
 	d.leaveBehind(ctx, why)
-	d.loseUnseen()
 	if len(d.cfg.Again) == 0 && !d.cfg.Once {
 		d.looks.end(d.dirs(), why)
 	}

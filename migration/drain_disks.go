@@ -135,13 +135,14 @@ func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item
 	passed := map[string]bool{} // directories whose disks did not answer when the look came to them, whether they do in the end or not
 	ended := make(chan bool, 1)
 	go func() {
-		whole := look(func(it Item, err error) bool {
+		met := func(it Item, err error) bool {
 			beat.Add(1)
 			if e, is := errors.AsType[*silentError](err); is {
 				passed[e.dir] = true
 			}
 			return !over.Load() && take(it, err)
-		})
+		}
+		whole := d.askFor(ctx, dirs, met) && look(met)
 		ended <- whole && ctx.Err() == nil
 	}()
 	owes := func() bool { return slices.ContainsFunc(dirs, func(dir string) bool { return !d.disks.Readable(dir) }) }

@@ -188,6 +188,7 @@ func (s *history) giveUp(id BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.givenUp[id] = true
+	delete(s.unseen, id)
 	s.repeats = s.repeats || s.handled.has(id)
 }
 

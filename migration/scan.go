@@ -119,6 +119,9 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 			d.cfg.Settle(patient)
 			cancel()
 		}
+		if !d.askFor(naming, d.cfg.Vault.all(), take) {
+			return
+		}
 		for it, err := range d.cfg.Vault.carried(d.cfg.Stores) {
 			if naming.Err() != nil || !take(it, err) {
 				return
@@ -171,13 +174,8 @@ func (d *Drain) take(ctx context.Context, pass int, it Item, err error) (found b
 		} else {
 			d.cfg.Log.Warn("part of a store cannot be read: what is there stays behind", "err", err)
 		}
-		switch {
-		case it.ID == "" || pass > 0 && !d.history.meets(it.ID):
-		case silent(err):
-			d.history.await(it.Block, err)
-		default:
-			d.history.giveUp(it.ID)
-			return lost(err.Error())
+		if it.ID != "" {
+			d.await(pass, it, err)
 		}
 	case it.Skip != "" && it.Members[0].root == inVault && d.homeOf(&it.Block) == "": // it came home, and the store has what became of it
 	case it.Skip != "":
@@ -213,7 +211,7 @@ func (d *Drain) finds(more Count) {
 
 // fresh reports whether a block needs planning.
 func (d *Drain) fresh(b Block, anew bool) bool {
-	news, recent := d.looks.news(d.where(b), time.Unix(0, b.changed()), d.ledger.summary.Started, anew)
+	news, recent := d.news(b, anew)
 	if !news {
 		return false
 	}
@@ -222,6 +220,11 @@ func (d *Drain) fresh(b Block, anew bool) bool {
 		d.claims.add(b)
 	}
 	return first
+}
+
+// news is that of the looks (looks.news).
+func (d *Drain) news(b Block, anew bool) (news, recent bool) {
+	return d.looks.news(d.where(b), time.Unix(0, b.changed()), d.ledger.summary.Started, anew)
 }
 
 // became notes what a planned block has become.

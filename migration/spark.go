@@ -209,6 +209,9 @@ func (s *Store) show(mgr *blockManager, f *seen, item Item, err error, yield fun
 	left := s.skip(mgr.root, mgr.scope, f.name, err.Error(), f.bytes())
 	if _, unread := errors.AsType[*fs.PathError](err); unread || silent(err) {
 		left.ID = left.ID.Block()
+		if m, unseen := f.member(mgr.root, f.name); unseen == nil {
+			left.Members[0] = m
+		}
 		return yield(Item{Block: left.Block}, err)
 	}
 	return yield(left, nil)

@@ -1,26 +1,106 @@
 package migration
 
 import (
+	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 )
 
 // A map output lies on several disks. While one of them does not answer it cannot be looked at, and so not be planned. It is not lost
-// for that: its disk is not read, and a look that comes by once it answers meets the block. Only what none has met in the end is lost.
+// for that: its disk is not read, and a look that comes by once it answers meets the block. A file that a disk does not give, or for
+// which there was no descriptor, may be there at the next look, which asks for it by name: it passes by what did not change. Only what
+// none has met in the end is lost.
 
 // awaited is what is known of a block that could not be looked at.
 type awaited struct {
 	bytes int64 // of what was seen of it
 	why   string
+	block *Block // to be asked for by name; nil: its disk does not answer
+	late  bool   // there was a look before, which may have met it in another version
+	doubt bool   // or in this one
 }
 
 // await notes a block that could not be looked at.
-func (s *history) await(b Block, why error) {
+func (s *history) await(b Block, why error, late, doubt bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.givenUp[b.ID] {
-		s.unseen[b.ID] = awaited{b.Bytes(), why.Error()}
+	if s.givenUp[b.ID] {
+		return
 	}
+	a := awaited{bytes: b.Bytes(), why: why.Error(), late: late, doubt: doubt}
+	if was, again := s.unseen[b.ID]; again {
+		a.late, a.doubt = was.late, was.doubt
+	}
+	if !silent(why) {
+		a.block = &b
+	}
+	s.unseen[b.ID] = a
+}
+
+// awaits reports whether a block is one that could not be looked at.
+func (s *history) awaits(id BlockID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, is := s.unseen[id]
+	return is
+}
+
+// await has a block that a look could not look at be lost unless a later one can. Of one that looks before have met nothing is known but
+// that it could be read then.
+func (d *Drain) await(pass int, it Item, why error) {
+	late := pass > 0 && !d.history.awaits(it.ID)
+	switch {
+	case !late:
+		d.history.await(it.Block, why, false, false)
+	case it.Members[0].ctim != 0:
+		if news, recent := d.news(it.Block, it.Anew); news {
+			d.history.await(it.Block, why, true, !recent)
+		}
+	case !silent(why):
+		d.history.await(it.Block, why, true, true)
+	}
+}
+
+// mostAskedFor bounds what a look asks for by name.
+const mostAskedFor = 4096
+
+// askFor looks for what looks before could not look at in these directories. It returns false when it was told to stop.
+func (d *Drain) askFor(ctx context.Context, dirs []string, take func(Item, error) bool) (more bool) {
+	for _, b := range d.history.askable() {
+		if ctx.Err() != nil {
+			return false
+		}
+		if !slices.Contains(dirs, *d.dirOf(b, 0)) {
+			continue
+		}
+		now, err := d.find(b)
+		switch {
+		case err == nil:
+			more = take(Item{Block: now, Anew: true}, nil)
+		case errors.Is(err, fs.ErrNotExist):
+			more = take(Item{Block: b, Skip: itIsDeleted}, nil)
+		default: // it is as it was
+			more = take(Item{}, nil)
+		}
+		if !more {
+			return false
+		}
+	}
+	return true
+}
+
+// askable are blocks that can be asked for by name.
+func (s *history) askable() (some []Block) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, a := range s.unseen {
+		if _, unnamed := ParseBlockID(string(id)); a.block != nil && unnamed == nil && len(some) < mostAskedFor {
+			some = append(some, *a.block)
+		}
+	}
+	return some
 }
 
 // meets reports whether a block, or whose file it is, was one that could not be looked at. It is none from now on.
@@ -36,12 +116,12 @@ func (s *history) meets(id BlockID) bool {
 }
 
 // gone returns the blocks of a store that could not be looked at, and that a look through all of it has not met either: they are not
-// there any more. What an earlier run moved is accounted for.
+// there any more. What an earlier run moved is accounted for. What is asked for by name is another matter.
 func (s *history) gone(store string) (ids []BlockID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id := range s.unseen {
-		if id.Store() != store {
+	for id, a := range s.unseen {
+		if id.Store() != store || a.block != nil {
 			continue
 		}
 		delete(s.unseen, id)
@@ -58,7 +138,26 @@ func (d *Drain) loseUnseen() {
 	left := d.history.unseen
 	d.history.unseen = map[BlockID]awaited{}
 	d.history.mu.Unlock()
+	var doubtful []Broken
+	for id, a := range left {
+		if a.doubt {
+			doubtful = append(doubtful, Broken{ID: id})
+		}
+		if a.late {
+			d.ledger.onceMore()
+		}
+	}
+	moved := map[BlockID]Entry{}
+	if len(doubtful) > 0 {
+		var err error
+		if moved, err = d.ledger.newest(doubtful); err != nil {
+			d.cfg.Log.Warn("cannot read whether what cannot be read any more was moved: it counts as lost", "blocks", len(doubtful), "err", err)
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(left)) {
+		if _, is := moved[id]; is {
+			continue
+		}
 		d.history.giveUp(id)
 		d.lose(entry{Block: Block{ID: id, Members: []Member{{Bytes: left[id].bytes}}}}, left[id].why)
 	}

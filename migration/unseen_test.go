@@ -1,10 +1,15 @@
 package migration
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -41,5 +46,110 @@ func TestMapOutputWhoseDataCannotBeSeen(t *testing.T) {
 		if e := outcome(t, entries, Lost)[id]; e.Reason == "" || sum.Lost.Blocks != 1 || sum.Moved.Blocks != 1 {
 			t.Errorf("%v: got %+v, %v", dirs, sum, entries)
 		}
+	}
+}
+
+// erring is a layout of a disk that does not give some files: to a look that is asked for them, and to who asks for one by name.
+type erring struct {
+	layout
+	looks  atomic.Int32
+	errs   func(look int, name string) bool
+	unseen bool // nothing can be said of such a file but its name
+}
+
+func (l *erring) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+	l.looks.Add(1)
+	return l.layout.scan(ctx, s, part, before, func(it Item, err error) bool {
+		if err == nil && it.ID != "" && l.errs(int(l.looks.Load()), it.ID.Name()) {
+			if l.unseen {
+				it.Members = []Member{{Name: it.ID.Name(), root: it.Members[0].root}}
+			}
+			err = &fs.PathError{Op: "read", Path: it.ID.Name(), Err: syscall.EIO}
+		}
+		return yield(it, err)
+	})
+}
+
+func (l *erring) find(s *Store, id BlockID) (Block, error) {
+	if l.errs(int(l.looks.Load())+1, id.Name()) { // a look begins with it
+		return Block{}, &fs.PathError{Op: "read", Path: id.Name(), Err: syscall.EIO}
+	}
+	return l.layout.find(s, id)
+}
+
+// sleepPastChanges has the bubble's clock be where the files' changes are old, as most are when a drain begins.
+func sleepPastChanges(t testing.TB, n *node) {
+	t.Helper()
+	info, err := os.Stat(n.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(info.ModTime().Add(time.Hour)))
+}
+
+// What cannot be read when it is first looked at is carried if it can be read later, though nothing changed in it.
+func TestWhatCannotBeReadAtFirstIsCarriedLater(t *testing.T) {
+	for _, unseen := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, _ := cached(t, 10, 1000)
+			b := newNode(t, "b")
+			sleepPastChanges(t, a)
+			a.stores[0].layout = &erring{layout: a.stores[0].layout, unseen: unseen, errs: func(look int, name string) bool {
+				return look == 1 && name == "f-0003" || name == "f-0004" || name == "f-0005"
+			}}
+			sum, entries := a.drain(t, within(t, time.Minute), b)
+			if sum.Moved.Blocks != 8 || sum.Lost.Blocks != 2 || outcome(t, entries, Lost)["cache/-/f-0004"].Reason != "read f-0004: input/output error" {
+				t.Errorf("got %+v, want all moved but the two that cannot be read: %v", sum, outcome(t, entries, Lost))
+			}
+		})
+	}
+}
+
+// What is written amid a drain and cannot be read has a name in the account. What was moved before it could not be read any more was moved.
+func TestWhatCannotBeReadIsLostUnlessItWasMoved(t *testing.T) {
+	for _, unseen := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := newNode(t, "a", with(filesStore, "cache")), newNode(t, "b")
+			b.room = roomFor(1 << 20)
+			write(t, filepath.Join(a.dir, "cache/large"), contentOf("large", 2<<20)) // it is never settled, so there are looks until the deadline
+			write(t, filepath.Join(a.dir, "cache/moved"), contentOf("moved", 10))
+			everyLook := &erring{layout: a.stores[0].layout, unseen: unseen}
+			everyLook.errs = func(look int, name string) bool { return look > 1 && name != "large" }
+			a.stores[0].layout = everyLook
+			time.AfterFunc(5*time.Second, func() {
+				write(t, filepath.Join(a.dir, "cache/new"), contentOf("new", 10))
+				// Only what changed is looked at again: this was touched in no way that its content or times tell.
+				if err := os.Chmod(filepath.Join(a.dir, "cache/moved"), 0o600); err != nil {
+					t.Error(err)
+				}
+			})
+			sum, entries := a.drain(t, within(t, time.Minute), b)
+			moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+			if lost["cache/-/new"].Reason != "read new: input/output error" || lost["cache/-/large"].ID == "" {
+				t.Errorf("unseen %v: lost %v", unseen, lost)
+			}
+			if unseen && (moved["cache/-/moved"].Peer != "b" || sum.Moved.Blocks != 1 || sum.Lost.Blocks != 2) {
+				t.Errorf("got %+v, want what was moved to have been moved: %v", sum, lost)
+			}
+		})
+	}
+}
+
+// A map output that was moved is met by each look. That it cannot be read any more is no loss.
+func TestMapOutputThatCannotBeReadOnceItWasMoved(t *testing.T) {
+	for _, unseen := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := newNode(t, "a", with(sparkStore, "d0")), newNode(t, "b")
+			b.room = roomFor(1 << 20)
+			managers := []string{filepath.Join(a.dir, "d0", "blockmgr-x")}
+			writeMapOutput(t, managers, 1, 0, 1000)
+			writeMapOutput(t, managers, 1, 1, 2<<20)
+			sleepPastChanges(t, a)
+			a.stores[0].layout = &erring{layout: a.stores[0].layout, unseen: unseen, errs: func(look int, name string) bool { return look > 1 && name == "shuffle_1_0_0" }}
+			sum, entries := a.drain(t, within(t, time.Minute), b)
+			if sum.Moved.Blocks != 1 || sum.Lost.Blocks != 1 || outcome(t, entries, Moved)["spark/blockmgr-x/shuffle_1_0_0"].Peer != "b" {
+				t.Errorf("unseen %v: got %+v: %v", unseen, sum, entries)
+			}
+		})
 	}
 }
