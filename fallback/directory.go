@@ -42,7 +42,8 @@ func NewDirectory(path string) *Directory {
 // call is one piece of work on the directory. Nothing can end a system call on a share whose server is away, so whoever
 // asked leaves it behind; since says when it began, 0 while it waits for something else.
 type call struct {
-	since atomic.Int64
+	asked time.Time
+	since atomic.Int64 // nanoseconds from there on, which no setting of the clock changes
 
 	mu   sync.Mutex
 	left bool // whoever asked has gone
@@ -56,7 +57,13 @@ func (c *call) in(work func() error) error {
 }
 
 // goesOn says that work of many system calls has got through some of them.
-func (c *call) goesOn() { c.since.Store(time.Now().UnixNano()) }
+func (c *call) goesOn() { c.since.Store(max(1, int64(time.Since(c.asked)))) }
+
+// silent reports whether a system call has not come back for too long.
+func (c *call) silent(now time.Time) bool {
+	since := c.since.Load()
+	return since != 0 && now.Sub(c.asked)-time.Duration(since) >= silence
+}
 
 // outside brackets the use of what belongs to whoever asked. It is an error once that one has gone.
 func (c *call) outside(work func() error) error {
@@ -87,7 +94,7 @@ func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Ro
 		value T
 		err   error
 	}
-	c := &call{}
+	c := &call{asked: time.Now()}
 	done := make(chan result, 1)
 	go func() {
 		defer func() { <-d.calls }()
@@ -111,7 +118,7 @@ func do[T any](ctx context.Context, d *Directory, work func(c *call, root *os.Ro
 		case <-late.Done():
 			return none, c.leave(context.Cause(ctx))
 		case now := <-look.C:
-			if since := c.since.Load(); since != 0 && now.Sub(time.Unix(0, since)) >= silence {
+			if c.silent(now) {
 				return none, c.leave(fmt.Errorf("%s: %w", d.path, errSilent))
 			}
 		}

@@ -142,19 +142,19 @@ const lookAfter = time.Second
 
 // work is what one goroutine does on a disk now, so that others see when it does not come back.
 type work struct {
-	since atomic.Int64
+	since moment
 	dir   atomic.Pointer[string]
 }
 
 func (w *work) begin(dir *string) { w.beginAt(dir, time.Now()) }
 
 func (w *work) beginAt(dir *string, now time.Time) {
-	w.since.Store(now.UnixNano())
+	w.since.note(now)
 	w.dir.Store(dir)
 }
 
 // goesOn says that it is not the whole of what was begun that takes so long, but one part after the other.
-func (w *work) goesOn() { w.since.Store(time.Now().UnixNano()) }
+func (w *work) goesOn() { w.since.note(time.Now()) }
 
 func (w *work) end() { w.dir.Store(nil) }
 
@@ -164,7 +164,7 @@ func (w *work) on(now time.Time) (dir string, took time.Duration, ok bool) {
 	if at == nil {
 		return "", 0, false
 	}
-	return *at, now.Sub(time.Unix(0, w.since.Load())), true
+	return *at, w.since.ago(now), true
 }
 
 // diskFault tells errors of a disk from those of a block.

@@ -111,7 +111,7 @@ type Drain struct {
 	ledger  *ledger
 	limit   throttle
 	sent    atomic.Int64 // bytes of blocks written to peers, receipted or not
-	tookAt  atomic.Int64 // when a peer last took something, Unix nanoseconds
+	tookAt  moment       // that a peer last took something
 	traffic traffic
 
 	history   *history

@@ -34,14 +34,14 @@ const (
 	largeUpload = 1 << 20
 )
 
-func (d *Drain) peerTook(now time.Time) { d.tookAt.Store(now.UnixNano()) }
+func (d *Drain) peerTook(now time.Time) { d.tookAt.note(now) }
 
 // peersTake reports whether a peer takes blocks, or soon may. One that has not failed has as long to prove it as any lane
 // has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
 // something. When each has said itself that it takes nothing, there is nobody to wait for.
 func (d *Drain) peersTake() bool {
 	now := time.Now()
-	quiet := now.Sub(time.Unix(0, d.tookAt.Load()))
+	quiet := d.tookAt.ago(now)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	declined := d.cfg.Missed == nil || !d.cfg.Missed()

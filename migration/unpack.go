@@ -59,7 +59,7 @@ func (r *Receiver) Unpacking() (all Unpacking) {
 // unpackers are those of a receiver.
 type unpackers struct {
 	all    []*unpacker
-	lately atomic.Int64 // when something last landed, Unix nanoseconds
+	lately moment // that something last landed
 }
 
 // packing is what a block that lands in a segment relies on: that no file of its id is in place.
@@ -127,7 +127,7 @@ func newUnpackers(r *Receiver) (all []*unpacker) {
 // landed notes what waits from now on, and passes on that it landed.
 func (r *Receiver) landed(held []Held) {
 	now := time.Now()
-	r.unpackers.lately.Store(now.UnixNano())
+	r.unpackers.lately.note(now)
 	for _, h := range held {
 		if u := r.unpackerOf(h.ID); u != nil && h.packed {
 			u.note(now, h)
@@ -265,7 +265,7 @@ func (r *Receiver) untilQuiet(now time.Time) time.Duration {
 			return lull
 		}
 	}
-	return max(0, time.Unix(0, r.unpackers.lately.Load()).Add(lull).Sub(now))
+	return max(0, lull-r.unpackers.lately.ago(now))
 }
 
 // take hands out what is to be looked at: the blocks that have landed, or (all) whatever the catalog has.

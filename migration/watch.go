@@ -1,9 +1,28 @@
 package migration
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
+
+// moment is when something was done last, which one goroutine notes and others ask about. A clock that is set amid that, as one is that
+// was found to be wrong, changes nothing: what is as old as that is what does not come back.
+type moment struct{ sinceStart atomic.Int64 } // nanoseconds; 0: never
+
+// epoch is what a moment is counted from, for it must fit a word.
+var epoch = time.Now()
+
+func (m *moment) note(at time.Time) { m.sinceStart.Store(int64(at.Sub(epoch))) }
+
+// ago is how long ago that was; for ever if it never was.
+func (m *moment) ago(now time.Time) time.Duration {
+	at := m.sinceStart.Load()
+	if at == 0 {
+		return math.MaxInt64
+	}
+	return now.Sub(epoch) - time.Duration(at)
+}
 
 // watch barks once when the other end has owed something for the whole of limit and beat has not risen meanwhile. It looks
 // a few times per limit and so costs nothing.
