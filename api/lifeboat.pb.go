@@ -1649,7 +1649,7 @@ type HeartbeatReply struct {
 	Term uint64                 `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
 	Now  *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"` // the coordinator's clock, for measuring how far apart the two are and nothing else
 	// Blocks that this node carried to a peer where they have been found broken, and that nobody else has. While it leaves it
-	// carries them again. They are repeated in every reply until they are held again or named as lost; at most 64 are named.
+	// carries them again. They are repeated in every reply until they are held again or named as lost; at most 64 are named, and of more tells lapses.
 	Again       []*BrokenBlock `protobuf:"bytes,8,rep,name=again,proto3" json:"again,omitempty"`
 	Runs        bool           `protobuf:"varint,9,opt,name=runs,proto3" json:"runs,omitempty"`                // this coordinator reads runs; an older one is told of each block by itself
 	Unaccounted bool           `protobuf:"varint,10,opt,name=unaccounted,proto3" json:"unaccounted,omitempty"` // this coordinator has not, or has lost, the account that the status calls given: say goodbye again

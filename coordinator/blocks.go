@@ -231,11 +231,19 @@ func (b *blocks) takeDown(number uint32, why string, there bool) {
 const mostEnds = 64 << 10
 
 // ended notes that nobody holds any more what came from a node.
-func (b *blocks) ended(was landed) {
-	from := was.from.Value()
+func (b *blocks) ended(was landed) { b.endedOf(was.from.Value()) }
+
+func (b *blocks) endedOf(from string) {
 	if _, known := b.ends[from]; known || len(b.ends) < mostEnds {
 		b.ends[from]++
 	}
+}
+
+// endsAt notes that of a block that came from a node, which has broken, and that it may not be asked for by name.
+func (b *blocks) endsAt(from string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endedOf(from)
 }
 
 // endsOf is how often it was told of what came from a node that nobody holds it any more, or may have been.

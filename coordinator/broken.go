@@ -165,6 +165,13 @@ func (b *broken) askFor(source string, held func(blockKey, []string) bool) (bloc
 	return blocks
 }
 
+// count is how many blocks a node may be asked for.
+func (b *broken) count(source string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.of[source])
+}
+
 func (b *broken) at(k blockKey) (at brokenAt, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,8 +227,14 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 		} else {
 			then, by := f.fate(was.sources)
 			at.then, at.from = then, cmp.Or(by, at.from)
-			if !f.broken.add(k, was) && at.then == thenAgain {
+			kept := f.broken.add(k, was)
+			if !kept && at.then == thenAgain {
 				at.then = thenLost
+			}
+			for _, source := range was.sources { // no reply may come to ask for it: those before may stay, for their files are gone
+				if !kept || f.broken.count(source) > againTold {
+					f.blocks.endsAt(source)
+				}
 			}
 		}
 		if len(told) >= maxSources { // an honest node has few

@@ -190,3 +190,45 @@ func TestBrokenBlockOfAnotherMachineIsLost(t *testing.T) {
 		}
 	})
 }
+
+// Of the blocks that broke a reply asks for the first. Where those cannot be carried again, because their files are gone, say, they are asked
+// for until the goodbye: the node is told to ask itself about all that it carried, or those behind them would be lost without a word.
+func TestBrokenBlocksBehindTheFirstAreToldOf(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, b := v.agent("a"), v.agent("b")
+		for _, n := range []*agent{a, b} {
+			n.register()
+			n.report(true)
+		}
+		var all []*api.HeldBlock
+		for i := range againTold + 6 {
+			all = append(all, &api.HeldBlock{Id: fmt.Sprintf("cache/-/%d", i), From: "a", Bytes: 7})
+		}
+		if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Landed: all}); err != nil {
+			v.Fatal(err)
+		}
+		a.notice("inc-a", time.Hour)
+		a.announce()
+		breaks := func(some ...*api.HeldBlock) *api.HeartbeatReply {
+			v.Helper()
+			if err := reports(b, &api.ReportBlocksRequest{Node: "b", Incarnation: b.incarnation, Broken: some}); err != nil {
+				v.Fatal(err)
+			}
+			return a.beat()
+		}
+		if r := breaks(all[:againTold]...); len(r.Again) != againTold || r.Lapses != 0 {
+			v.Errorf("all are asked for: got %d, and told %d", len(r.Again), r.Lapses)
+		}
+		r := breaks(all[againTold:]...)
+		if len(r.Again) != againTold || r.Lapses == 0 {
+			v.Errorf("more are broken: %d are asked for, and it is told %d", len(r.Again), r.Lapses)
+		}
+		behind := all[againTold].Id
+		if missing, _, _ := a.asksWho(0, behind); len(missing) != 1 {
+			v.Errorf("%s is behind the first, and not missing", behind)
+		}
+		if b.beat().Lapses != 0 {
+			v.Error("another node is told of them")
+		}
+	})
+}
