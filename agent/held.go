@@ -61,7 +61,7 @@ func (a *Agent) homeOf(ctx context.Context, node string, about []migration.Versi
 		return migration.Home{}, err
 	}
 	age, goes := is.GoneFor[node]
-	h, address := migration.Home{Stays: !goes, GoneFor: age}, is.Addresses[node]
+	h, address := migration.Home{Stays: !goes, GoneFor: age, KnownFor: is.KnownFor[node]}, is.Addresses[node]
 	if !goes || age > 0 || address == "" {
 		return h, nil
 	}

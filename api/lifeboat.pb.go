@@ -127,11 +127,14 @@ type CheckHeldReply struct {
 	Index   uint64            `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"` // of the last event
 	// Where the peers are read that are there, as HOST:PORT.
 	Addresses map[string]string `protobuf:"bytes,8,rep,name=addresses,proto3" json:"addresses,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// For how long those of the peers have been gone that are: 0 for one that may go any moment. Those that stay, and those of which nothing
-	// is known, are left out.
+	// For how long those of the peers have been gone that are: 0 for one that may go any moment. Those that stay are left out; one of
+	// which nothing is known may have gone when the log began.
 	GoneFor map[string]*durationpb.Duration `protobuf:"bytes,9,rep,name=gone_for,json=goneFor,proto3" json:"gone_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Which log the index is of: one that began anew, or was restored, counts its events from others. 0: the coordinator is an older one.
-	Log           uint64 `protobuf:"varint,10,opt,name=log,proto3" json:"log,omitempty"`
+	Log uint64 `protobuf:"varint,10,opt,name=log,proto3" json:"log,omitempty"`
+	// For how long the log has known the peers that it knows as the machines that they are. What landed before from one may be another's,
+	// which had its name, and is gone since then or longer.
+	KnownFor      map[string]*durationpb.Duration `protobuf:"bytes,11,rep,name=known_for,json=knownFor,proto3" json:"known_for,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -234,6 +237,13 @@ func (x *CheckHeldReply) GetLog() uint64 {
 		return x.Log
 	}
 	return 0
+}
+
+func (x *CheckHeldReply) GetKnownFor() map[string]*durationpb.Duration {
+	if x != nil {
+		return x.KnownFor
+	}
+	return nil
 }
 
 type CheckAppsRequest struct {
@@ -8950,7 +8960,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x06blocks\x18\x03 \x03(\v2\x15.lifeboat.v1.BlockRunR\x06blocks\x12\x14\n" +
 	"\x05peers\x18\x04 \x03(\tR\x05peers\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\x04R\x05since\x12\x1c\n" +
-	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xce\x04\n" +
+	"\telsewhere\x18\x06 \x01(\bR\telsewhere\"\xee\x05\n" +
 	"\x0eCheckHeldReply\x12\x18\n" +
 	"\amissing\x18\x01 \x03(\rR\amissing\x12\x16\n" +
 	"\x06unsure\x18\x02 \x01(\rR\x06unsure\x12\x10\n" +
@@ -8962,7 +8972,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\taddresses\x18\b \x03(\v2*.lifeboat.v1.CheckHeldReply.AddressesEntryR\taddresses\x12C\n" +
 	"\bgone_for\x18\t \x03(\v2(.lifeboat.v1.CheckHeldReply.GoneForEntryR\agoneFor\x12\x10\n" +
 	"\x03log\x18\n" +
-	" \x01(\x04R\x03log\x1a:\n" +
+	" \x01(\x04R\x03log\x12F\n" +
+	"\tknown_for\x18\v \x03(\v2).lifeboat.v1.CheckHeldReply.KnownForEntryR\bknownFor\x1a:\n" +
 	"\fRenewedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
@@ -8970,6 +8981,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aU\n" +
 	"\fGoneForEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
+	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\x1aV\n" +
+	"\rKnownForEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
 	"\x05value\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05value:\x028\x01\":\n" +
 	"\x10CheckAppsRequest\x12\x12\n" +
@@ -9739,7 +9753,7 @@ func file_lifeboat_proto_rawDescGZIP() []byte {
 	return file_lifeboat_proto_rawDescData
 }
 
-var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 139)
+var file_lifeboat_proto_msgTypes = make([]protoimpl.MessageInfo, 140)
 var file_lifeboat_proto_goTypes = []any{
 	(*CheckHeldRequest)(nil),            // 0: lifeboat.v1.CheckHeldRequest
 	(*CheckHeldReply)(nil),              // 1: lifeboat.v1.CheckHeldReply
@@ -9876,259 +9890,262 @@ var file_lifeboat_proto_goTypes = []any{
 	nil,                                 // 132: lifeboat.v1.CheckHeldReply.RenewedEntry
 	nil,                                 // 133: lifeboat.v1.CheckHeldReply.AddressesEntry
 	nil,                                 // 134: lifeboat.v1.CheckHeldReply.GoneForEntry
-	nil,                                 // 135: lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	nil,                                 // 136: lifeboat.v1.Event.DataEntry
-	nil,                                 // 137: lifeboat.v1.CoordinatorStatus.NodesEntry
-	nil,                                 // 138: lifeboat.v1.AuditRecord.DetailEntry
-	(*durationpb.Duration)(nil),         // 139: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),       // 140: google.protobuf.Timestamp
+	nil,                                 // 135: lifeboat.v1.CheckHeldReply.KnownForEntry
+	nil,                                 // 136: lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	nil,                                 // 137: lifeboat.v1.Event.DataEntry
+	nil,                                 // 138: lifeboat.v1.CoordinatorStatus.NodesEntry
+	nil,                                 // 139: lifeboat.v1.AuditRecord.DetailEntry
+	(*durationpb.Duration)(nil),         // 140: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 141: google.protobuf.Timestamp
 }
 var file_lifeboat_proto_depIdxs = []int32{
-	139, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
+	140, // 0: lifeboat.v1.CheckHeldRequest.age:type_name -> google.protobuf.Duration
 	32,  // 1: lifeboat.v1.CheckHeldRequest.blocks:type_name -> lifeboat.v1.BlockRun
 	132, // 2: lifeboat.v1.CheckHeldReply.renewed:type_name -> lifeboat.v1.CheckHeldReply.RenewedEntry
 	133, // 3: lifeboat.v1.CheckHeldReply.addresses:type_name -> lifeboat.v1.CheckHeldReply.AddressesEntry
 	134, // 4: lifeboat.v1.CheckHeldReply.gone_for:type_name -> lifeboat.v1.CheckHeldReply.GoneForEntry
-	4,   // 5: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
-	10,  // 6: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
-	9,   // 7: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
-	139, // 8: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
-	139, // 9: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
-	139, // 10: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
-	139, // 11: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
-	13,  // 12: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
-	14,  // 13: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
-	16,  // 14: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
-	17,  // 15: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
-	11,  // 16: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
-	139, // 17: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
-	139, // 18: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
-	12,  // 19: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
-	139, // 20: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
-	15,  // 21: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
-	139, // 22: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
-	10,  // 23: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
-	9,   // 24: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
-	21,  // 25: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
-	22,  // 26: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
-	140, // 27: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
-	20,  // 28: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
-	139, // 29: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
-	13,  // 30: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
-	31,  // 31: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
-	31,  // 32: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
-	33,  // 33: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
-	32,  // 34: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
-	36,  // 35: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
-	38,  // 36: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
-	39,  // 37: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
-	140, // 38: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
-	140, // 39: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
-	140, // 40: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
-	140, // 41: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
-	37,  // 42: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
-	37,  // 43: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
-	37,  // 44: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
-	37,  // 45: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
-	32,  // 46: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
-	42,  // 47: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
-	42,  // 48: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
-	42,  // 49: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
-	45,  // 50: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
-	139, // 51: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
-	139, // 52: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
-	139, // 53: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
-	139, // 54: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
-	45,  // 55: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
-	53,  // 56: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
-	140, // 57: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
-	139, // 58: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
-	139, // 59: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
-	10,  // 60: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
-	36,  // 61: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
-	139, // 62: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
-	140, // 63: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
-	139, // 64: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
-	54,  // 65: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
-	55,  // 66: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	54,  // 67: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
-	139, // 68: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
-	55,  // 69: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	60,  // 70: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
-	54,  // 71: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
-	61,  // 72: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
-	140, // 73: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
-	139, // 74: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	135, // 75: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	53,  // 76: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 77: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 78: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
-	70,  // 79: lifeboat.v1.ForgetReply.nodes:type_name -> lifeboat.v1.ForgottenNode
-	139, // 80: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	74,  // 81: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	73,  // 82: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	139, // 83: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	53,  // 84: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	140, // 85: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	77,  // 86: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	139, // 87: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	140, // 88: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	136, // 89: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	140, // 90: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	137, // 91: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	74,  // 92: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	89,  // 93: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	83,  // 94: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	139, // 95: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	88,  // 96: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	140, // 97: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	138, // 98: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	139, // 99: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	92,  // 100: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	89,  // 101: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	139, // 102: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	98,  // 103: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	139, // 104: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	140, // 105: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	98,  // 106: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	140, // 107: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	111, // 108: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	139, // 109: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	124, // 110: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	139, // 111: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	139, // 112: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	140, // 113: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	10,  // 114: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	139, // 115: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	22,  // 116: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	36,  // 117: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	125, // 118: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	126, // 119: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	139, // 120: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	127, // 121: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	124, // 122: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	140, // 123: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	123, // 124: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	122, // 125: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	121, // 126: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	140, // 127: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
-	139, // 128: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	139, // 129: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	139, // 130: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	139, // 131: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	14,  // 132: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	139, // 133: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	139, // 134: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	139, // 135: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	139, // 136: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	139, // 137: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	139, // 138: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	139, // 139: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	139, // 140: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
-	139, // 141: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	7,   // 142: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	18,  // 143: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	23,  // 144: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	25,  // 145: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	27,  // 146: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	29,  // 147: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	34,  // 148: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	40,  // 149: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	5,   // 150: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	2,   // 151: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	0,   // 152: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
-	50,  // 153: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	52,  // 154: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	62,  // 155: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	64,  // 156: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	66,  // 157: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	68,  // 158: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
-	56,  // 159: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	57,  // 160: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	58,  // 161: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	84,  // 162: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	86,  // 163: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	71,  // 164: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	75,  // 165: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	40,  // 166: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	78,  // 167: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	79,  // 168: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	81,  // 169: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	43,  // 170: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	46,  // 171: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	48,  // 172: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	91,  // 173: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	94,  // 174: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	96,  // 175: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	99,  // 176: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	101, // 177: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	103, // 178: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	105, // 179: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	107, // 180: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	109, // 181: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	117, // 182: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	119, // 183: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	130, // 184: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	75,  // 185: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	78,  // 186: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	128, // 187: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	115, // 188: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	113, // 189: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	110, // 190: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	8,   // 191: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	19,  // 192: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	24,  // 193: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	26,  // 194: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	28,  // 195: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	30,  // 196: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	35,  // 197: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	41,  // 198: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	6,   // 199: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	3,   // 200: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	1,   // 201: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
-	51,  // 202: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	53,  // 203: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	63,  // 204: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	65,  // 205: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	67,  // 206: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	69,  // 207: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
-	59,  // 208: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	59,  // 209: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	59,  // 210: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	85,  // 211: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	87,  // 212: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	72,  // 213: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	76,  // 214: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	41,  // 215: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	34,  // 216: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	80,  // 217: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	82,  // 218: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	44,  // 219: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	47,  // 220: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	49,  // 221: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	93,  // 222: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	95,  // 223: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	97,  // 224: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	100, // 225: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	102, // 226: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	104, // 227: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	106, // 228: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	108, // 229: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	107, // 230: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	118, // 231: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	120, // 232: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	131, // 233: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	76,  // 234: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	34,  // 235: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	129, // 236: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	116, // 237: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	114, // 238: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	112, // 239: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	191, // [191:240] is the sub-list for method output_type
-	142, // [142:191] is the sub-list for method input_type
-	142, // [142:142] is the sub-list for extension type_name
-	142, // [142:142] is the sub-list for extension extendee
-	0,   // [0:142] is the sub-list for field type_name
+	135, // 5: lifeboat.v1.CheckHeldReply.known_for:type_name -> lifeboat.v1.CheckHeldReply.KnownForEntry
+	4,   // 6: lifeboat.v1.CheckAppsReply.over:type_name -> lifeboat.v1.AppOver
+	10,  // 7: lifeboat.v1.RegisterRequest.status:type_name -> lifeboat.v1.Status
+	9,   // 8: lifeboat.v1.RegisterReply.pace:type_name -> lifeboat.v1.Pace
+	140, // 9: lifeboat.v1.Pace.interval:type_name -> google.protobuf.Duration
+	140, // 10: lifeboat.v1.Pace.lease:type_name -> google.protobuf.Duration
+	140, // 11: lifeboat.v1.Pace.report_within:type_name -> google.protobuf.Duration
+	140, // 12: lifeboat.v1.Pace.reconnect_within:type_name -> google.protobuf.Duration
+	13,  // 13: lifeboat.v1.Status.notice:type_name -> lifeboat.v1.Notice
+	14,  // 14: lifeboat.v1.Status.drain:type_name -> lifeboat.v1.DrainProgress
+	16,  // 15: lifeboat.v1.Status.disks:type_name -> lifeboat.v1.Disk
+	17,  // 16: lifeboat.v1.Status.stores:type_name -> lifeboat.v1.StoreInfo
+	11,  // 17: lifeboat.v1.Status.workloads:type_name -> lifeboat.v1.Workload
+	140, // 18: lifeboat.v1.Status.clock_ahead:type_name -> google.protobuf.Duration
+	140, // 19: lifeboat.v1.Workload.since:type_name -> google.protobuf.Duration
+	12,  // 20: lifeboat.v1.Workload.executors:type_name -> lifeboat.v1.Executor
+	140, // 21: lifeboat.v1.Notice.remaining:type_name -> google.protobuf.Duration
+	15,  // 22: lifeboat.v1.DrainProgress.peers:type_name -> lifeboat.v1.PeerProgress
+	140, // 23: lifeboat.v1.Disk.since:type_name -> google.protobuf.Duration
+	10,  // 24: lifeboat.v1.HeartbeatRequest.status:type_name -> lifeboat.v1.Status
+	9,   // 25: lifeboat.v1.HeartbeatReply.pace:type_name -> lifeboat.v1.Pace
+	21,  // 26: lifeboat.v1.HeartbeatReply.directive:type_name -> lifeboat.v1.Directive
+	22,  // 27: lifeboat.v1.HeartbeatReply.peers:type_name -> lifeboat.v1.Peer
+	141, // 28: lifeboat.v1.HeartbeatReply.now:type_name -> google.protobuf.Timestamp
+	20,  // 29: lifeboat.v1.HeartbeatReply.again:type_name -> lifeboat.v1.BrokenBlock
+	140, // 30: lifeboat.v1.Directive.remaining:type_name -> google.protobuf.Duration
+	13,  // 31: lifeboat.v1.WorkerDecommissionRequest.notice:type_name -> lifeboat.v1.Notice
+	31,  // 32: lifeboat.v1.ReportBlocksRequest.landed:type_name -> lifeboat.v1.HeldBlock
+	31,  // 33: lifeboat.v1.ReportBlocksRequest.broken:type_name -> lifeboat.v1.HeldBlock
+	33,  // 34: lifeboat.v1.ReportBlocksRequest.runs:type_name -> lifeboat.v1.HeldRun
+	32,  // 35: lifeboat.v1.HeldRun.blocks:type_name -> lifeboat.v1.BlockRun
+	36,  // 36: lifeboat.v1.GoodbyeRequest.summary:type_name -> lifeboat.v1.ManifestSummary
+	38,  // 37: lifeboat.v1.GoodbyeRequest.entries:type_name -> lifeboat.v1.ManifestEntry
+	39,  // 38: lifeboat.v1.GoodbyeRequest.runs:type_name -> lifeboat.v1.ManifestRun
+	141, // 39: lifeboat.v1.ManifestSummary.noticed_at:type_name -> google.protobuf.Timestamp
+	141, // 40: lifeboat.v1.ManifestSummary.deadline:type_name -> google.protobuf.Timestamp
+	141, // 41: lifeboat.v1.ManifestSummary.started_at:type_name -> google.protobuf.Timestamp
+	141, // 42: lifeboat.v1.ManifestSummary.finished_at:type_name -> google.protobuf.Timestamp
+	37,  // 43: lifeboat.v1.ManifestSummary.total:type_name -> lifeboat.v1.Count
+	37,  // 44: lifeboat.v1.ManifestSummary.moved:type_name -> lifeboat.v1.Count
+	37,  // 45: lifeboat.v1.ManifestSummary.lost:type_name -> lifeboat.v1.Count
+	37,  // 46: lifeboat.v1.ManifestSummary.skipped:type_name -> lifeboat.v1.Count
+	32,  // 47: lifeboat.v1.ManifestRun.blocks:type_name -> lifeboat.v1.BlockRun
+	42,  // 48: lifeboat.v1.LocateReply.holders:type_name -> lifeboat.v1.Holder
+	42,  // 49: lifeboat.v1.LocateReply.candidates:type_name -> lifeboat.v1.Holder
+	42,  // 50: lifeboat.v1.LocateReply.fallbacks:type_name -> lifeboat.v1.Holder
+	45,  // 51: lifeboat.v1.ListAppsReply.apps:type_name -> lifeboat.v1.App
+	140, // 52: lifeboat.v1.App.since:type_name -> google.protobuf.Duration
+	140, // 53: lifeboat.v1.App.lease:type_name -> google.protobuf.Duration
+	140, // 54: lifeboat.v1.App.last_beat:type_name -> google.protobuf.Duration
+	140, // 55: lifeboat.v1.BeatAppRequest.lease:type_name -> google.protobuf.Duration
+	45,  // 56: lifeboat.v1.EndAppsReply.apps:type_name -> lifeboat.v1.App
+	53,  // 57: lifeboat.v1.ListNodesReply.nodes:type_name -> lifeboat.v1.Node
+	141, // 58: lifeboat.v1.Node.deadline:type_name -> google.protobuf.Timestamp
+	140, // 59: lifeboat.v1.Node.remaining:type_name -> google.protobuf.Duration
+	140, // 60: lifeboat.v1.Node.last_heartbeat:type_name -> google.protobuf.Duration
+	10,  // 61: lifeboat.v1.Node.status:type_name -> lifeboat.v1.Status
+	36,  // 62: lifeboat.v1.Node.manifest:type_name -> lifeboat.v1.ManifestSummary
+	140, // 63: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
+	141, // 64: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
+	140, // 65: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
+	54,  // 66: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
+	55,  // 67: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	54,  // 68: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
+	140, // 69: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
+	55,  // 70: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	60,  // 71: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
+	54,  // 72: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
+	61,  // 73: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
+	141, // 74: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
+	140, // 75: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	136, // 76: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	53,  // 77: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 78: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 79: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
+	70,  // 80: lifeboat.v1.ForgetReply.nodes:type_name -> lifeboat.v1.ForgottenNode
+	140, // 81: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	74,  // 82: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	73,  // 83: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	140, // 84: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	53,  // 85: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	141, // 86: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	77,  // 87: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	140, // 88: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	141, // 89: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	137, // 90: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	141, // 91: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	138, // 92: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	74,  // 93: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	89,  // 94: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	83,  // 95: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	140, // 96: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	88,  // 97: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	141, // 98: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	139, // 99: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	140, // 100: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	92,  // 101: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	89,  // 102: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	140, // 103: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	98,  // 104: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	140, // 105: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	141, // 106: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	98,  // 107: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	141, // 108: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	111, // 109: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	140, // 110: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	124, // 111: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	140, // 112: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	140, // 113: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	141, // 114: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	10,  // 115: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	140, // 116: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	22,  // 117: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	36,  // 118: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	125, // 119: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	126, // 120: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	140, // 121: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	127, // 122: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	124, // 123: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	141, // 124: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	123, // 125: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	122, // 126: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	121, // 127: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	141, // 128: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
+	140, // 129: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	140, // 130: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	140, // 131: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	140, // 132: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 133: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	140, // 134: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	140, // 135: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	140, // 136: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	140, // 137: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	140, // 138: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	140, // 139: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	140, // 140: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	140, // 141: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
+	140, // 142: lifeboat.v1.CheckHeldReply.KnownForEntry.value:type_name -> google.protobuf.Duration
+	140, // 143: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 144: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 145: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 146: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 147: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 148: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 149: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 150: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 151: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 152: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 153: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 154: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 155: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 156: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 157: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 158: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 159: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	68,  // 160: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
+	56,  // 161: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 162: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 163: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	84,  // 164: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	86,  // 165: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	71,  // 166: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	75,  // 167: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 168: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	78,  // 169: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	79,  // 170: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	81,  // 171: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 172: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 173: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 174: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	91,  // 175: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	94,  // 176: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	96,  // 177: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	99,  // 178: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	101, // 179: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	103, // 180: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	105, // 181: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	107, // 182: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	109, // 183: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	117, // 184: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	119, // 185: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	130, // 186: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	75,  // 187: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	78,  // 188: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	128, // 189: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	115, // 190: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	113, // 191: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	110, // 192: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 193: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 194: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 195: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 196: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 197: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 198: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 199: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 200: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 201: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 202: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 203: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 204: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 205: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 206: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 207: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 208: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	69,  // 209: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
+	59,  // 210: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 211: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 212: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	85,  // 213: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	87,  // 214: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	72,  // 215: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	76,  // 216: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 217: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 218: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	80,  // 219: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	82,  // 220: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 221: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 222: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 223: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	93,  // 224: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	95,  // 225: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	97,  // 226: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	100, // 227: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	102, // 228: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	104, // 229: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	106, // 230: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	108, // 231: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	107, // 232: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	118, // 233: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	120, // 234: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	131, // 235: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	76,  // 236: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 237: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	129, // 238: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	116, // 239: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	114, // 240: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	112, // 241: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	193, // [193:242] is the sub-list for method output_type
+	144, // [144:193] is the sub-list for method input_type
+	144, // [144:144] is the sub-list for extension type_name
+	144, // [144:144] is the sub-list for extension extendee
+	0,   // [0:144] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }
@@ -10145,7 +10162,7 @@ func file_lifeboat_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lifeboat_proto_rawDesc), len(file_lifeboat_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   139,
+			NumMessages:   140,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -43,7 +43,8 @@ type node struct {
 	Name  string    `json:"name"`
 	ID    string    `json:"id"`
 	State State     `json:"state"`
-	Since time.Time `json:"since"` // in this state
+	Since time.Time `json:"since"`          // in this state
+	Began time.Time `json:"began,omitzero"` // as this machine: when it registered first
 	facts
 	ReturnedAt   time.Time     `json:"returned_at,omitzero"` // when it last became ACTIVE again: what it lost before, it has again
 	Decommission *decommission `json:"decommission,omitempty"`

@@ -41,7 +41,8 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		}
 	}
 	reply := s.held(r)
-	reply.Renewed, reply.Addresses, reply.GoneFor = map[string]string{}, map[string]string{}, map[string]*durationpb.Duration{}
+	reply.Renewed, reply.Addresses = map[string]string{}, map[string]string{}
+	reply.GoneFor, reply.KnownFor = map[string]*durationpb.Duration{}, map[string]*durationpb.Duration{}
 	s.ledger.view(func(m *machine) { reply.Index, reply.Log = m.LastEvent, m.log() })
 	for _, peer := range r.GetPeers() { // what can be no node is none
 		if is := s.reachable([]string{peer}); len(is) > 0 {
@@ -49,6 +50,9 @@ func (s *membership) CheckHeld(ctx context.Context, r *api.CheckHeldRequest) (*a
 		}
 		if age, gone := s.goneFor(peer); gone {
 			reply.GoneFor[peer] = durationpb.New(age)
+		}
+		if n, _ := s.node(peer); !n.Began.IsZero() { // else an older lifeboat let it in
+			reply.KnownFor[peer] = durationpb.New(time.Since(n.Began))
 		}
 		if !s.vouches(peer) {
 			reply.Gone = append(reply.Gone, peer)
@@ -149,16 +153,21 @@ func (f *fleet) vouches(name string) bool {
 }
 
 // goneFor is for how long a node has been gone, unless it stays: 0 for one that may go any moment, and for one that may say so yet to a
-// coordinator that began anew. One that was done may have stayed for days, and when that ended is known to who led then.
+// coordinator that began anew. One that was done may have stayed for days, and when that ended is known to who led then. One of which
+// nothing is known may have gone when the log began, which is another where disks were lost.
 func (f *fleet) goneFor(name string) (age time.Duration, gone bool) {
 	n, known := f.node(name)
 	p, led := f.leases.read(name), *f.tookOver.Load()
 	went := n.Since
 	switch {
 	case !known:
-		f.ledger.view(func(m *machine) { went, gone = m.Forgotten[name] })
-		if !gone {
-			return 0, false
+		f.ledger.view(func(m *machine) {
+			if went = m.Began; m.Forgotten[name] != (time.Time{}) {
+				went = m.Forgotten[name]
+			}
+		})
+		if went.IsZero() {
+			return 0, true
 		}
 	case !p.heard && time.Since(led) <= 2*f.cfg.Lease: // silent, it is LOST after one
 		return 0, true

@@ -159,23 +159,56 @@ func TestForHowLongANodeHasBeenGone(t *testing.T) {
 		live(300)
 		living = living[:4]
 		live(300)
-		wants("after ten minutes", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 5 * time.Minute, "dies": 9 * time.Minute}) // a lease later
+		wants("after ten minutes", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 5 * time.Minute, "dies": 9 * time.Minute, "nobody": 10 * time.Minute}) // a lease later; when the log began
 		v.restart()
 		asks.beat()
-		wants("nobody was heard yet", map[string]time.Duration{"stays": 0, "advised": 0, "drained": 0, "goes": 0, "dies": 0})
+		wants("nobody was heard yet", map[string]time.Duration{"stays": 0, "advised": 0, "drained": 0, "goes": 0, "dies": 0, "nobody": 10 * time.Minute})
 		live(70)
-		wants("two leases later", map[string]time.Duration{"advised": 0, "drained": 0, "goes": time.Minute, "dies": 10 * time.Minute})
+		wants("two leases later", map[string]time.Duration{"advised": 0, "drained": 0, "goes": time.Minute, "dies": 10 * time.Minute, "nobody": 11 * time.Minute})
 		v.cfg.ForgetAfter = 5 * time.Minute // and who is forgotten is not said to stay
 		if _, err := v.operator().Forget(v.Context(), &api.ForgetRequest{Nodes: []string{"dies"}}); err != nil {
 			v.Fatal(err)
 		}
-		wants("one is forgotten", map[string]time.Duration{"advised": 0, "drained": 0, "goes": time.Minute, "dies": 10 * time.Minute})
+		wants("one is forgotten", map[string]time.Duration{"advised": 0, "drained": 0, "goes": time.Minute, "dies": 10 * time.Minute, "nobody": 11 * time.Minute})
 		v.restart()
 		live(int(2 * v.cfg.Lease.Seconds()))
 		if _, err := v.operator().GetNode(v.Context(), &api.GetNodeRequest{Node: "goes"}); err == nil {
 			v.Error("the clock has forgotten nobody")
 		}
-		wants("two are", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 0, "dies": 11 * time.Minute})
+		wants("two are", map[string]time.Duration{"advised": 0, "drained": 0, "goes": 0, "dies": 11 * time.Minute, "nobody": 12 * time.Minute})
+	})
+}
+
+// What is known of a node is of the machine that has its name. What another had landed before is no less than what is known from now on.
+func TestSinceWhenAMachineIsKnown(t *testing.T) {
+	inTown(t, func(v *town) {
+		a, asks := v.agent("a"), v.agent("asks")
+		for _, n := range []*agent{a, asks} {
+			n.register()
+		}
+		wants := func(when string, want map[string]time.Duration) {
+			v.Helper()
+			r, err := asks.CheckHeld(v.Context(), &api.CheckHeldRequest{Node: "asks", Peers: []string{"a", "asks", "nobody"}})
+			if err != nil {
+				v.Fatal(err)
+			}
+			got := map[string]time.Duration{}
+			for node, age := range r.KnownFor {
+				got[node] = age.AsDuration().Truncate(time.Minute)
+			}
+			if !maps.Equal(got, want) {
+				v.Errorf("%s: got %v, want %v", when, got, want)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		a.register()
+		wants("it registered again", map[string]time.Duration{"a": 10 * time.Minute, "asks": 10 * time.Minute})
+		a.incarnation = "another"
+		a.register()
+		time.Sleep(time.Minute)
+		wants("another machine has its name", map[string]time.Duration{"a": time.Minute, "asks": 11 * time.Minute})
+		v.restart()
+		wants("the coordinator restarts", map[string]time.Duration{"a": time.Minute, "asks": 11 * time.Minute})
 	})
 }
 

@@ -148,7 +148,7 @@ func (s *step) register() error {
 		*n = node{}
 	}
 	if n.State == "" {
-		*n = node{Name: s.name, ID: s.id("node"), State: Active, facts: *c.Facts, Namesake: replaces}
+		*n = node{Name: s.name, ID: s.id("node"), State: Active, Began: c.At, facts: *c.Facts, Namesake: replaces}
 		s.tell(evRegistered, "id", n.ID, "peer_address", n.PeerAddress)
 		return nil
 	}

@@ -31,11 +31,14 @@ type Peers struct {
 	Log       uint64            // that it is of; 0: an older coordinator does not say
 	// GoneFor is for how long those have been gone that are: 0 for those that may go any moment.
 	GoneFor map[string]time.Duration
+	// KnownFor is for how long those have been known that are as the machines that they are: others may have had their names before.
+	KnownFor map[string]time.Duration
 }
 
 // CheckPeers asks what became of the nodes that took blocks after the event since (an Index; 0: which are other machines is not asked).
 func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (is Peers, err error) {
-	is.Renewed, is.Addresses, is.GoneFor = map[string]string{}, map[string]string{}, map[string]time.Duration{}
+	is.Renewed, is.Addresses = map[string]string{}, map[string]string{}
+	is.GoneFor, is.KnownFor = map[string]time.Duration{}, map[string]time.Duration{}
 	for rest := peers; ; {
 		some := rest[:min(len(rest), mostTakers)]
 		err := c.call(ctx, "ask who of those that took blocks is there", func(m *link) error {
@@ -45,6 +48,9 @@ func (c *Client) CheckPeers(ctx context.Context, since uint64, peers []string) (
 			maps.Copy(is.Addresses, reply.GetAddresses())
 			for node, age := range reply.GetGoneFor() {
 				is.GoneFor[node] = age.AsDuration()
+			}
+			for node, age := range reply.GetKnownFor() {
+				is.KnownFor[node] = age.AsDuration()
 			}
 			return err
 		})

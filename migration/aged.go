@@ -11,9 +11,11 @@ import (
 
 // Home is what is known of a node that blocks were born on.
 type Home struct {
-	Stays   bool          // or nothing is known of it
+	Stays   bool
 	GoneFor time.Duration // 0: it is there
 	Lacks   []int         // which of the blocks that were asked about it has no more as they were, by their places
+	// KnownFor is for how long it has been known as the machine that it is. One before it, under its name, went then, or before. 0: nobody says.
+	KnownFor time.Duration
 }
 
 // aged is one look for what has been here for long enough. One goroutine uses it.
@@ -53,6 +55,9 @@ func (a *aged) ended(ctx context.Context, old []record) (ended []record) {
 			continue
 		}
 		for i, rec := range records {
+			if a.now.Sub(rec.Landed) > home.KnownFor && 0 < home.KnownFor && home.KnownFor <= a.r.cfg.Keep {
+				continue // it may be from the machine before
+			}
 			if home.Stays || home.GoneFor > a.r.cfg.Keep || slices.Contains(home.Lacks, i) {
 				ended = append(ended, rec)
 			}

@@ -391,7 +391,7 @@ func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 				return said[node], away
 			}
 		}
-		for i, origin := range []string{"may-go", "stays", "went", "went-long-ago", "b"} {
+		for i, origin := range []string{"another", "another-long-ago", "may-go", "stays", "went", "went-long-ago", "b"} {
 			for j := range 2 {
 				name := fmt.Sprintf("%d-of-%s", j, origin)
 				o := opening{ID: "cache/-/" + name, Kind: KindCache, Layout: LayoutFiles, Origin: origin, Members: []memberSize{{name, 1}}}
@@ -406,11 +406,13 @@ func TestKeptFromWhenTheirNodesWent(t *testing.T) {
 				t.Errorf("%s: got %v, want %v", when, got, ids)
 			}
 		}
-		wants("nobody says", "cache/-/0-of-may-go", "cache/-/0-of-stays", "cache/-/0-of-went", "cache/-/0-of-went-long-ago",
-			"cache/-/1-of-may-go", "cache/-/1-of-stays", "cache/-/1-of-went", "cache/-/1-of-went-long-ago")
+		wants("nobody says", "cache/-/0-of-another", "cache/-/0-of-another-long-ago", "cache/-/0-of-may-go", "cache/-/0-of-stays", "cache/-/0-of-went", "cache/-/0-of-went-long-ago",
+			"cache/-/1-of-another", "cache/-/1-of-another-long-ago", "cache/-/1-of-may-go", "cache/-/1-of-stays", "cache/-/1-of-went", "cache/-/1-of-went-long-ago")
+		said["another"] = Home{Stays: true, Lacks: []int{0}, KnownFor: 59 * time.Minute}
+		said["another-long-ago"] = Home{Stays: true, KnownFor: time.Hour + time.Second}
 		said["may-go"], said["stays"], said["went"], said["went-long-ago"] = Home{Lacks: []int{0}}, Home{Stays: true}, Home{GoneFor: 59 * time.Minute}, Home{GoneFor: 2 * time.Hour}
 		away = nil
-		wants("they are said", "cache/-/0-of-went", "cache/-/1-of-may-go", "cache/-/1-of-went")
+		wants("they are said", "cache/-/0-of-another", "cache/-/0-of-went", "cache/-/1-of-another", "cache/-/1-of-may-go", "cache/-/1-of-went")
 	})
 }
 
