@@ -2217,6 +2217,7 @@ type ReportUnavailableRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"` // as in HeartbeatRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2263,6 +2264,13 @@ func (x *ReportUnavailableRequest) GetIncarnation() string {
 		return x.Incarnation
 	}
 	return ""
+}
+
+func (x *ReportUnavailableRequest) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
 }
 
 type ReportUnavailableReply struct {
@@ -9164,10 +9172,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
 	"\bincident\x18\x03 \x01(\tR\bincident\x12\x1a\n" +
 	"\bsequence\x18\x04 \x01(\x04R\bsequence\"\x1b\n" +
-	"\x19WithdrawDecommissionReply\"P\n" +
+	"\x19WithdrawDecommissionReply\"l\n" +
 	"\x18ReportUnavailableRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x18\n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\x18\n" +
 	"\x16ReportUnavailableReply\"\xab\x02\n" +
 	"\x13ReportBlocksRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +

@@ -202,12 +202,17 @@ func (s *membership) WithdrawDecommission(ctx context.Context, r *api.WithdrawDe
 		return nil, err
 	}
 	if s.leases.overtaken(name, r.Sequence) { // by a beat of the same moment, which says nothing of it, or by another notice
-		return nil, status.Errorf(codes.Aborted, "a newer word of node %s was heard: say it again if it is so still", name)
+		return nil, overtakenBy(name)
 	}
 	if _, err := s.do(command{Do: doWithdraw, Nodes: []string{name}, Incarnation: r.Incarnation, Incident: r.Incident}); err != nil {
 		return nil, asStatus(err)
 	}
 	return &api.WithdrawDecommissionReply{}, nil
+}
+
+// overtakenBy is what is said to a word that a newer one overtook, where nothing repeats what it says.
+func overtakenBy(node string) error {
+	return status.Errorf(codes.Aborted, "a newer word of node %s was heard: say it again if it is so still", node)
 }
 
 func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavailableRequest) (*api.ReportUnavailableReply, error) {
@@ -217,6 +222,9 @@ func (s *membership) ReportUnavailable(ctx context.Context, r *api.ReportUnavail
 	}
 	if err := checkIncarnation(r.Incarnation); err != nil {
 		return nil, err
+	}
+	if s.leases.overtaken(name, r.Sequence) { // a cut link held it back: the node is here again
+		return nil, overtakenBy(name)
 	}
 	if _, err := s.do(command{Do: doUnavailable, Nodes: []string{name}, Incarnation: r.Incarnation}); err != nil {
 		return nil, asStatus(err)

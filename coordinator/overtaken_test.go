@@ -56,6 +56,33 @@ func TestBeatsFromBeforeANoticeDoNotUndoIt(t *testing.T) {
 	})
 }
 
+// An announced restart that a cut link held back arrives when the node is back: it stays ACTIVE.
+func TestRestartAnnouncedLateIsOver(t *testing.T) {
+	inTown(t, func(v *town) {
+		a := v.agent("a")
+		a.register()
+		says := func(sequence uint64) error {
+			_, err := a.ReportUnavailable(v.Context(), &api.ReportUnavailableRequest{Node: "a", Incarnation: a.incarnation, Sequence: sequence})
+			return err
+		}
+		if err := says(100); err != nil {
+			v.Fatal(err)
+		}
+		v.is("a", Shutdown)
+		r := &api.RegisterRequest{Node: "a", Incarnation: a.incarnation, PeerAddress: "a:7412", Status: &api.Status{RoomBytes: 1}, Began: 200, Sequence: 200}
+		if _, err := a.Register(v.Context(), r); err != nil {
+			v.Fatal(err)
+		}
+		v.is("a", Active)
+		v.refused(says(150), codes.Aborted, "newer word")
+		v.is("a", Active)
+		if err := says(201); err != nil {
+			v.Fatal(err)
+		}
+		v.is("a", Shutdown)
+	})
+}
+
 // A registration that a cut link held back arrives when its node has said goodbye: it stays what it is. A process that starts
 // anew is believed whatever its clock says.
 func TestRegistrationFromBeforeAGoodbyeDoesNotUndoIt(t *testing.T) {

@@ -46,11 +46,18 @@ func (c *Client) Withdraw(ctx context.Context, incident string) error {
 }
 
 // Unavailable announces a restart: the node will be silent, and come back.
-func (c *Client) Unavailable(ctx context.Context) error {
-	return c.call(ctx, "announce a restart", func(m *link) error {
-		_, err := m.ReportUnavailable(ctx, &api.ReportUnavailableRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation})
-		return err
-	})
+func (c *Client) Unavailable(ctx context.Context) (err error) {
+	for range 2 { // a beat of the same moment may overtake it
+		sequence := c.sequence.next()
+		err = c.call(ctx, "announce a restart", func(m *link) error {
+			_, err := m.ReportUnavailable(ctx, &api.ReportUnavailableRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Sequence: sequence})
+			return err
+		})
+		if status.Code(err) != codes.Aborted {
+			return err
+		}
+	}
+	return err
 }
 
 // Locate asks where a block may be read. past says that its holders were asked in vain, and after, where it is not empty, that those

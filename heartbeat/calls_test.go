@@ -126,3 +126,30 @@ func TestLastWordsReachTheCoordinatorOfTheLastBeat(t *testing.T) {
 		}
 	})
 }
+
+// An announced restart that a beat of the same moment overtook is announced once more.
+func TestUnavailableIsSaidAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{overtakes: 1}
+		n.serve(t, addrA, co)
+		c := newClient(t, config(n, addrA))
+		if err := c.Unavailable(t.Context()); err != nil {
+			t.Error(err)
+		}
+		co.overtakes = 9
+		if err := c.Unavailable(t.Context()); status.Code(err) != codes.Aborted {
+			t.Errorf("got %v, want that it was overtaken", err)
+		}
+		var last uint64
+		for _, call := range co.calls {
+			if r := call.(*api.ReportUnavailableRequest); r.Sequence <= last {
+				t.Errorf("word %d after %d", r.Sequence, last)
+			} else {
+				last = r.Sequence
+			}
+		}
+		if len(co.calls) != 4 {
+			t.Errorf("said %d times, want twice each", len(co.calls))
+		}
+	})
+}

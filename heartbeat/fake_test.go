@@ -131,6 +131,7 @@ type coordinator struct {
 	directive *api.Directive
 	peers     []*api.Peer
 	version   uint64
+	overtakes int // announced restarts
 
 	registered []*api.RegisterRequest
 	beats      []*api.HeartbeatRequest
@@ -291,6 +292,10 @@ func (c *coordinator) WithdrawDecommission(_ context.Context, r *api.WithdrawDec
 
 func (c *coordinator) ReportUnavailable(_ context.Context, r *api.ReportUnavailableRequest) (*api.ReportUnavailableReply, error) {
 	c.note(r)
+	if c.overtakes > 0 {
+		c.overtakes--
+		return nil, status.Error(codes.Aborted, "a newer word was heard")
+	}
 	return &api.ReportUnavailableReply{}, nil
 }
 
