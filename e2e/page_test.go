@@ -45,6 +45,13 @@ func TestPageInABrowser(t *testing.T) {
 		t.Errorf("the key stays in the address: %s", at)
 	}
 
+	b.says(`document.querySelector("#states button").focus(); getSelection().selectAllChildren(document.querySelector("#nodes th")); ""`)
+	b.says(`window.beat = document.querySelector("#nodes tr").lastChild.innerText; ""`)
+	b.until(`document.querySelector("#nodes tr").lastChild.innerText !== window.beat`)
+	if on, marked := b.says(`document.activeElement.textContent`), b.says(`getSelection().toString()`); on != "2 ACTIVE" || marked != "host-a" {
+		t.Errorf("once the nodes are drawn anew the keyboard is on %q and %q is marked", on, marked)
+	}
+
 	const evil = `<img src=x onerror="document.title='taken'">`
 	f.verb("decommission", "host-a", "--timeout", "8s", "--reason", evil).exits(0)
 	b.until(`/^[0-9.]+s left$/.test(document.querySelector("article .left")?.textContent)`)
@@ -53,8 +60,13 @@ func TestPageInABrowser(t *testing.T) {
 	if text := b.says(`document.querySelector("article").innerText`); !strings.Contains(text, evil) || b.says("document.title") != "Lifeboat" || b.says(`document.querySelectorAll("img").length`) != "0" {
 		t.Errorf("what an operator said became markup: %s", text)
 	}
-	b.until(`/DECOMMISSIONED, \d+ blocks lost/.test(document.querySelector("#nodes tr").innerText)`)
+	b.says(`document.querySelector("#states li[data-state=DECOMMISSIONING] button").click(); ""`)
+	b.until(`document.querySelector("#nodes-count").textContent === "1 of 2"`)
 	b.until(`document.querySelector("#leaving-part").hidden`)
+	b.until(`document.querySelector("#nodes-count").textContent === "0 of 2"`)
+	b.says(`document.querySelector("#states li[data-state=DECOMMISSIONING] button").click(); ""`) // whoever asked for those that leave can ask for all
+	b.until(`document.querySelector("#nodes-count").textContent === "2" && !document.querySelector("#states li[data-state=DECOMMISSIONING]")`)
+	b.until(`/DECOMMISSIONED, \d+ blocks lost/.test(document.querySelector("#nodes tr").innerText)`)
 	b.says(`document.querySelector("#find").value = "host-b"; document.querySelector("#find").dispatchEvent(new Event("input")); ""`)
 	b.until(`document.querySelectorAll("#nodes tr").length === 1 && document.querySelector("#nodes-count").textContent === "1 of 2"`)
 	if len(b.trouble) > 0 {
@@ -63,6 +75,9 @@ func TestPageInABrowser(t *testing.T) {
 
 	f.coordinator.kill()
 	b.until(`document.querySelector("#health").textContent.startsWith("the coordinator does not answer")`)
+	b.until(`/is (?:[5-9]|1\d)[.s]/.test(document.querySelector("#health").textContent)`) // events were asked for in vain
 	f.coordinator.start()
 	b.until(`document.querySelector("#health").textContent === "live"`)
+	f.verb("deactivate", "host-b", "--reason", "after the outage").exits(0)
+	b.until(`document.querySelector("#events").innerText.includes("after the outage")`)
 }

@@ -3,6 +3,7 @@
 
 const rowsShown = 200, eventsShown = 60;
 const leastPause = 2000; // between two looks at the nodes; a fleet that takes long to tell is asked less often
+const askAgain = 3000;   // after an answer to follow events that was none
 const silence = 10000;   // after which the page says that what it shows is old
 
 // What is told of (docs/events.md); a test holds this against it.
@@ -61,18 +62,40 @@ const rehearses = (of) => of.source === "simulate"; // a notice, or what an acco
 const lost = (n) => (n.state === "DECOMMISSIONED" || n.state === "GONE") && n.manifest && !rehearses(n.manifest.incident) ? n.manifest.blocks.lost : 0;
 const rank = (n) => loud.has(n.state) || lost(n) ? 0 : n.state === "DECOMMISSIONING" ? 1 : n.notice ? 2 : unwell(n).length ? 3 : n.state === "ACTIVE" ? 4 : 5;
 
+// fit makes what is shown into what is to be shown, and leaves alone what stays the same, or whoever marks a name to copy it loses it
+// every two seconds.
+function fit(parent, wanted) {
+  const had = [...parent.children];
+  wanted.forEach((w, i) => {
+    const h = had[i];
+    if (!h) parent.append(w);
+    else if (h.isEqualNode(w)) return;
+    else if (h.children.length && w.children.length && h.cloneNode(false).isEqualNode(w.cloneNode(false))) fit(h, [...w.children]);
+    else h.replaceWith(w);
+  });
+  for (const h of had.slice(wanted.length)) h.remove();
+}
+
+// drawStates keeps the buttons that are there: one that is made anew is not the one that the keyboard is on.
 function drawStates() {
-  const count = new Map();
+  const count = new Map(state ? [[state, 0]] : []); // which can be taken back when no node is in it any more
   for (const n of nodes) count.set(n.state, (count.get(n.state) || 0) + 1);
-  $("states").replaceChildren(...[...count].sort().map(([s, n]) => {
-    const b = make("button", n + " " + s, ink(s));
-    b.type = "button";
-    b.setAttribute("aria-pressed", String(state === s));
-    b.onclick = () => { state = state === s ? "" : s; draw(); };
-    const li = make("li");
-    li.append(b);
-    return li;
-  }));
+  const had = new Map([...$("states").children].map((li) => [li.dataset.state, li]));
+  for (const [s, li] of had) if (!count.has(s)) li.remove();
+  [...count].sort().forEach(([s, n], i) => {
+    let li = had.get(s);
+    if (!li) {
+      const b = make("button", "", ink(s));
+      b.type = "button";
+      b.onclick = () => { state = state === s ? "" : s; draw(); };
+      li = make("li");
+      li.dataset.state = s;
+      li.append(b);
+      $("states").insertBefore(li, $("states").children[i] || null);
+    }
+    li.firstChild.textContent = n + " " + s;
+    li.firstChild.setAttribute("aria-pressed", String(state === s));
+  });
 }
 
 function card(n) {
@@ -143,13 +166,13 @@ function drawNodes() {
   const some = nodes.filter((n) => (!state || n.state === state) && words.every((w) => `${n.name} ${stateOf(n)} ${n.zone} ${n.pool}`.toLowerCase().includes(w)));
   some.sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
   $("nodes-count").textContent = some.length === nodes.length ? nodes.length : `${some.length} of ${nodes.length}`;
-  $("nodes").replaceChildren(...some.slice(0, rowsShown).map(row));
+  fit($("nodes"), some.slice(0, rowsShown).map(row));
   $("more").hidden = some.length <= rowsShown;
   $("more").textContent = `${some.length - rowsShown} more: say which to show above`;
 }
 
 function drawEvents() {
-  $("events").replaceChildren(...events.map((e) => {
+  fit($("events"), events.map((e) => {
     const li = make("li");
     const t = make("time", span((Date.now() - Date.parse(e.time)) / 1000) + " ago", "quiet");
     t.dateTime = e.time;
@@ -196,12 +219,18 @@ async function look() {
   setTimeout(look, Math.max(leastPause, 10 * (performance.now() - began)));
 }
 
-function follow() {
-  const s = new EventSource("events?last=" + eventsShown);
+// follow follows the events, after a place or from a while ago on. A browser asks again by itself when a stream ends, but no more once it
+// was refused, as it is where no coordinator leads, or none answers.
+function follow(after) {
+  const s = new EventSource("events?" + (after ? "after=" + after : "last=" + eventsShown));
   s.onopen = () => { $("events-state").textContent = ""; };
-  s.onerror = () => { $("events-state").textContent = "not followed now; trying again"; };
+  s.onerror = () => {
+    $("events-state").textContent = "not followed now; trying again";
+    if (s.readyState === EventSource.CLOSED) setTimeout(follow, askAgain, after);
+  };
   const take = (m) => {
     const e = JSON.parse(m.data);
+    after = m.lastEventId;
     events = [e, ...events].slice(0, eventsShown);
     if (!drawing) { drawing = true; setTimeout(() => { drawing = false; drawEvents(); }, 200); } // thousands may come at once
   };
