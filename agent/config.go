@@ -191,12 +191,21 @@ const (
 	maxConnections = 8 // two to four carried the most between two hosts; more only cost memory
 	maxStreams     = 1024
 	maxKeep        = 10 * 366 * 24 * time.Hour // longer is for ever, which is 0
+	// What a coordinator takes in one heartbeat: it refuses one that says more, and the node never gets into the fleet.
+	maxStores = 256
+	maxDirs   = 256 // of all whose disks are told of
+	maxWord   = 128 // bytes of a zone or a pool
 )
 
 // Validate reports every value out of its bounds.
 func (c *Config) Validate(report func(key string, value any, bound, remedy string)) {
 	if err := c.identity().Check(); err != nil {
 		report("node.name", c.Node.Name, err.Error(), "set it to a name like host-a")
+	}
+	for _, w := range []struct{ key, word string }{{"node.zone", c.Node.Zone}, {"node.pool", c.Node.Pool}} {
+		if len(w.word) > maxWord {
+			report(w.key, w.word, fmt.Sprintf("must be at most %d bytes, is %d", maxWord, len(w.word)), "choose a shorter name")
+		}
 	}
 	if len(c.Coordinators) == 0 {
 		report("coordinators", nil, "must name a coordinator", `write its address: coordinators: ["10.0.0.1:7411"]`)
@@ -249,6 +258,16 @@ func (l Listen) validate(report config.Report) {
 }
 
 func (c *Config) validateStores(report config.Report) {
+	if len(c.Stores) > maxStores {
+		report("stores", len(c.Stores), fmt.Sprintf("must be at most %d", maxStores), "make one store of several that are alike")
+	}
+	dirs := 1 + len(c.Receive.Paths)
+	for _, s := range c.Stores {
+		dirs += len(s.Paths)
+	}
+	if dirs > maxDirs {
+		report("stores", dirs, fmt.Sprintf("must name at most %d directories with data_dir and receive.paths", maxDirs), "name one directory above several of a store on one disk")
+	}
 	taken := places{{"data_dir", c.DataDir}}
 	names := map[string]int{}
 	for i, s := range c.Stores {

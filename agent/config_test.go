@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +82,45 @@ func TestConfigIdentity(t *testing.T) {
 			t.Errorf("got %v (%v), want %q", id, err, want)
 		case issued.want != "" && (err == nil || !strings.Contains(err.Error(), issued.want)):
 			t.Errorf("got error %v, want one with %s", err, issued.want)
+		}
+	}
+}
+
+// A coordinator refuses a heartbeat that names more than this, so the settings do.
+func TestConfigFitsIntoAHeartbeat(t *testing.T) {
+	dirs := func(n int) (all []string) {
+		for i := range n {
+			all = append(all, fmt.Sprintf("/mnt/d%d", i))
+		}
+		return all
+	}
+	faults := func(change func(*Config)) (keys []string) {
+		c := Default()
+		c.Node.Name, c.Coordinators, c.TLS.DevInsecure, c.Listen.Peer = "host-a", []string{"127.0.0.1:7411"}, true, "127.0.0.1:7412"
+		change(&c)
+		c.Validate(func(key string, _ any, _, _ string) { keys = append(keys, key) })
+		return keys
+	}
+	store := func(name string, paths []string) Store {
+		return Store{Name: name, Kind: "cache", Layout: "files", Paths: paths}
+	}
+	for _, row := range []struct {
+		what   string
+		change func(*Config)
+		want   []string
+	}{
+		{"as much as fits", func(c *Config) { c.Stores = []Store{store("a", dirs(255))}; c.Node.Zone = strings.Repeat("z", 128) }, nil},
+		{"too many directories", func(c *Config) { c.Stores = []Store{store("a", dirs(255))}; c.Receive.Paths = []string{"/srv"} }, []string{"stores"}},
+		{"too many stores", func(c *Config) {
+			for i, dir := range dirs(257) {
+				c.Stores = append(c.Stores, store(fmt.Sprintf("s%d", i), []string{dir}))
+			}
+		}, []string{"stores", "stores"}},
+		{"a long zone", func(c *Config) { c.Node.Zone = strings.Repeat("z", 129) }, []string{"node.zone"}},
+		{"a long pool", func(c *Config) { c.Node.Pool = strings.Repeat("z", 129) }, []string{"node.pool"}},
+	} {
+		if got := faults(row.change); !slices.Equal(got, row.want) {
+			t.Errorf("%s: got faults at %v, want %v", row.what, got, row.want)
 		}
 	}
 }

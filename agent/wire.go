@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -93,6 +94,9 @@ func (a *Agent) addNotices(s *api.AgentStatus) {
 	}
 }
 
+// mostPeersSaid bounds the peers that a heartbeat names: a coordinator refuses one that names more than 1024.
+const mostPeersSaid = 256
+
 func apiProgress(p migration.Progress) *api.DrainProgress {
 	if p.Phase == migration.PhaseDrained {
 		p.BytesPerSecond = 0 // nothing moves any more
@@ -103,6 +107,10 @@ func apiProgress(p migration.Progress) *api.DrainProgress {
 		Phase: string(p.Phase), BlocksTotal: p.Found.Blocks, BlocksMoved: p.Moved.Blocks, BlocksLost: p.Lost.Blocks, BlocksSkipped: p.Skipped.Blocks,
 		BytesTotal: p.Found.Bytes, BytesMoved: p.Moved.Bytes, BytesPerSecond: p.BytesPerSecond,
 	}
+	// Those that have a part in it first: of the others there may be as many as the fleet has had meanwhile.
+	slices.SortStableFunc(p.Peers, func(a, b migration.PeerProgress) int { return cmp.Compare(b.Moved.Blocks, a.Moved.Blocks) })
+	p.Peers = p.Peers[:min(len(p.Peers), mostPeersSaid)]
+	slices.SortFunc(p.Peers, func(a, b migration.PeerProgress) int { return cmp.Compare(a.Node, b.Node) })
 	for _, e := range p.Peers {
 		d.Peers = append(d.Peers, &api.PeerProgress{Node: e.Node, Blocks: e.Moved.Blocks, Bytes: e.Moved.Bytes, Trouble: short(e.Trouble, longestTrouble)})
 	}
