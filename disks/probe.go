@@ -108,7 +108,8 @@ func measure(dir string) (extent, bool, error) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return extent{}, false, err
 	}
-	e := extent{Inodes: int64(u.InodesTotal), InodesFree: int64(u.InodesFree)}
+	var e extent
+	e.Inodes, e.InodesFree = inodes(u)
 	u.InodesTotal = 0 // told apart from the room
 	s := space(dir, u)
 	e.Total, e.Free = s.TotalBytes, s.UsableBytes

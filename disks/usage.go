@@ -27,3 +27,12 @@ func space(path string, u *disk.UsageStat) Space {
 	}
 	return s
 }
+
+// inodes are how many a file system has, and how many of them are free; 0: it counts none. CephFS says how many files there are, and
+// that -1 can be made.
+func inodes(u *disk.UsageStat) (total, free int64) {
+	if u.InodesTotal > math.MaxInt64 || u.InodesFree > u.InodesTotal {
+		return 0, 0
+	}
+	return int64(u.InodesTotal), int64(u.InodesFree)
+}

@@ -28,3 +28,25 @@ func TestSpaceOfOddFileSystems(t *testing.T) {
 		})
 	}
 }
+
+// A coordinator refuses the heartbeat of a node that tells of less than no inodes, and a disk that has none takes no blocks.
+func TestInodesOfOddFileSystems(t *testing.T) {
+	minus := int64(-1)
+	for name, row := range map[string]struct {
+		stat        disk.UsageStat
+		total, free int64
+	}{
+		"plain":              {disk.UsageStat{InodesTotal: 10, InodesFree: 1}, 10, 1},
+		"out of them":        {disk.UsageStat{InodesTotal: 10}, 10, 0},
+		"counts none":        {disk.UsageStat{}, 0, 0},
+		"CephFS":             {disk.UsageStat{InodesTotal: 12345, InodesFree: uint64(minus)}, 0, 0},
+		"CephFS, empty":      {disk.UsageStat{InodesFree: uint64(minus)}, 0, 0},
+		"larger than we can": {disk.UsageStat{InodesTotal: math.MaxUint64, InodesFree: math.MaxUint64}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if total, free := inodes(&row.stat); total != row.total || free != row.free {
+				t.Errorf("got %d of %d free, want %d of %d", free, total, row.free, row.total)
+			}
+		})
+	}
+}
