@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -119,46 +121,91 @@ func (d *Drain) dirs() []string {
 	return dirs
 }
 
-// scanPart reads a part of a store for as long as its disks answer. One that hangs is left behind with what it holds up.
-func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) {
+// scanPart reads a part of a store for as long as its disks answer. One that hangs is left behind with what it holds up: where there
+// are others, they are read once more without it, but for what was met already. It returns false if those hang, too: another look
+// may come to their end.
+func (d *Drain) scanPart(ctx context.Context, s *Store, part int, take func(Item, error) bool) (ended bool) {
 	dirs := s.partDirs(part)
 	began := time.Now()
 	before := d.looks.before(dirs, began)
-	look := func(yield func(Item, error) bool) bool { return s.layout.scan(ctx, s, part, before, yield) }
+	look := func(yield func(Item, error) bool) bool {
+		return d.askFor(ctx, dirs, yield) && s.layout.scan(ctx, s, part, before, yield)
+	}
 	if index := d.index(ctx, s, part, before.since); index != nil {
 		defer index.close()
 		began = index.began
 		look = func(yield func(Item, error) bool) bool { return index.scan(ctx, yield) }
 	}
+	if len(dirs) > 1 && before.since.IsZero() { // later looks remember what they meet, as it is news
+		take = d.takeOnce(began, take)
+	}
+	for tries := len(dirs); ; tries-- {
+		passed, whole, hung := d.lookUnlessHung(ctx, dirs, look, take)
+		switch {
+		case whole:
+			d.scanned(s, dirs, began, passed)
+			return true
+		case hung && tries > 1 && slices.ContainsFunc(dirs, d.disks.Readable):
+			d.cfg.Log.Warn("a disk does not answer: the others of its store are read once more without it", "store", s.Name)
+			began = time.Now()
+			continue
+		case hung:
+			d.abandoned(s, dirs, began)
+			ended = !slices.ContainsFunc(dirs, d.disks.Readable)
+		default:
+			ended = true
+		}
+		d.missed.Store(true)
+		return ended
+	}
+}
+
+// lookUnlessHung looks through directories, and leaves the look behind if it hangs. It returns those whose disks did not answer when it
+// came to them, whether they do in the end or not.
+func (d *Drain) lookUnlessHung(ctx context.Context, dirs []string, look func(yield func(Item, error) bool) bool, take func(Item, error) bool) (passed map[string]bool, whole, hung bool) {
 	var beat atomic.Int64
 	var over atomic.Bool
-	passed := map[string]bool{} // directories whose disks did not answer when the look came to them, whether they do in the end or not
+	without := map[string]bool{} // not what is returned: a look that was left behind may go on
 	ended := make(chan bool, 1)
 	go func() {
-		met := func(it Item, err error) bool {
+		whole := look(func(it Item, err error) bool {
 			beat.Add(1)
 			if e, is := errors.AsType[*silentError](err); is {
-				passed[e.dir] = true
+				without[e.dir] = true
 			}
 			return !over.Load() && take(it, err)
-		}
-		whole := d.askFor(ctx, dirs, met) && look(met)
+		})
 		ended <- whole && ctx.Err() == nil
 	}()
 	owes := func() bool { return slices.ContainsFunc(dirs, func(dir string) bool { return !d.disks.Readable(dir) }) }
-	hung := make(chan struct{})
-	defer watch(overdue, &beat, owes, func() { close(hung) })()
+	barked := make(chan struct{})
+	defer watch(overdue, &beat, owes, func() { close(barked) })()
 	select {
-	case whole := <-ended:
-		if whole {
-			d.scanned(s, dirs, began, passed)
-		} else {
-			d.missed.Store(true)
-		}
-	case <-hung:
-		d.missed.Store(true)
+	case whole = <-ended:
+		return without, whole, false
+	case <-barked:
 		over.Store(true)
-		d.abandoned(s, dirs, began)
+		return nil, false, true
+	}
+}
+
+// takeOnce takes nothing twice that has not changed since the first look at it began, not even when a look that hangs goes on beside
+// the one that follows it. It remembers a word of each block, for as long as a store's disks are looked through for the first time.
+func (d *Drain) takeOnce(began time.Time, take func(Item, error) bool) func(Item, error) bool {
+	var mu sync.Mutex
+	seed, taken := maphash.MakeSeed(), map[uint64]struct{}{}
+	again := func(id BlockID) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		n := len(taken)
+		taken[maphash.String(seed, string(id))] = struct{}{}
+		return len(taken) == n
+	}
+	return func(it Item, err error) bool {
+		if err == nil && it.ID != "" && again(it.ID) && d.looks.older(it.changed(), began) {
+			return take(Item{}, nil)
+		}
+		return take(it, err)
 	}
 }
 
@@ -201,8 +248,7 @@ func (d *Drain) abandoned(s *Store, dirs []string, began time.Time) {
 		if d.disks.Readable(dir) {
 			why = fmt.Sprintf("not all of it was read: another disk of store %s does not answer", s.Name)
 		}
-		d.looks.missed(dir, why)
-		if d.disks.Readable(dir) {
+		if d.looks.missed(dir, why) && d.disks.Readable(dir) {
 			d.looks.passBy(dir, began)
 		}
 	}

@@ -136,15 +136,26 @@ func (l *looks) passBy(dir string, began time.Time) {
 	l.since[dir] = began
 }
 
-// missed notes that a directory cannot be read, if it never was.
-func (l *looks) missed(dir, why string) {
+// older reports whether a change time is certainly of before an instant.
+func (l *looks) older(changed int64, at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.since[dir]; known || l.unread[dir] != "" {
-		return
+	return time.Unix(0, changed).Before(at.Add(-clockGrain - l.back))
+}
+
+// missed notes that a directory cannot be read, if it never was.
+func (l *looks) missed(dir, why string) (never bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.since[dir]; known {
+		return false
+	}
+	if l.unread[dir] != "" {
+		return true
 	}
 	l.unread[dir] = why
 	l.log.Error("what lies in a directory stays behind unless it can be read in time", "dir", dir, "err", why)
+	return true
 }
 
 // unlist notes a directory in which there may be what nobody can name, until a look can read it.

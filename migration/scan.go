@@ -81,7 +81,8 @@ func (d *Drain) lookLast(ctx context.Context, pass int) {
 	}
 }
 
-// scan plans the blocks that changed since the last scan and have not been handled in this version, and counts them. What
+// scan plans the blocks that changed since the last scan and have not been handled in this version, and counts them; it finds some where
+// it does not come to the end, as far as the next scan may. What
 // a disk may hold up is read by itself: one that hangs does not keep the others' blocks here. When the deadline comes
 // first, what was not met by then is named as lost, as far as a moment more allows.
 func (d *Drain) scan(ctx context.Context, pass int) int {
@@ -89,6 +90,7 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	naming, cancel := linger(ctx, receiptGrace)
 	defer cancel()
 	var found atomic.Int64
+	var unended atomic.Bool
 	take := func(it Item, err error) bool {
 		if ctx.Err() != nil && !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			return false
@@ -103,7 +105,9 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 		for part := range s.layout.parts(s) {
 			if d.concernsAny(s.partDirs(part)) {
 				reading.Go(func() {
-					d.scanPart(naming, s, part, take)
+					if !d.scanPart(naming, s, part, take) {
+						unended.Store(true)
+					}
 					d.ask()
 				})
 			}
@@ -140,6 +144,9 @@ func (d *Drain) scan(ctx context.Context, pass int) int {
 	}
 	if naming.Err() != nil {
 		d.cfg.Log.Error("the deadline came before the stores were read: what was not met is lost and not named")
+	}
+	if unended.Load() && found.Load() == 0 {
+		return 1 // nobody knows
 	}
 	return int(found.Load())
 }

@@ -1,0 +1,100 @@
+package migration
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// hanging is Spark's layout on disks of which one stops answering amid a look.
+type hanging struct {
+	sparkLayout
+	looks atomic.Int32
+	hangs func(look, item int) bool
+	freed chan struct{}
+}
+
+func (l *hanging) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
+	look, item := int(l.looks.Add(1)), 0
+	return l.sparkLayout.scan(ctx, s, part, before, func(it Item, err error) bool {
+		if item++; l.hangs(look, item) {
+			<-l.freed
+		}
+		return yield(it, err)
+	})
+}
+
+// cachedOnTwo is a node with so many partitions of Spark's on each of two disks.
+func cachedOnTwo(t testing.TB, first, second int) (*node, *fakeDisks) {
+	n, f := onDisks(t, "a", []StoreConfig{with(sparkStore, "s0", "s1")}, "v")
+	for disk, count := range []int{first, second} {
+		for i := range count {
+			name := fmt.Sprintf("rdd_%d_%d", disk, i)
+			write(t, filepath.Join(n.dir, fmt.Sprint("s", disk), fmt.Sprint("blockmgr-", disk), "00", name), contentOf(name, 1000))
+		}
+	}
+	return n, f
+}
+
+// A disk of a Spark store hangs amid the first look. What lies on the other, and that look had not met, is carried, and nothing twice.
+func TestDiskThatHangsAmidTheFirstLookHoldsUpNoOther(t *testing.T) {
+	n, f := cachedOnTwo(t, 20, 5)
+	b := newNode(t, "b")
+	synctest.Test(t, func(t *testing.T) {
+		f.changed = make(chan struct{})
+		sleepPastChanges(t, n)
+		silent, l := n.stores[0].Paths[1], &hanging{freed: make(chan struct{})}
+		l.hangs = func(look, item int) bool {
+			if look == 1 && item == 8 {
+				f.set(f.bad, silent, true)
+			}
+			return look == 1 && item == 8
+		}
+		n.stores[0].layout = l
+		sum, entries := newTrip(t, n, b).run(within(t, time.Minute))
+		close(l.freed)
+		synctest.Wait()
+		moved, lost := outcome(t, entries, Moved), outcome(t, entries, Lost)
+		if len(moved) != 20 || sum.Moved.Blocks != 20 || len(b.landedBlocks()) != 20 {
+			t.Errorf("%d moved, %d in the account, %d landed, want the 20 of the disk that answers, each once", sum.Moved.Blocks, len(moved), len(b.landedBlocks()))
+		}
+		if e := lost["(what lies in "+silent+")"]; e.Reason != "disk "+silent+" does not answer" || len(lost) != 1 {
+			t.Errorf("lost %v, want what lies on the disk that does not answer", lost)
+		}
+	})
+}
+
+// Nor is what was written before a later look forgotten because that one hangs, and the one that follows it.
+func TestWhatALookThatHangsHasNotMetIsMetByTheNext(t *testing.T) {
+	for _, hung := range []int{1, 2} {
+		n, f := cachedOnTwo(t, 3, 1)
+		b, now := newNode(t, "b"), time.Now()
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(now)) // the clock that the file system goes by is hardly on when the bubble's is
+			f.changed = make(chan struct{})
+			silent, l := n.stores[0].Paths[1], &hanging{freed: make(chan struct{})}
+			l.hangs = func(look, item int) bool {
+				if look == 2 && item == 1 {
+					f.set(f.bad, silent, true)
+				}
+				return look > 1 && look < 2+hung && item == 1
+			}
+			n.stores[0].layout = l
+			tr := newTrip(t, n, b)
+			tr.cfg.Peers = after(5*time.Second, tr.cfg.Peers) // till then there is no second look
+			time.AfterFunc(time.Second, func() {
+				write(t, filepath.Join(n.stores[0].Paths[0], "blockmgr-0", "00", "rdd_9_9"), contentOf("new", 10))
+			})
+			_, entries := tr.run(within(t, 10*time.Minute))
+			close(l.freed)
+			synctest.Wait()
+			if e := outcome(t, entries, Moved)["spark/blockmgr-0/rdd_9_9"]; e.Peer != "b" {
+				t.Errorf("%d looks hung: what was written amid the drain was not moved: %v", hung, entries)
+			}
+		})
+	}
+}
