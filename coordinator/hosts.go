@@ -38,6 +38,11 @@ func (h *hostLists) equal(o *hostLists) bool {
 		maps.EqualFunc(h.Maintenance, o.Maintenance, time.Time.Equal)
 }
 
+// welcomes says whether they keep nobody out, and nobody's blocks away.
+func (h *hostLists) welcomes() bool {
+	return h.Include == nil && len(h.Exclude) == 0 && len(h.Maintenance) == 0
+}
+
 func (e exclusion) equal(o exclusion) bool {
 	return e.ByInclude == o.ByInclude && (e.Timeout == nil) == (o.Timeout == nil) && (e.Timeout == nil || *e.Timeout == *o.Timeout)
 }

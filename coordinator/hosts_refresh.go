@@ -80,6 +80,9 @@ func (h *hostFiles) read(inForce *hostLists) (*hostLists, error) {
 	}
 }
 
+// paths are the files that lists were read from.
+func (h *hostLists) paths() []string { return Hosts{h.IncludeFile, h.ExcludeFile}.paths() }
+
 func (h Hosts) paths() []string {
 	return slices.DeleteFunc([]string{h.Include, h.Exclude}, func(p string) bool { return p == "" })
 }
@@ -94,20 +97,22 @@ func (f *fleet) hostsInForce() (h hostsState) {
 // read, and what they exclude may drain. Where no lists were ever in force and the files cannot be read, there is no
 // saying who may join, and the coordinator does not start.
 func (f *fleet) startHosts() error {
+	f.hosts.differ("") // another may have led since, and read them
 	was := f.hostsInForce().Lists
-	known := was != nil && was.IncludeFile == f.hosts.files.Include && was.ExcludeFile == f.hosts.files.Exclude
 	if !f.hosts.configured() {
-		if was == nil {
-			return nil
-		}
-		return f.applyHosts(nil)
+		return f.startWithout(was)
+	}
+	known := was != nil && was.IncludeFile == f.hosts.files.Include && was.ExcludeFile == f.hosts.files.Exclude
+	if was != nil && !known && !f.ledger.alone() {
+		f.log.Warn("the settings name other host files than those that another leader read: give every coordinator the same",
+			"files", strings.Join(f.hosts.files.paths(), " "), "others", strings.Join(was.paths(), " "))
 	}
 	lists, err := f.hosts.read(was)
 	switch {
 	case known && err != nil:
-		f.hosts.differ(err.Error())
+		f.heldBack(err.Error())
 	case known && !lists.equal(was):
-		f.hosts.differ("the files have changed since they were read: lifeboat refresh-nodes applies them")
+		f.heldBack("the files have changed since they were read: lifeboat refresh-nodes applies them")
 	case known:
 	case err == nil:
 		return f.applyHosts(lists)
@@ -116,10 +121,26 @@ func (f *fleet) startHosts() error {
 	default:
 		return f.refuseHosts(context.Background(), err)
 	}
-	if f.hosts.stale != "" {
-		f.log.Warn("the host files are not what is in force", "err", f.hosts.stale)
-	}
 	return nil
+}
+
+// startWithout is startHosts where the settings name no files. Of several coordinators that is one whose settings lack them, rather, and
+// everybody whom the others keep out would be let in whenever it leads.
+func (f *fleet) startWithout(was *hostLists) error {
+	switch {
+	case was == nil:
+		return nil
+	case f.ledger.alone(), was.welcomes():
+		return f.applyHosts(nil)
+	}
+	f.heldBack("the settings of this coordinator name no host files, and the lists of " + strings.Join(was.paths(), ", ") + " stay in force: give every coordinator the same")
+	return nil
+}
+
+// heldBack says why the lists in force are not those of the settings.
+func (f *fleet) heldBack(why string) {
+	f.hosts.differ(why)
+	f.log.Warn("the host files are not what is in force", "err", why)
 }
 
 func (f *fleet) applyHosts(lists *hostLists) error {
@@ -201,6 +222,9 @@ func (s *operator) RefreshNodes(ctx context.Context, r *api.RefreshNodesRequest)
 		return nil, fault("a timeout of %s without graceful: who is forced has none", r.Timeout.AsDuration())
 	}
 	if !s.hosts.configured() {
+		if trouble := s.hostsTo().GetTrouble(); trouble != "" {
+			return nil, status.Error(codes.FailedPrecondition, trouble)
+		}
 		return nil, status.Error(codes.FailedPrecondition, "there are no host files: set hosts.exclude or hosts.include in the coordinator's settings")
 	}
 	release, err := s.hosts.take(ctx)
