@@ -117,6 +117,38 @@ func catches(t *testing.T) (pid int) {
 	return cmd.Process.Pid
 }
 
+// A webhook tries for as long as there is time: what stands in its way is shown meanwhile.
+func TestTroubleOfAWebhookIsShown(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := workloads.Settings{Name: "w", Type: "exec", Tell: workloads.TellSettings{Webhook: workloads.WebhookSettings{URL: "http://127.0.0.1:1/x"}}}.Open(nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Agent{log: slog.New(slog.DiscardHandler)}
+		a.limits.Store(&limits{Drain: Default().Drain})
+		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
+			t.Fatal(err)
+		}
+		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), ""); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { a.keepTold(ctx, &watched{Workload: w, again: make(chan struct{}, 1)}); close(ended) }()
+		notice := preemption.Notice{Source: preemption.SourceManual, ID: "x", Kind: preemption.KindManual, SeenAt: time.Now(), Deadline: time.Now().Add(2 * time.Minute)}
+		if _, _, err := a.incidents.Join(notice); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if d := a.attention.of("w"); d.Arrived || d.GivenUp || !strings.Contains(d.Trouble, "connection refused") {
+			t.Errorf("got %+v, want it tried, and why it has not arrived", d)
+		}
+		stop()
+		<-ended
+	})
+}
+
 // A word that does not arrive is said again while there is time, and shown; it does not hold once the notice is withdrawn.
 func TestWordsAreTriedAgain(t *testing.T) {
 	pid := catches(t)

@@ -136,9 +136,8 @@ func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 			a.note(w, func(d *attended) { d.GivenUp, d.Trouble = true, err.Error() })
 			return
 		}
-		if trouble := a.attention.of(w.Name).Trouble; holds && trouble != err.Error() {
-			a.log.Warn("a workload was not told; it is tried again", "workload", w.Name, "phase", word.Phase, "err", err)
-			a.note(w, func(d *attended) { d.Trouble = err.Error() })
+		if holds {
+			a.hindered(w, word, err)
 		}
 		changed := a.incidents.Changes()
 		select {
@@ -147,6 +146,15 @@ func (a *Agent) tellOne(ctx context.Context, w *watched, word workloads.Word) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// hindered tells of a word that is not told yet and will be tried again.
+func (a *Agent) hindered(w *watched, word workloads.Word, err error) {
+	if a.attention.of(w.Name).Trouble == err.Error() {
+		return
+	}
+	a.log.Warn("a workload was not told; it is tried again", "workload", w.Name, "phase", word.Phase, "err", err)
+	a.note(w, func(d *attended) { d.Trouble = err.Error() })
 }
 
 // attempt says a word once. The error is errMoved when the time for it became another: what goes on by itself, a program,
@@ -177,7 +185,18 @@ func (a *Agent) attempt(ctx context.Context, w *watched, word workloads.Word, be
 			}
 		}
 	})
-	err := w.Teller.Tell(telling, word)
+	trouble := make(chan error, 1)
+	watching.Go(func() { // a disk that hangs keeps the word from being noted, not from being told
+		for {
+			select {
+			case err := <-trouble:
+				a.hindered(w, word, err)
+			case <-telling.Done():
+				return
+			}
+		}
+	})
+	err := w.Teller.Tell(workloads.WithTrouble(telling, workloads.Newest(trouble)), word)
 	why := context.Cause(telling)
 	stop(nil)
 	watching.Wait()

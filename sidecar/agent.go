@@ -44,7 +44,8 @@ func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 	}
 	defer conn.Close()
 	calls := api.NewLocalClient(conn)
-	for {
+	var last error
+	for tries := 1; ; tries++ {
 		err := l.call(ctx, calls, w)
 		if err == nil {
 			return nil
@@ -58,11 +59,17 @@ func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 				return err
 			}
 		}
+		if last == nil || ctx.Err() == nil { // that time was up says less than what went wrong before
+			last = err
+		}
+		if tries&(tries-1) == 0 {
+			workloads.Trouble(ctx, err)
+		}
 		conn.ResetConnectBackoff() // gRPC's own pauses grow beyond what a notice leaves
 		select {
 		case <-time.After(agentRetry):
 		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), err)
+			return fmt.Errorf("given up after %d tries, as %w; the last: %w", tries, context.Cause(ctx), last)
 		}
 	}
 }

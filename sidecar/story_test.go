@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -494,4 +497,39 @@ func TestHangingQuestionsAreNotTimed(t *testing.T) {
 	if n := got[0].GetMetric()[0].GetHistogram().GetSampleCount(); n != 1 {
 		t.Errorf("%d answers were timed, want the 1 that was not waited for", n)
 	}
+}
+
+// One that tries again by itself, as webhooks and agents are told, says what stands in the way long before its time is up.
+func TestTroubleOfOneThatTriesByItselfIsSeen(t *testing.T) {
+	bubble(t, func(t *testing.T, m *machine) {
+		m.action(Action{Name: "url"})
+		m.action(Action{Name: "agent"})
+		url := workloads.Webhook{URL: "http://nobody.test/x", Client: &http.Client{Transport: refusing{}}}
+		agent := localAgent{socket: "/run/gone", dial: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nobody listens") }}
+		m.start(&fake{tell: url.Tell}, &fake{tell: agent.Tell})
+		m.cloud.Interrupt("terminate", time.Now().Add(2*time.Minute))
+		m.pass(10 * time.Second)
+		shown := m.status()
+		for i, want := range []string{"nobody is there", "nobody listens"} {
+			if a := shown.Actions[i]; a.State != "running" || !strings.Contains(a.Trouble, want) {
+				t.Errorf("got %v, want it under way, and that %s", a, want)
+			}
+		}
+		if shown.Changes != nil {
+			t.Errorf("it goes further in %v, want no further than it went", shown.Changes.AsDuration())
+		}
+		m.pass(2 * time.Minute)
+		for i, want := range []string{"nobody is there", "nobody listens"} {
+			if a := m.status().Actions[i]; a.State != "failed" || !strings.Contains(a.Trouble, want) || strings.Contains(a.Trouble, "\n") {
+				t.Errorf("got %v, want it given up in one line, as %s", a, want)
+			}
+		}
+	})
+}
+
+// refusing is a network on which nobody is.
+type refusing struct{}
+
+func (refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("nobody is there")
 }

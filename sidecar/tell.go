@@ -195,7 +195,18 @@ func (s *Sidecar) attempt(ctx context.Context, a *action, w workloads.Word, bega
 			}
 		}
 	})
-	err := a.Tell(telling, w)
+	trouble := make(chan error, 1)
+	watching.Go(func() { // a disk that hangs keeps the word from being noted, not from being told
+		for {
+			select {
+			case err := <-trouble:
+				s.troubled(a, w, err)
+			case <-telling.Done():
+				return
+			}
+		}
+	})
+	err := a.Tell(workloads.WithTrouble(telling, workloads.Newest(trouble)), w)
 	why := context.Cause(telling)
 	stop(nil)
 	watching.Wait()

@@ -34,7 +34,7 @@ func (s *Sidecar) status() *api.AgentStatus {
 				Reason: n.Reason, Appointed: n.Appointed, Stance: string(n.Stance),
 			})
 		}
-		_, changes := s.stance(p)
+		_, changes := s.incidents.Stance() // and not when the machine will have outlived its deadline: it goes no further then
 		status.Changes = remaining(changes)
 	}
 	for _, a := range s.actions {

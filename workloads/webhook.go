@@ -90,6 +90,9 @@ func (h Webhook) Tell(ctx context.Context, w Word) error {
 		if last == nil || ctx.Err() == nil { // that time was up says less than what went wrong before
 			last = err
 		}
+		if tries&(tries-1) == 0 { // the first, and then ever more seldom: what it says may be another each time, as ports are
+			Trouble(ctx, fmt.Errorf("%s: %w", h, err))
+		}
 		wait := pause + rand.N(pause) // so that a fleet does not come back as one
 		if end, ok := ctx.Deadline(); ok {
 			// Who asks for more patience than there is gets as much as leaves time for one more try.
