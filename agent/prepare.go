@@ -171,18 +171,3 @@ func (a *Agent) estimate() time.Duration {
 // assumedRate is what two hosts with 1 Gbit/s between them carry, bytes per second: less than any cloud's machine that
 // has local disks worth emptying.
 const assumedRate = 100 << 20
-
-// drainable counts what a drain would carry now.
-func (a *Agent) drainable(ctx context.Context) (c migration.Count, err error) {
-	for it, err := range migration.Inventory(ctx, a.stores, a.vault) {
-		if err != nil {
-			a.log.Warn("part of a store cannot be read", "err", err)
-			continue
-		}
-		if it.Carried() {
-			c.Blocks++
-			c.Bytes += it.Bytes()
-		}
-	}
-	return c, ctx.Err()
-}

@@ -72,26 +72,31 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	}
 	reply.Blocks, reply.Bytes = held.Blocks, held.Bytes
 	if reply.SendFor != nil && !begun {
-		a.foresee(reply)
+		a.foresee(reply, held)
 	}
 	return reply, nil
 }
 
 // foresee says what is known of how a drain would end before it begins: what the cap lets through, and what finds room.
-func (a *Agent) foresee(r *api.SimulateReply) {
+func (a *Agent) foresee(r *api.SimulateReply, held load) {
 	goes := r.Bytes
 	if cap := a.limits.Load().Drain.MaxBytesPerSecond; cap > 0 && r.Changes == nil {
 		goes = int64(min(float64(r.Bytes), float64(cap)*max(0, r.SendFor.AsDuration().Seconds())))
 		r.CapBytes = new(goes)
 	}
-	for _, p := range a.beat.Peers() {
+	peers, vault := a.peers(), int64(0)
+	for _, p := range peers {
 		r.Peers++
 		r.RoomBytes += p.RoomBytes
+		vault += p.RoomFor()
+	}
+	if vault < r.RoomBytes {
+		r.VaultRoomBytes = &vault
 	}
 	if f := a.apiFallback(); f.GetTried() != nil && f.GetTrouble() == "" {
 		r.Fallback = f.GetName()
 	} else {
-		goes = min(goes, r.RoomBytes)
+		goes = min(goes, r.Bytes-held.wants(peers))
 	}
 	r.LostBytes = r.Bytes - goes
 }

@@ -37,7 +37,8 @@ func (a *Agent) status() *api.Status {
 	s.Disks = a.diskStates()
 	s.Workloads = a.apiWorkloads()
 	if !a.leaving() { // nothing is taken then
-		s.RoomBytes = a.receiver.Room()
+		most, vault := a.receiver.Room()
+		s.RoomBytes, s.VaultRoomBytes = most, &vault
 	}
 	if a.fallback != nil {
 		s.Fallback = a.fallback.Name
@@ -146,7 +147,7 @@ func apiHeld(h migration.Held) *api.HeldBlock {
 func (a *Agent) peers() []migration.Peer {
 	var all []migration.Peer
 	for _, p := range a.beat.Peers() {
-		all = append(all, migration.Peer{Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes, Advised: p.Advised})
+		all = append(all, migration.Peer{Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes, VaultBytes: p.VaultRoomBytes, Places: p.Places, Advised: p.Advised})
 	}
 	return all
 }

@@ -42,6 +42,7 @@ type NodeJSON struct {
 	ClockAhead    *float64      `json:"clock_ahead_seconds"`
 	Drain         *DrainJSON    `json:"drain"`
 	RoomBytes     int64         `json:"room_bytes"`
+	VaultRoom     *int64        `json:"vault_room_bytes"` // of these; null: not told
 	HeldBlocks    int64         `json:"held_blocks"`
 	BrokenBlocks  int64         `json:"broken_blocks"`
 	HeldBytes     int64         `json:"held_bytes"`
@@ -219,9 +220,17 @@ func NodeToJSON(n *Node, now time.Time) NodeJSON {
 		Decommission: n.GetDecommission(), Reason: n.GetReason(), WaitsFor: append([]string{}, n.GetWaitsFor()...),
 		Suspect: Seconds(n.GetSuspect()), ClockAhead: Seconds(st.GetClockAhead()),
 		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()),
-		RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
+		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
 	}
+}
+
+// VaultRoom is the room in the vault, as JSON has it.
+func VaultRoom(st *Status) *int64 {
+	if st == nil {
+		return nil
+	}
+	return st.VaultRoomBytes
 }
 
 // NoticeToJSON is null for no notice.

@@ -743,21 +743,23 @@ func (x *Pace) GetReconnectWithin() *durationpb.Duration {
 
 // Status is soft: the coordinator keeps the newest in memory and nothing of it is logged.
 type Status struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Notice        *Notice                `protobuf:"bytes,1,opt,name=notice,proto3" json:"notice,omitempty"` // absent: under no notice
-	Drain         *DrainProgress         `protobuf:"bytes,2,opt,name=drain,proto3" json:"drain,omitempty"`   // absent: no drain since the agent started
-	Disks         []*Disk                `protobuf:"bytes,3,rep,name=disks,proto3" json:"disks,omitempty"`
-	Stores        []*StoreInfo           `protobuf:"bytes,4,rep,name=stores,proto3" json:"stores,omitempty"`
-	RoomBytes     int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`    // what this node would take from a leaving peer now
-	HeldBlocks    int64                  `protobuf:"varint,6,opt,name=held_blocks,json=heldBlocks,proto3" json:"held_blocks,omitempty"` // blocks that landed here from others
-	HeldBytes     int64                  `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
-	Workloads     []*Workload            `protobuf:"bytes,8,rep,name=workloads,proto3" json:"workloads,omitempty"`
-	ClockAhead    *durationpb.Duration   `protobuf:"bytes,9,opt,name=clock_ahead,json=clockAhead,proto3" json:"clock_ahead,omitempty"`         // how far the node's clock is ahead of the coordinator's; absent: not measured
-	Fallback      string                 `protobuf:"bytes,10,opt,name=fallback,proto3" json:"fallback,omitempty"`                              // the name of the fallback that it has; empty: none
-	BrokenBlocks  int64                  `protobuf:"varint,11,opt,name=broken_blocks,json=brokenBlocks,proto3" json:"broken_blocks,omitempty"` // blocks from others that were found broken here, and removed, since the agent started
-	Accounted     string                 `protobuf:"bytes,12,opt,name=accounted,proto3" json:"accounted,omitempty"`                            // the incident whose account a coordinator was given; empty: none that is open
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Notice       *Notice                `protobuf:"bytes,1,opt,name=notice,proto3" json:"notice,omitempty"` // absent: under no notice
+	Drain        *DrainProgress         `protobuf:"bytes,2,opt,name=drain,proto3" json:"drain,omitempty"`   // absent: no drain since the agent started
+	Disks        []*Disk                `protobuf:"bytes,3,rep,name=disks,proto3" json:"disks,omitempty"`
+	Stores       []*StoreInfo           `protobuf:"bytes,4,rep,name=stores,proto3" json:"stores,omitempty"`
+	RoomBytes    int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`    // what this node would take from a leaving peer now
+	HeldBlocks   int64                  `protobuf:"varint,6,opt,name=held_blocks,json=heldBlocks,proto3" json:"held_blocks,omitempty"` // blocks that landed here from others
+	HeldBytes    int64                  `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
+	Workloads    []*Workload            `protobuf:"bytes,8,rep,name=workloads,proto3" json:"workloads,omitempty"`
+	ClockAhead   *durationpb.Duration   `protobuf:"bytes,9,opt,name=clock_ahead,json=clockAhead,proto3" json:"clock_ahead,omitempty"`         // how far the node's clock is ahead of the coordinator's; absent: not measured
+	Fallback     string                 `protobuf:"bytes,10,opt,name=fallback,proto3" json:"fallback,omitempty"`                              // the name of the fallback that it has; empty: none
+	BrokenBlocks int64                  `protobuf:"varint,11,opt,name=broken_blocks,json=brokenBlocks,proto3" json:"broken_blocks,omitempty"` // blocks from others that were found broken here, and removed, since the agent started
+	Accounted    string                 `protobuf:"bytes,12,opt,name=accounted,proto3" json:"accounted,omitempty"`                            // the incident whose account a coordinator was given; empty: none that is open
+	// Of room_bytes, what it would take of stores whose blocks do not land in their place here: those go to the vault. Absent: as much.
+	VaultRoomBytes *int64 `protobuf:"varint,13,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -872,6 +874,13 @@ func (x *Status) GetAccounted() string {
 		return x.Accounted
 	}
 	return ""
+}
+
+func (x *Status) GetVaultRoomBytes() int64 {
+	if x != nil && x.VaultRoomBytes != nil {
+		return *x.VaultRoomBytes
+	}
+	return 0
 }
 
 // Workload is a local process or engine that a node which leaves tells, waits for and stops.
@@ -1922,15 +1931,17 @@ func (x *Directive) GetApps() []string {
 
 // Peer is another node that may take blocks.
 type Peer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Zone          string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
-	Pool          string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
-	RoomBytes     int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`
-	Advised       bool                   `protobuf:"varint,6,opt,name=advised,proto3" json:"advised,omitempty"` // it is under a notice for which it does not leave: it takes what nobody else does
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Node           string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address        string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Zone           string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	Pool           string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	RoomBytes      int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`
+	Advised        bool                   `protobuf:"varint,6,opt,name=advised,proto3" json:"advised,omitempty"`                                             // it is under a notice for which it does not leave: it takes what nobody else does
+	VaultRoomBytes *int64                 `protobuf:"varint,7,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"` // as in Status
+	Places         []string               `protobuf:"bytes,8,rep,name=places,proto3" json:"places,omitempty"`                                                // the stores whose blocks land in their place there: for these it has all of room_bytes
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Peer) Reset() {
@@ -2003,6 +2014,20 @@ func (x *Peer) GetAdvised() bool {
 		return x.Advised
 	}
 	return false
+}
+
+func (x *Peer) GetVaultRoomBytes() int64 {
+	if x != nil && x.VaultRoomBytes != nil {
+		return *x.VaultRoomBytes
+	}
+	return 0
+}
+
+func (x *Peer) GetPlaces() []string {
+	if x != nil {
+		return x.Places
+	}
+	return nil
 }
 
 type WorkerDecommissionRequest struct {
@@ -8731,13 +8756,14 @@ type SimulateReply struct {
 	Actions  []string               `protobuf:"bytes,8,rep,name=actions,proto3" json:"actions,omitempty"` // what else would be done, a line each
 	// What is known for sure of a node that leaves, and has not begun to: how many of the bytes its cap lets through in that time
 	// (absent: no cap, or it copies ahead before), and how many are lost at least, but for what others have already.
-	CapBytes      *int64 `protobuf:"varint,9,opt,name=cap_bytes,json=capBytes,proto3,oneof" json:"cap_bytes,omitempty"`
-	Peers         int64  `protobuf:"varint,10,opt,name=peers,proto3" json:"peers,omitempty"`
-	RoomBytes     int64  `protobuf:"varint,11,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"` // theirs, as they said last
-	Fallback      string `protobuf:"bytes,12,opt,name=fallback,proto3" json:"fallback,omitempty"`                     // that takes what they do not; empty: there is none, or it takes nothing
-	LostBytes     int64  `protobuf:"varint,13,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	CapBytes       *int64 `protobuf:"varint,9,opt,name=cap_bytes,json=capBytes,proto3,oneof" json:"cap_bytes,omitempty"`
+	Peers          int64  `protobuf:"varint,10,opt,name=peers,proto3" json:"peers,omitempty"`
+	RoomBytes      int64  `protobuf:"varint,11,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"` // theirs, as they said last
+	Fallback       string `protobuf:"bytes,12,opt,name=fallback,proto3" json:"fallback,omitempty"`                     // that takes what they do not; empty: there is none, or it takes nothing
+	LostBytes      int64  `protobuf:"varint,13,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"`
+	VaultRoomBytes *int64 `protobuf:"varint,14,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"` // of room_bytes, for what can only go to their vaults; absent: as much
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SimulateReply) Reset() {
@@ -8857,6 +8883,13 @@ func (x *SimulateReply) GetFallback() string {
 func (x *SimulateReply) GetLostBytes() int64 {
 	if x != nil {
 		return x.LostBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetVaultRoomBytes() int64 {
+	if x != nil && x.VaultRoomBytes != nil {
+		return *x.VaultRoomBytes
 	}
 	return 0
 }
@@ -9027,7 +9060,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
 	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
-	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xef\x03\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xb3\x04\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -9045,7 +9078,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\bfallback\x18\n" +
 	" \x01(\tR\bfallback\x12#\n" +
 	"\rbroken_blocks\x18\v \x01(\x03R\fbrokenBlocks\x12\x1c\n" +
-	"\taccounted\x18\f \x01(\tR\taccounted\"\x94\x02\n" +
+	"\taccounted\x18\f \x01(\tR\taccounted\x12-\n" +
+	"\x10vault_room_bytes\x18\r \x01(\x03H\x00R\x0evaultRoomBytes\x88\x01\x01B\x13\n" +
+	"\x11_vault_room_bytes\"\x94\x02\n" +
 	"\bWorkload\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
@@ -9152,7 +9187,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\fdecommission\x18\x01 \x01(\tR\fdecommission\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04apps\x18\x04 \x03(\tR\x04apps\"\x95\x01\n" +
+	"\x04apps\x18\x04 \x03(\tR\x04apps\"\xf1\x01\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
@@ -9160,7 +9195,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x1d\n" +
 	"\n" +
 	"room_bytes\x18\x05 \x01(\x03R\troomBytes\x12\x18\n" +
-	"\aadvised\x18\x06 \x01(\bR\aadvised\"\x9a\x01\n" +
+	"\aadvised\x18\x06 \x01(\bR\aadvised\x12-\n" +
+	"\x10vault_room_bytes\x18\a \x01(\x03H\x00R\x0evaultRoomBytes\x88\x01\x01\x12\x16\n" +
+	"\x06places\x18\b \x03(\tR\x06placesB\x13\n" +
+	"\x11_vault_room_bytes\"\x9a\x01\n" +
 	"\x19WorkerDecommissionRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12+\n" +
@@ -9666,7 +9704,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12)\n" +
 	"\x02in\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02in\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xaa\x03\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xee\x03\n" +
 	"\rSimulateReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x12\x16\n" +
 	"\x06stance\x18\x02 \x01(\tR\x06stance\x12\x12\n" +
@@ -9683,9 +9721,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"room_bytes\x18\v \x01(\x03R\troomBytes\x12\x1a\n" +
 	"\bfallback\x18\f \x01(\tR\bfallback\x12\x1d\n" +
 	"\n" +
-	"lost_bytes\x18\r \x01(\x03R\tlostBytesB\f\n" +
+	"lost_bytes\x18\r \x01(\x03R\tlostBytes\x12-\n" +
+	"\x10vault_room_bytes\x18\x0e \x01(\x03H\x01R\x0evaultRoomBytes\x88\x01\x01B\f\n" +
 	"\n" +
-	"_cap_bytes\"'\n" +
+	"_cap_bytesB\x13\n" +
+	"\x11_vault_room_bytes\"'\n" +
 	"\rCancelRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"A\n" +
 	"\vCancelReply\x12\x1c\n" +
@@ -10162,7 +10202,9 @@ func file_lifeboat_proto_init() {
 	if File_lifeboat_proto != nil {
 		return
 	}
+	file_lifeboat_proto_msgTypes[10].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[16].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[22].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[55].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[129].OneofWrappers = []any{}
 	type x struct{}

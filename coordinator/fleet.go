@@ -227,7 +227,9 @@ func (f *fleet) takers() []*api.Peer {
 	peers := make([]*api.Peer, 0, len(able))
 	for _, n := range able {
 		if p := f.leases.read(n.Name); p.heard && p.suspected.IsZero() && !leaves(p.status) && p.room > 0 {
-			peers = append(peers, &api.Peer{Node: n.Name, Address: n.PeerAddress, Zone: n.Zone, Pool: n.Pool, RoomBytes: p.room, Advised: watched(p.status)})
+			peers = append(peers, &api.Peer{
+				Node: n.Name, Address: n.PeerAddress, Zone: n.Zone, Pool: n.Pool, RoomBytes: p.room, VaultRoomBytes: p.vault, Places: inPlace(p.status), Advised: watched(p.status),
+			})
 		}
 	}
 	return peers

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type pulse struct {
 	status     *api.Status
 	said       time.Time // when status came
 	room       int64     // what peers are told; follows status in steps of a quarter
+	vault      *int64    // of that, in its vault, likewise; nil: it does not tell
 	unsaid     int       // beats in a row without a notice and without a drain
 	sequence   uint64    // of the newest word
 	began      uint64    // the first sequence of the process that registered
@@ -279,14 +281,20 @@ func (l *leases) pulse(name string) *pulse {
 }
 
 func (p *pulse) note(status *api.Status, now time.Time) (changed bool) {
-	changed = !p.heard || watched(p.status) != watched(status) || leaves(p.status) != leaves(status)
+	changed = !p.heard || watched(p.status) != watched(status) || leaves(p.status) != leaves(status) || !slices.Equal(inPlace(p.status), inPlace(status))
 	p.seen, p.heard = now, true
 	if status == nil {
 		return changed
 	}
 	p.status, p.said = status, now
-	if d := status.RoomBytes - p.room; d != 0 && (p.room == 0 || status.RoomBytes == 0 || 4*max(d, -d) >= p.room) {
+	if quarter(p.room, status.RoomBytes) {
 		p.room, changed = status.RoomBytes, true
+	}
+	switch vault := status.VaultRoomBytes; {
+	case vault == nil:
+		p.vault, changed = nil, changed || p.vault != nil
+	case p.vault == nil || quarter(*p.vault, *vault):
+		p.vault, changed = new(*vault), true
 	}
 	if status.Notice == nil && (status.Drain == nil || status.Drain.Phase == "cancelled") {
 		p.unsaid++
@@ -294,6 +302,22 @@ func (p *pulse) note(status *api.Status, now time.Time) (changed bool) {
 		p.unsaid = 0
 	}
 	return changed
+}
+
+// quarter says whether room has changed by a quarter, or to or from none.
+func quarter(was, is int64) bool {
+	d := is - was
+	return d != 0 && (was == 0 || is == 0 || 4*max(d, -d) >= was)
+}
+
+// inPlace are the stores whose blocks land in their place at the node.
+func inPlace(s *api.Status) (names []string) {
+	for _, st := range s.GetStores() {
+		if st.GetLand() == "place" {
+			names = append(names, st.GetName())
+		}
+	}
+	return names
 }
 
 // watched says whether the node is under a notice that its agent takes seriously.

@@ -90,7 +90,11 @@ func rosterOf(peers []*api.Peer) []rosterEntry {
 	entries := make([]rosterEntry, len(peers))
 	for i, p := range peers {
 		room := string(binary.BigEndian.AppendUint64(nil, uint64(p.RoomBytes)))
-		mark := hashOf(p.Node, p.Address, p.Zone, p.Pool, room)
+		told := []string{p.Node, p.Address, p.Zone, p.Pool, room}
+		if p.VaultRoomBytes != nil {
+			told = append(told, string(binary.BigEndian.AppendUint64(nil, uint64(*p.VaultRoomBytes))))
+		}
+		mark := hashOf(append(told, p.Places...)...)
 		if p.Advised {
 			mark++
 		}

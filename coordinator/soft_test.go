@@ -184,6 +184,14 @@ func TestRosterChanges(t *testing.T) {
 	if now, _ := r.pick("host-0000", t0.Add(rosterPace), list); now == was {
 		t.Error("another room is the same list")
 	}
+	for i, change := range []func(){func() { all[1].VaultRoomBytes = new(int64(0)) }, func() { all[1].Places = []string{"spark"} }} {
+		was, _ = r.pick("host-0000", t0.Add(time.Duration(2*i+2)*time.Second), list)
+		change()
+		r.change()
+		if now, _ := r.pick("host-0000", t0.Add(time.Duration(2*i+3)*time.Second), list); now == was {
+			t.Errorf("change %d of the room in the vault is the same list", i)
+		}
+	}
 	was, _ = r.pick("host-0000", t0.Add(time.Minute), list)
 	all[1].Advised = true
 	r.change()
@@ -205,6 +213,20 @@ func TestRoomMovesInQuarters(t *testing.T) {
 	}{{100, true}, {100, false}, {80, false}, {124, false}, {75, true}, {0, true}, {0, false}, {1, true}, {1, false}} {
 		if changed, _ := l.beat("a", &api.Status{RoomBytes: c.room}, t0); changed != c.changed {
 			t.Errorf("room %d: got changed %t, want %t", c.room, changed, c.changed)
+		}
+	}
+	for _, c := range []struct {
+		vault   *int64
+		changed bool
+	}{{nil, false}, {new(int64(0)), true}, {new(int64(0)), false}, {new(int64(100)), true}, {new(int64(80)), false}, {new(int64(75)), true}, {nil, true}} {
+		if changed, _ := l.beat("a", &api.Status{RoomBytes: 1, VaultRoomBytes: c.vault}, t0); changed != c.changed {
+			t.Errorf("vault %v: got changed %t, want %t", c.vault, changed, c.changed)
+		}
+	}
+	stores := []*api.StoreInfo{{Name: "cache", Land: "vault"}, {Name: "spark", Land: "place"}}
+	for _, want := range []bool{true, false} {
+		if changed, _ := l.beat("a", &api.Status{RoomBytes: 1, Stores: stores}, t0); changed != want {
+			t.Errorf("stores that land in place: got changed %t, want %t", changed, want)
 		}
 	}
 }

@@ -179,7 +179,7 @@ func checkStatus(s *api.Status) error {
 		checkCount("disks", len(s.Disks), maxDisks),
 		checkCount("stores", len(s.Stores), maxStores),
 		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),
-		checkSizes("broken_blocks", s.BrokenBlocks),
+		checkSizes("broken_blocks, vault_room_bytes", s.BrokenBlocks, s.GetVaultRoomBytes()),
 	); err != nil {
 		return err
 	}

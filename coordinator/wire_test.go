@@ -131,6 +131,7 @@ func TestWireIsBounded(t *testing.T) {
 			"the port must be":            func(r *api.RegisterRequest) { r.PeerAddress = "a:http" },
 			"set listen.advertise":        func(r *api.RegisterRequest) { r.PeerAddress = "0.0.0.0:7412" },
 			"-1 is negative":              func(r *api.RegisterRequest) { r.Status.RoomBytes = -1 },
+			"vault_room_bytes: -2":        func(r *api.RegisterRequest) { r.Status.VaultRoomBytes = new(int64(-2)) },
 			"300 disks in one message":    func(r *api.RegisterRequest) { r.Status.Disks = make([]*api.Disk, 300) },
 			"disk path of 5000 bytes":     func(r *api.RegisterRequest) { r.Status.Disks = []*api.Disk{{Path: long}} },
 			"notice reason of 5000 bytes": func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Reason: long} },

@@ -46,12 +46,14 @@ type peerBook struct {
 
 // peerRecord is one peer in the file, which people read too.
 type peerRecord struct {
-	Node      string `json:"node"`
-	Address   string `json:"address"`
-	Zone      string `json:"zone,omitempty"`
-	Pool      string `json:"pool,omitempty"`
-	RoomBytes int64  `json:"room_bytes"`
-	Advised   bool   `json:"advised,omitempty"`
+	Node       string   `json:"node"`
+	Address    string   `json:"address"`
+	Zone       string   `json:"zone,omitempty"`
+	Pool       string   `json:"pool,omitempty"`
+	RoomBytes  int64    `json:"room_bytes"`
+	VaultBytes *int64   `json:"vault_room_bytes,omitempty"`
+	Places     []string `json:"places,omitempty"`
+	Advised    bool     `json:"advised,omitempty"`
 }
 
 // loadPeers reads the file. A broken one is logged and counts as empty: the coordinator will say the peers again, and a
@@ -181,7 +183,7 @@ func parsePeers(text []byte) ([]*api.Peer, error) {
 	}
 	peers := make([]*api.Peer, len(records))
 	for i, r := range records {
-		peers[i] = &api.Peer{Node: r.Node, Address: r.Address, Zone: r.Zone, Pool: r.Pool, RoomBytes: r.RoomBytes, Advised: r.Advised}
+		peers[i] = &api.Peer{Node: r.Node, Address: r.Address, Zone: r.Zone, Pool: r.Pool, RoomBytes: r.RoomBytes, VaultRoomBytes: r.VaultBytes, Places: r.Places, Advised: r.Advised}
 	}
 	return peers, nil
 }
@@ -190,7 +192,7 @@ func parsePeers(text []byte) ([]*api.Peer, error) {
 func writePeers(file string, peers []*api.Peer) error {
 	records := make([]peerRecord, len(peers))
 	for i, p := range peers {
-		records[i] = peerRecord{Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes(), Advised: p.GetAdvised()}
+		records[i] = peerRecord{Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces(), Advised: p.GetAdvised()}
 	}
 	text, err := json.MarshalIndent(records, "", "  ")
 	if err != nil {

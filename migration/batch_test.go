@@ -32,7 +32,7 @@ func TestBatchKeepsTheRules(t *testing.T) {
 		{"what is there in time", 9, unlimited, unlimited, 250, 2},
 		{"all", 9, unlimited, unlimited, unlimited, 5},
 	} {
-		batch, _, err := p.takeSome(nil, c.blocks, c.bytes, "b", c.room, c.affordable, nil)
+		batch, _, err := p.takeSome(nil, c.blocks, c.bytes, "b", roomOf(c.room), c.affordable, nil)
 		if err != nil || len(batch) != c.want {
 			t.Fatalf("%s: got %d blocks and %v, want %d", c.what, len(batch), err, c.want)
 		}

@@ -61,7 +61,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 					}
 				}
 			}
-			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: unlimited}
+			l := &lane{d: d, peer: &peerState{Peer: Peer{Node: "b"}}, room: roomOf(unlimited)}
 			take := func() []entry {
 				batch, _, err := l.takeShare(4, unlimited)
 				if err != nil {

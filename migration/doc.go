@@ -22,7 +22,7 @@
 //	  reads its blocks:   beneath, near, near_segment, fetch_ahead
 //	  in time:            pace, throttle, traffic, hush
 //	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, adopt, leftover
-//	a receiver:           receive, inbound, berth, budget, allotment, known, glance, nowhere, outbox
+//	a receiver:           receive, inbound, berth, room, budget, allotment, known, glance, nowhere, outbox
 //	  to its receipts:    landing, publish, commit
 //	what landed:          vault, vaultdir, segment, pieces, catalog, renumber, resident
 //	  becomes files:      unpack, unpack_group, unpack_read

@@ -18,12 +18,14 @@ import (
 
 // Peer is another node that may take blocks.
 type Peer struct {
-	Node      string
-	Address   string
-	Zone      string
-	Pool      string
-	RoomBytes int64
-	Advised   bool // it is under a notice for which it does not leave: it takes what nobody else does
+	Node       string
+	Address    string
+	Zone       string
+	Pool       string
+	RoomBytes  int64
+	VaultBytes *int64   // of these, for blocks of other stores than Places; nil: not told
+	Places     []string // the stores whose blocks land in their place there
+	Advised    bool     // it is under a notice for which it does not leave: it takes what nobody else does
 }
 
 // DrainConfig is what a drain needs.
@@ -194,6 +196,9 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	}
 	d.ledger, d.plan = l, newPlan(cfg.Dir, cfg.Stores...)
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
+	for _, s := range cfg.Stores {
+		d.fan.stores = append(d.fan.stores, s.Name)
+	}
 	d.plan.where, d.plan.worths.told = d.where, cfg.Told
 	if cfg.Fallback != nil {
 		d.fallback = &fallback{Fallback: cfg.Fallback, state: &peerState{Peer: Peer{Node: cfg.Fallback.Peer()}}}

@@ -66,7 +66,7 @@ func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 			err := errNoRoom
 			if room := d.affordable(ctx); room >= 0 {
 				d.handOut(func(crowded map[string]bool) (some bool) {
-					one, _, err = d.plan.takeSome(nil, 1, 0, d.fallback.state.Node, room, math.MaxInt64, crowded)
+					one, _, err = d.plan.takeSome(nil, 1, 0, d.fallback.state.Node, roomOf(room), math.MaxInt64, crowded)
 					return len(one) > 0
 				})
 			}

@@ -17,6 +17,7 @@ type fan struct {
 	peers     map[string]*peerState
 	order     []*peerState // by name: what is drawn must not depend on a map's order
 	pools     map[string]*poolState
+	stores    []string       // of the node that leaves
 	roll      func() float64 // in [0,1)
 
 	width    int // how many peers to send to at once
@@ -84,7 +85,7 @@ func (f *fan) hear(self string, peers []Peer) {
 			f.poolOf(p.capacity()).known++
 		default:
 			// It may have come back at another address. The rest stays, and is read without the lock.
-			state.Address, state.RoomBytes, state.Advised = p.Address, p.RoomBytes, p.Advised
+			state.Address, state.RoomBytes, state.VaultBytes, state.Places, state.Advised = p.Address, p.RoomBytes, p.VaultBytes, p.Places, p.Advised
 		}
 	}
 	for _, p := range f.pools {
@@ -237,8 +238,8 @@ func (f *fan) weight(p *peerState, share int64, mean float64) float64 {
 	if p.speed > 0 {
 		w *= min(p.speed/mean, weightMost)
 	}
-	if p.RoomBytes > 0 && p.RoomBytes < share {
-		w *= float64(p.RoomBytes) / float64(share)
+	if room := p.RoomFor(f.stores...); p.RoomBytes > 0 && room < share {
+		w *= float64(room) / float64(share)
 	}
 	return max(w/float64(1+p.failures), weightLeast*weightDoomedPool)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -272,5 +273,17 @@ func TestSlowAndFullPeersAreSeldomChosen(t *testing.T) {
 	fast, slow, full := f.weight(f.peers["--00"], 1<<30, mean), f.weight(f.peers["--01"], 1<<30, mean), f.weight(f.peers["--02"], 1<<30, mean)
 	if fast < 100*slow || fast < 100*full {
 		t.Errorf("weights: fast %g, slow %g, full %g", fast, slow, full)
+	}
+}
+
+// The room of a peer where blocks land in their place is none for a node that has none of these stores.
+func TestFullVaultsAreSeldomChosen(t *testing.T) {
+	f := testFan("", "", somePeers(2, "", "")...)
+	f.peers["--00"].VaultBytes, f.peers["--00"].Places = new(int64(1<<10)), []string{"spark"}
+	for stores, least := range map[string]float64{"cache": 100, "spark": 1, "cache spark": 1} {
+		f.stores = strings.Fields(stores)
+		if full, other := f.weight(f.peers["--00"], 1<<30, 0), f.weight(f.peers["--01"], 1<<30, 0); other < least*full || least == 1 && other != full {
+			t.Errorf("%s: weights: full vault %g, other %g, want %g times as much", stores, full, other, least)
+		}
 	}
 }

@@ -49,7 +49,7 @@ const (
 // maxPayload bounds what is read before memory is taken for it.
 var maxPayload = [...]int{
 	frameHello:    8 << 10,
-	frameGrant:    1 << 10,
+	frameGrant:    32 << 10,
 	frameRefuse:   8 << 10,
 	frameOpen:     32 << 10,
 	frameData:     ChunkBytes,

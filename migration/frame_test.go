@@ -89,7 +89,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func FuzzFrameReader(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1", false, true}.append(nil)), frameData, 1, []byte("x")))
+	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1", false, true, false}.append(nil)), frameData, 1, []byte("x")))
 	f.Add(blockFrames(1, "cache/-/x", []byte("content")))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -114,13 +114,14 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	if got, err := parseOpening(o.append(nil)); err != nil || got.ID != o.ID || got.ModTime != o.ModTime || !slices.Equal(got.Members, o.Members) {
 		t.Errorf("got %+v, %v, want %+v", got, err, o)
 	}
-	for _, h := range []hello{{"a", "i", false, false}, {"a", "i", true, false}, {"a", "i", false, true}, {"a", "i", true, true}} {
+	for _, h := range []hello{{"a", "i", false, false, false}, {"a", "i", true, false, true}, {"a", "i", false, true, false}, {"a", "i", true, true, true}} {
 		if got, err := parseHello(h.append(nil)); err != nil || got != h {
 			t.Errorf("hello: got %+v, %v, want %+v", got, err, h)
 		}
 	}
-	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}} {
-		if got, err := parseGrant(g.append(nil)); err != nil || got != g {
+	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {RoomBytes: 7, Apart: &vaultRoom{}},
+		{RoomBytes: 1 << 40, Shared: true, Apart: &vaultRoom{VaultBytes: 1 << 30, Places: []string{"spark", "tez"}}}} {
+		if got, err := parseGrant(g.append(nil)); err != nil || !reflect.DeepEqual(got, g) {
 			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)
 		}
 	}

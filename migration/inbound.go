@@ -98,7 +98,11 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 		_, err := w.Write(appendFrame(nil, frameRefuse, 0, no.append(nil)))
 		return false, err
 	}
-	g := grant{RoomBytes: in.r.room(h.Alone), Shared: in.r.budget.shared(in.node), Advised: advised}
+	g := in.r.grant(h.Alone)
+	g.Shared, g.Advised = in.r.budget.shared(in.node), advised
+	if !h.Apart {
+		g.Apart = nil
+	}
 	if _, err := w.Write(appendFrame(nil, frameGrant, 0, g.append(nil))); err != nil {
 		in.r.leave(in.node)
 		return false, err

@@ -59,7 +59,7 @@ type lane struct {
 	next     []entry // of the batch that the plan handed out: not begun
 	inflight window
 	given    uint32 // the last transfer that the peer has all of: what the cap on the drain holds back is not the peer's fault
-	room     int64  // that the peer granted and that is not used up
+	room     room   // that the peer granted and that is not used up
 	changed  chan struct{}
 	// A peer that failed before has to answer for one block before it gets many: a window of them would be missing
 	// elsewhere until it fails again.
@@ -223,7 +223,7 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *frameReader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
-	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised()}
+	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised(), Apart: true}
 	if _, err := l.conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
 		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
 	}
@@ -237,7 +237,7 @@ func (l *lane) handshake(frames *frameReader) error {
 		if err != nil {
 			return err
 		}
-		l.room = g.RoomBytes
+		l.room = g.room()
 		if !l.d.granted(l.peer, g) {
 			return errSurplus
 		}
@@ -332,7 +332,7 @@ func (l *lane) refused(e entry, v verdict) {
 	switch v.Code {
 	case verdictFull:
 		l.mu.Lock()
-		l.room = min(l.room, e.Bytes()-1)
+		l.room.refuses(&e.Block)
 		l.mu.Unlock()
 		past := e.met()
 		past.unanswered = false

@@ -16,10 +16,11 @@ type hello struct {
 	Incident string
 	Alone    bool // its coordinator does not answer: nobody spreads what it sends
 	Advised  bool // what it sends is for a node, too, that is advised to go: nobody else takes it, and it goes no further
+	Apart    bool // it knows of the room in the vault: earlier versions take a grant that tells it for a broken one
 }
 
 func (m hello) append(b []byte) []byte {
-	return appendFlags(appendString(appendString(b, m.Node), m.Incident), m.Alone, m.Advised)
+	return appendFlags(appendString(appendString(b, m.Node), m.Incident), m.Alone, m.Advised, m.Apart)
 }
 
 // appendFlags appends a byte with a bit for each, the first the lowest, and none where none is set: versions that know of fewer took
@@ -51,24 +52,40 @@ func (d *decoder) flags(into ...*bool) {
 func parseHello(p []byte) (m hello, err error) {
 	d := decoder{p: p}
 	m.Node, m.Incident = d.string(), d.string()
-	d.flags(&m.Alone, &m.Advised)
+	d.flags(&m.Alone, &m.Advised, &m.Apart)
 	return m, d.end("hello")
 }
 
 type grant struct {
 	RoomBytes int64
-	Shared    bool // others are served too, and some may find no place
-	Advised   bool // its node may leave itself: whoever has another peer turns to that
+	Shared    bool       // others are served too, and some may find no place
+	Advised   bool       // its node may leave itself: whoever has another peer turns to that
+	Apart     *vaultRoom // nil: not told
 }
 
 func (m grant) append(b []byte) []byte {
-	return appendFlags(binary.AppendVarint(b, m.RoomBytes), m.Shared, m.Advised)
+	b = binary.AppendVarint(b, m.RoomBytes)
+	if m.Apart == nil {
+		return appendFlags(b, m.Shared, m.Advised)
+	}
+	b = appendFlags(b, m.Shared, m.Advised, true)
+	b = binary.AppendUvarint(binary.AppendVarint(b, m.Apart.VaultBytes), uint64(len(m.Apart.Places)))
+	for _, store := range m.Apart.Places {
+		b = appendString(b, store)
+	}
+	return b
 }
 
 func parseGrant(p []byte) (m grant, err error) {
-	d := decoder{p: p}
+	d, told := decoder{p: p}, false
 	m.RoomBytes = d.varint()
-	d.flags(&m.Shared, &m.Advised)
+	d.flags(&m.Shared, &m.Advised, &told)
+	if told {
+		m.Apart = &vaultRoom{VaultBytes: d.varint()}
+		for n := d.uvarint(); n > 0 && d.err == nil; n-- {
+			m.Apart.Places = append(m.Apart.Places, d.string())
+		}
+	}
 	return m, d.end("grant")
 }
 

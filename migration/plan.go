@@ -138,7 +138,7 @@ func (p *plan) seal() {
 
 // takeSome appends up to so many blocks to a batch, and none once they have so many bytes: each is what would be handed out
 // when those before it are on their way. What lies in crowded directories is left alone.
-func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, room, affordable int64, crowded map[string]bool) (_ []entry, wait time.Duration, err error) {
+func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, room room, affordable int64, crowded map[string]bool) (_ []entry, wait time.Duration, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.closeGaps()
@@ -155,7 +155,8 @@ func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, roo
 		}
 		batch = append(batch, e)
 		n := e.Bytes()
-		room, affordable, bytes = room-n, affordable-n, bytes-n
+		room.add(&e.Block, -n)
+		affordable, bytes = affordable-n, bytes-n
 		if bytes <= 0 {
 			break
 		}
@@ -165,10 +166,9 @@ func (p *plan) takeSome(batch []entry, blocks int, bytes int64, peer string, roo
 
 // one hands out a block. Of those that returned it looks at none before passed, which were not to be had a moment before for
 // the same peer with no less room: thousands return at once from a peer that failed, and are not looked at for each block.
-func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
-	most := min(room, affordable)
+func (p *plan) one(now time.Time, passed *int, peer string, room room, affordable int64) (e entry, ok bool, wait time.Duration, err error) {
 	tooBig, tooLate := false, false
-	leave := func(bytes int64) (why string) {
+	leave := func(bytes, room int64) (why string) {
 		if bytes > room {
 			tooBig = true
 			return "no peer has room"
@@ -198,8 +198,8 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 			}
 			there = past.unanswered && past.shun == peer
 		}
-		if n := e.Bytes(); n > most && (!there || n > affordable) {
-			leave(n)
+		if n, left := e.Bytes(), room.left(e.ID.Store()); n > affordable || n > left && !there {
+			leave(n, left)
 			continue
 		}
 		taken := *e
@@ -213,12 +213,14 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 		if s.left.Blocks == 0 || p.shuts(s.dir) {
 			continue
 		}
+		left := room.left(s.store)
+		most := min(left, affordable)
 		if least := s.least(); least > most {
-			leave(least)
+			leave(least, left)
 			continue
 		}
 		if s.most > most && len(p.returned) >= maxReturned {
-			leave(s.most)
+			leave(s.most, left)
 			continue
 		}
 		for b := range p.pops(s.spool) {
@@ -230,7 +232,7 @@ func (p *plan) one(now time.Time, passed *int, peer string, room, affordable int
 				p.outstanding++
 				return entry{Block: b}, true, 0, nil
 			}
-			p.returned = append(p.returned, entry{Block: b}.after(setbacks{why: leave(b.Bytes())}))
+			p.returned = append(p.returned, entry{Block: b}.after(setbacks{why: leave(b.Bytes(), left)}))
 			if len(p.returned) >= maxReturned {
 				break // the next class may have some that fit for certain
 			}

@@ -293,7 +293,7 @@ func TestPlanWithThousandsThatReturned(t *testing.T) {
 		began := time.Now()
 		for n := first; n < first+count; n += len(batch) {
 			var err error
-			if batch, _, err = p.takeSome(batch[:0], maxBatch, unlimited, peer, unlimited, unlimited, nil); err != nil || len(batch) == 0 {
+			if batch, _, err = p.takeSome(batch[:0], maxBatch, unlimited, peer, roomOf(unlimited), unlimited, nil); err != nil || len(batch) == 0 {
 				t.Fatalf("%d blocks after %d: %v", len(batch), n, err)
 			}
 			for i, e := range batch {
@@ -350,5 +350,5 @@ func (p *plan) takeInTime(peer string, room, affordable int64) (e entry, ok bool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.closeGaps()
-	return p.one(time.Now(), new(int), peer, room, affordable)
+	return p.one(time.Now(), new(int), peer, roomOf(room), affordable)
 }

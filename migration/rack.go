@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// rack is the plan of what lies in a directory first. One for each set of directories would be too many: a map output of Spark's lies in
+// rack is the plan of what lies in a directory first, of one store: a peer may have room for one and not for another. One for each set of directories would be too many: a map output of Spark's lies in
 // three, and twelve disks have 1,700 such sets.
 type rack struct {
 	dir    string
+	store  string
 	spools [ranks][sizeClasses]*spool
 }
 
@@ -54,10 +55,11 @@ const thaw = 10 * time.Second
 
 // spool is where a block is put that lies in a directory.
 func (p *plan) spool(b Block, dir string) *spool {
-	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir })
+	store := b.ID.Store()
+	i := slices.IndexFunc(p.racks, func(r *rack) bool { return r.dir == dir && r.store == store })
 	if i < 0 {
 		i = len(p.racks)
-		p.racks = append(p.racks, &rack{dir: dir})
+		p.racks = append(p.racks, &rack{dir: dir, store: store})
 	}
 	rank, class := rank(b.Bytes(), inTurn(b, p.worths.of(b))), sizeClass(b.Bytes())
 	s := &p.racks[i].spools[rank][class]

@@ -41,7 +41,7 @@ func TestPlanOfBlocksInSeveralDirectories(t *testing.T) {
 	met := map[BlockID]bool{}
 	take := func(crowded map[string]bool) (n int) {
 		for {
-			batch, _, err := p.takeSome(nil, 100, unlimited, "b", unlimited, unlimited, crowded)
+			batch, _, err := p.takeSome(nil, 100, unlimited, "b", roomOf(unlimited), unlimited, crowded)
 			for _, e := range batch {
 				if met[e.ID] {
 					t.Fatalf("%s was handed out twice", e.ID)

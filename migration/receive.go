@@ -165,23 +165,22 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// Room is what the receiver would grant a sender now: the room of the best place that blocks may land in, and no more than
-// is left of the quota.
-func (r *Receiver) Room() int64 { return r.room(false) }
-
-func (r *Receiver) room(alone bool) int64 {
-	return r.budget.left(r.cfg.Vault.Count().Bytes, r.most(r.open(r.places())), alone)
+// Room is what the receiver would grant a sender now: the room of the best place that blocks may land in, and of that the room in the
+// vault, for blocks that get no place in a store; neither is more than is left of the quota.
+func (r *Receiver) Room() (most, vault int64) {
+	g := r.grant(false)
+	return g.RoomBytes, g.Apart.VaultBytes
 }
 
-// places are the directories that blocks may land in: the vault's, and those of stores that blocks get their place in now.
-func (r *Receiver) places() []string {
-	all := r.cfg.Vault.places()
+func (r *Receiver) grant(alone bool) grant {
+	rests, all, is := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places(), &vaultRoom{}
+	is.VaultBytes = r.budget.left(rests, r.most(r.open(all)), alone)
 	for _, s := range r.cfg.Stores {
 		if s.Land == LandPlace && r.sound(s) == nil {
-			all = append(all, s.Paths...)
+			all, is.Places = append(all, s.Paths...), append(is.Places, s.Name)
 		}
 	}
-	return all
+	return grant{RoomBytes: r.budget.left(rests, r.most(r.open(all)), alone), Apart: is}
 }
 
 func (r *Receiver) most(places []string) (best int64) {

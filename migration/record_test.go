@@ -19,7 +19,7 @@ func TestNothingLandsThatCannotBeRecorded(t *testing.T) {
 		s.send(x)
 		s.wantReceipt()
 		f.set(f.bad, n.vault.dir, true)
-		if room := n.receiver.Room(); room != 0 {
+		if room := n.receiver.grant(false).RoomBytes; room != 0 {
 			t.Errorf("it tells of room for %d bytes", room)
 		}
 		time.Sleep(2 * lookAfter)
@@ -65,11 +65,11 @@ func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
 	n, f := onDisks(t, "b", []StoreConfig{with(placeStore, "c0", "c1")}, "d0")
 	f.give(n.more[0], 100_000)
 	n.receive(t)
-	if got, want := n.receiver.Room(), int64(1<<30-1); got != want {
+	if got, want := n.receiver.grant(false).RoomBytes, int64(1<<30-1); got != want {
 		t.Errorf("room for %d bytes, want %d", got, want)
 	}
 	f.set(f.bad, n.stores[0].Paths[1], true)
-	if got := n.receiver.Room(); got != 100_000 {
+	if got := n.receiver.grant(false).RoomBytes; got != 100_000 {
 		t.Errorf("room for %d bytes, want that of the vault's disk", got)
 	}
 	if v := landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*packedBytes))); v[0].Code != verdictFull {

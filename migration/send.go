@@ -121,7 +121,7 @@ func (l *lane) onTrial() bool {
 	return l.onProbation
 }
 
-func (l *lane) roomLeft() int64 {
+func (l *lane) roomLeft() room {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.room

@@ -393,8 +393,8 @@ func TestReceiverForgetsASenderThatFallsSilentInABlock(t *testing.T) {
 		if took := time.Since(began); err == nil || took > senderTimeout*3/2 {
 			t.Errorf("ended with %v after %v, want a fault after %v", err, took, senderTimeout)
 		}
-		if b.receiver.Room() != plenty("") {
-			t.Errorf("%d bytes of room are still promised", plenty("")-b.receiver.Room())
+		if b.receiver.grant(false).RoomBytes != plenty("") {
+			t.Errorf("%d bytes of room are still promised", plenty("")-b.receiver.grant(false).RoomBytes)
 		}
 		cancel()
 		running.Wait()
@@ -476,8 +476,8 @@ func TestDrainHearsWhoServesOthers(t *testing.T) {
 			newFrameReader(theirs, maxPayload[frameHello]).next()
 			theirs.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1, Shared: shared}.append(nil)))
 		}()
-		if err := l.handshake(newFrameReader(ours, maxPayload[frameReceipts])); err != nil || p.shared != shared || l.room != 1 {
-			t.Errorf("got shared %t, room for %d, %v, want shared %t", p.shared, l.room, err, shared)
+		if err := l.handshake(newFrameReader(ours, maxPayload[frameReceipts])); err != nil || p.shared != shared || l.room.most != 1 {
+			t.Errorf("got shared %t, room for %d, %v, want shared %t", p.shared, l.room.most, err, shared)
 		}
 		ours.Close()
 	}
@@ -565,8 +565,8 @@ func TestReceiverRefusesWrongSequences(t *testing.T) {
 			for h := range b.vault.Held() {
 				t.Errorf("%s landed", h.ID)
 			}
-			if b.receiver.Room() != plenty("") || segmentBytesOf(t, b) != 0 {
-				t.Errorf("%d bytes promised, %d kept", plenty("")-b.receiver.Room(), segmentBytesOf(t, b))
+			if b.receiver.grant(false).RoomBytes != plenty("") || segmentBytesOf(t, b) != 0 {
+				t.Errorf("%d bytes promised, %d kept", plenty("")-b.receiver.grant(false).RoomBytes, segmentBytesOf(t, b))
 			}
 		})
 	}

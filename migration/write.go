@@ -20,7 +20,7 @@ func (l *lane) begin() (e entry, ok bool) {
 	}
 	e, l.next = l.next[0], l.next[1:]
 	l.last = l.inflight.add(e)
-	l.room -= e.Bytes()
+	l.room.add(&e.Block, -e.Bytes())
 	return e, true
 }
 
@@ -65,7 +65,7 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 func (l *lane) giveRoom(e entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.room += e.Bytes()
+	l.room.add(&e.Block, e.Bytes())
 }
 
 func (l *lane) writeBlock(ctx context.Context, e entry) error {

@@ -233,33 +233,34 @@ func (x *examination) diagnoseRoom(add adder) {
 	default:
 		add("fallback", stateOK, "", "%s would take blocks, tried %s ago", f.GetName(), age(f.GetTried()))
 	}
-	var room, last int64
+	var room, last space
 	advised := 0
 	for _, p := range s.GetPeers() {
 		if p.GetAdvised() {
-			advised, last = advised+1, last+p.GetRoomBytes()
+			advised++
+			last.add(p, x.plainFiles())
 		} else {
-			room += p.GetRoomBytes()
+			room.add(p, x.plainFiles())
 		}
 	}
-	here := x.here()
-	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())-advised), "peer"), size(room))
+	here, files := x.here(), s.GetIndex().GetBytes()
+	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())-advised), "peer"), room)
 	switch {
 	case len(s.GetPeers()) == 0 && rescued:
 		add("peers", stateWarn, noPeers, "none: blocks would go to the fallback alone")
 	case len(s.GetPeers()) == 0:
 		add("peers", stateBad, noPeers, "none: blocks would have nowhere to go")
-	case room >= here && x.foreign():
+	case room.takes(here, files) && x.foreign():
 		add("peers", stateWarn, "first see to the coordinator", "%s, as last heard of: they may not let this node in either", found)
-	case room >= here && len(s.GetPeers()) > advised:
+	case room.takes(here, files) && len(s.GetPeers()) > advised:
 		add("peers", stateOK, "", "%s", found)
-	case advised > 0 && room+last >= here:
+	case advised > 0 && room.plus(last).takes(here, files):
 		add("peers", stateWarn, "see what they are advised of: lifeboat nodes", "%s, and %s that may leave too with %s: %s at least are here",
-			found, count(int64(advised), "peer"), size(last), size(here))
+			found, count(int64(advised), "peer"), last, size(here))
 	case rescued:
-		add("peers", stateWarn, "more nodes, or more room: receive.max_bytes, receive.paths", "%s, and %s at least are here: the rest would go to the fallback", found, size(here))
+		add("peers", stateWarn, moreRoom, "%s, and %s: the rest would go to the fallback", found, x.atLeast(room))
 	default:
-		add("peers", stateBad, "more nodes, or more room (receive.max_bytes, receive.paths), or a fallback (/usr/share/doc/lifeboat/docs/fallback.md)", "%s, and %s at least are here: the rest would be lost", found, size(here))
+		add("peers", stateBad, moreRoom+", or a fallback (/usr/share/doc/lifeboat/docs/fallback.md)", "%s, and %s: the rest would be lost", found, x.atLeast(room))
 	}
 }
 

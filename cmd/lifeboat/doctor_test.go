@@ -86,6 +86,19 @@ func TestDiagnosis(t *testing.T) {
 		{"no peers", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "nowhere to go"},
 		{"no peers for want of room", func(x *examination) { x.agent.Peers = nil }, "peers", stateBad, "or without room (receive.max_bytes, receive.paths)"},
 		{"peers without room", func(x *examination) { x.agent.Index = &api.Index{Blocks: 7, Bytes: 2 << 30} }, "peers", stateBad, "2.0 GiB at least are here: the rest would be lost"},
+		{"peers without room in their vaults", func(x *examination) {
+			x.agent.Index, x.agent.Status = &api.Index{Blocks: 7, Bytes: 1200 << 20}, &api.Status{Stores: []*api.StoreInfo{{Name: "cache", Layout: "files"}, {Name: "spark", Layout: "spark"}}}
+			x.agent.Peers[0] = &api.Peer{Node: "host-b", RoomBytes: 50 << 30, VaultRoomBytes: new(int64(300 << 20)), Places: []string{"spark"}}
+		}, "peers", stateBad, "1 peer with room for 50.0 GiB (vault: 300 MiB), and 1.2 GiB at least are here that can only go to a vault: the rest would be lost"},
+		{"peers with a place for what is here", func(x *examination) {
+			x.agent.Index, x.agent.Status = &api.Index{Blocks: 7, Bytes: 1200 << 20}, &api.Status{Stores: []*api.StoreInfo{{Name: "cache", Layout: "files"}}}
+			x.agent.Peers[0] = &api.Peer{Node: "host-b", RoomBytes: 50 << 30, VaultRoomBytes: new(int64(300 << 20)), Places: []string{"cache"}}
+		}, "", "", ""},
+		{"room in the vaults of those who are advised to go alone", func(x *examination) {
+			x.agent.Index, x.agent.Status = &api.Index{Blocks: 7, Bytes: 1200 << 20}, &api.Status{Stores: []*api.StoreInfo{{Name: "cache", Layout: "files"}}}
+			x.agent.Peers[0] = &api.Peer{Node: "host-b", RoomBytes: 50 << 30, VaultRoomBytes: new(int64(300 << 20)), Places: []string{"spark"}}
+			x.agent.Peers = append(x.agent.Peers, &api.Peer{Node: "host-c", RoomBytes: 2 << 30, Advised: true})
+		}, "peers", stateWarn, "1 peer that may leave too with 2.0 GiB"},
 		{"peers without room for others' blocks", func(x *examination) { x.agent.Status = &api.Status{HeldBytes: 2 << 30} }, "peers", stateBad, "would be lost"},
 		{"peers that are advised to go alone", func(x *examination) { x.agent.Peers[0].Advised = true }, "peers", stateWarn, "0 peers with room for 0 B, and 1 peer that may leave too with 1.0 GiB"},
 		{"room with those who are advised to go alone", func(x *examination) {

@@ -152,7 +152,7 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 			blocks = fmt.Sprintf("%d/%d", m.GetMoved().GetBlocks(), m.GetMoved().GetBlocks()+m.GetLost().GetBlocks()) // as of a drain: see summary
 		}
 		if st != nil {
-			held, room = size(st.GetHeldBytes()), size(st.GetRoomBytes())
+			held, room = size(st.GetHeldBytes()), roomWords(st.GetRoomBytes(), st.VaultRoomBytes)
 		}
 		notice := dash(st.GetNotice().GetKind())
 		if st.GetNotice().GetSource() == preemption.SourceRehearsal {

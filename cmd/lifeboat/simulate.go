@@ -119,7 +119,7 @@ func printSimulation(w io.Writer, kind string, dry bool, r *api.SimulateReply) e
 		t.row("by the cap", fmt.Sprintf("%s of that at most go in time: drain.max_bytes_per_second", size(r.GetCapBytes())))
 	}
 	if r.GetPeers() > 0 || r.GetLostBytes() > 0 {
-		room := fmt.Sprintf("%s with room for %s", count(r.GetPeers(), "peer"), size(r.GetRoomBytes()))
+		room := fmt.Sprintf("%s with room for %s", count(r.GetPeers(), "peer"), roomWords(r.GetRoomBytes(), r.VaultRoomBytes))
 		if r.GetFallback() != "" {
 			room += ", and the fallback " + r.GetFallback()
 		}
@@ -160,6 +160,7 @@ type simulationJSON struct {
 	CapBytes  *int64 `json:"cap_bytes"` // of bytes, what the cap lets through
 	Peers     int64  `json:"peers"`
 	RoomBytes int64  `json:"room_bytes"`
+	VaultRoom *int64 `json:"vault_room_bytes"` // of these, for what can only go to their vaults; null: as much
 	Fallback  string `json:"fallback"`
 	LostBytes int64  `json:"lost_bytes"` // at least
 }
@@ -170,5 +171,5 @@ func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSO
 		actions = []string{}
 	}
 	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
-		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.GetFallback(), r.GetLostBytes()}
+		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes()}
 }

@@ -153,7 +153,7 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	peers := table{narrow: true}
 	peers.row("PEER", "ADDRESS", "ZONE", "POOL", "ROOM")
 	for _, p := range s.GetPeers() {
-		room := size(p.GetRoomBytes())
+		room := roomWords(p.GetRoomBytes(), p.VaultRoomBytes)
 		if p.GetAdvised() {
 			room += " (advised to go)"
 		}
@@ -229,7 +229,7 @@ func statusRows(t *table, s *api.Status, m *api.ManifestSummary, sidecar bool) {
 	if n := s.GetBrokenBlocks(); n > 0 {
 		t.row("broken", fmt.Sprintf("%s for others, found and removed since the start", count(n, "block")))
 	}
-	t.row("room", size(s.GetRoomBytes()))
+	t.row("room", roomWords(s.GetRoomBytes(), s.VaultRoomBytes))
 }
 
 // printParts prints a table for each kind of part that a node has.
@@ -335,6 +335,7 @@ type agentJSON struct {
 	Manifest    *api.ManifestJSON `json:"manifest"`
 	Disks       []api.DiskJSON    `json:"disks"`
 	RoomBytes   int64             `json:"room_bytes"`
+	VaultRoom   *int64            `json:"vault_room_bytes"` // of these; null: there is none
 	HeldBlocks  int64             `json:"held_blocks"`
 	Broken      int64             `json:"broken_blocks"`
 	HeldBytes   int64             `json:"held_bytes"`
@@ -404,19 +405,21 @@ type coordinatorLink struct {
 }
 
 type peerJSON struct {
-	Node      string `json:"node"`
-	Address   string `json:"address"`
-	Zone      string `json:"zone"`
-	Pool      string `json:"pool"`
-	RoomBytes int64  `json:"room_bytes"`
-	Advised   bool   `json:"advised,omitempty"`
+	Node      string   `json:"node"`
+	Address   string   `json:"address"`
+	Zone      string   `json:"zone"`
+	Pool      string   `json:"pool"`
+	RoomBytes int64    `json:"room_bytes"`
+	VaultRoom *int64   `json:"vault_room_bytes,omitempty"` // of these, for blocks of other stores than places; absent: not told
+	Places    []string `json:"places,omitempty"`
+	Advised   bool     `json:"advised,omitempty"`
 }
 
 func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	st := s.GetStatus()
 	peers := make([]peerJSON, 0, len(s.GetPeers()))
 	for _, p := range s.GetPeers() {
-		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes(), p.GetAdvised()})
+		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes(), p.VaultRoomBytes, p.GetPlaces(), p.GetAdvised()})
 	}
 	role := "agent"
 	if s.GetSidecar() {
@@ -437,7 +440,7 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	return agentJSON{
 		Role: role, Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
 		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
-		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
+		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
 		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()),

@@ -1,0 +1,46 @@
+package clustertest_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+// Peers whose data_dir is full have room for what lands in its place alone: that is told and foreseen, and that is what becomes of it.
+func TestFullVaultsAreForeseen(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		cached, cachedBytes, others := int64(0), int64(0), int64(0)
+		for _, b := range fill(c, 0) {
+			if strings.HasPrefix(b.ID, "cache/") {
+				cached, cachedBytes = cached+1, cachedBytes+b.Bytes
+			} else {
+				others++
+			}
+		}
+		for i := 1; i < 3; i++ {
+			c.SetDisk(i, "data", disks.HighUsage)
+		}
+		c.Sleep(30 * time.Second)
+		if st := c.Show(1).Status; st.RoomBytes == 0 || st.VaultRoomBytes == nil || st.GetVaultRoomBytes() != 0 {
+			t.Errorf("got %v, want room, but none in the vault", st)
+		}
+		for _, p := range c.Status(0).Peers {
+			if p.RoomBytes == 0 || p.VaultRoomBytes == nil || p.GetVaultRoomBytes() != 0 || strings.Join(p.Places, " ") != "spark" {
+				t.Errorf("got %v, want a peer with room for spark alone", p)
+			}
+		}
+		r := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if r.VaultRoomBytes == nil || r.GetVaultRoomBytes() != 0 || r.RoomBytes < r.Bytes || r.LostBytes != cachedBytes {
+			t.Errorf("got %v, want the %d bytes of the cache lost", r, cachedBytes)
+		}
+		c.Notice(0, 30*time.Second)
+		c.Sleep(time.Minute)
+		if got := c.Show(0).Manifest; got.GetLost().GetBlocks() != cached || got.GetMoved().GetBlocks() != others {
+			t.Errorf("got %v, want %d moved and %d lost", got, others, cached)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package migration
+
+import (
+	"math"
+	"slices"
+)
+
+// What a peer has most room for may be what lands in its place there. A block of a store that the peer does not have, or that it keeps in its
+// vault, can only go to the vault, whose disk may be another one.
+
+// vaultRoom is what a peer tells of its vault beside the room that it has where there is most.
+type vaultRoom struct {
+	VaultBytes int64
+	Places     []string // the stores whose blocks land in their place there
+}
+
+// room is what may still be sent to a peer.
+type room struct {
+	most   int64
+	vault  int64 // of that, for blocks that can only go to the vault
+	places []string
+}
+
+// untold is the room in the vault of a peer that does not tell it: as much as there is.
+const untold = math.MaxInt64
+
+func (g grant) room() room {
+	if g.Apart == nil {
+		return roomOf(g.RoomBytes)
+	}
+	return room{g.RoomBytes, g.Apart.VaultBytes, g.Apart.Places}
+}
+
+// roomOf is the same room for every block.
+func roomOf(bytes int64) room { return room{most: bytes, vault: untold} }
+
+// inVault reports whether the blocks of a store can only go to the vault.
+func (r *room) inVault(store string) bool {
+	return r.vault != untold && !slices.Contains(r.places, store)
+}
+
+func (r *room) left(store string) int64 {
+	if r.vault < r.most && r.inVault(store) {
+		return r.vault
+	}
+	return r.most
+}
+
+// add counts a block out of what is left where it goes, or back in.
+func (r *room) add(b *Block, bytes int64) {
+	r.most += bytes
+	if r.inVault(b.ID.Store()) {
+		r.vault += bytes
+	}
+}
+
+// refuses notes that there is no room for a block where it would go.
+func (r *room) refuses(b *Block) {
+	where := &r.most
+	if r.inVault(b.ID.Store()) {
+		where = &r.vault
+	}
+	*where = min(*where, b.Bytes()-1)
+}
+
+// RoomFor is what a peer has room for of these stores, as the coordinator told.
+func (p Peer) RoomFor(stores ...string) int64 {
+	if p.VaultBytes == nil || slices.ContainsFunc(stores, func(s string) bool { return slices.Contains(p.Places, s) }) {
+		return p.RoomBytes
+	}
+	return *p.VaultBytes
+}

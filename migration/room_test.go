@@ -1,0 +1,119 @@
+package migration
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// vaultOf is the room of a node whose vault is on a small disk, and whose stores are on large ones.
+func vaultOf(bytes int64) func(string) int64 {
+	return func(p string) int64 {
+		if strings.HasSuffix(p, "/vault") {
+			return bytes
+		}
+		return 1 << 40
+	}
+}
+
+// A node grants and tells what its vault has room for beside what lands in its place.
+func TestGrantTellsTheRoomInTheVault(t *testing.T) {
+	n := newNode(t, "n", with(sparkStore, "d0"), with(filesStore, "cache"))
+	n.room = vaultOf(300)
+	n.receive(t)
+	g := n.receiver.grant(false)
+	if most, vault := n.receiver.Room(); most != 1<<40 || vault != 300 || fmt.Sprint(*g.Apart) != "{300 [spark]}" {
+		t.Errorf("got %d, %d in the vault, granted %+v, want the vault's 300 apart from spark's", most, vault, *g.Apart)
+	}
+	r := g.room()
+	for store, want := range map[string]int64{"spark": 1 << 40, "cache": 300, "unknown": 300} {
+		if got := r.left(store); got != want {
+			t.Errorf("%s: got room for %d, want %d", store, got, want)
+		}
+	}
+	g.Apart = nil // of an earlier version
+	if r := g.room(); r.left("cache") != 1<<40 {
+		t.Errorf("got room for %d where the vault's is not told, want what is told", r.left("cache"))
+	}
+}
+
+// What can only go to the vault uses up its room, and is refused for want of that, and not of what others have.
+func TestRoomIsUsedWhereABlockGoes(t *testing.T) {
+	cache, shuffle := &Block{ID: "cache/-/a", Members: []Member{{Bytes: 100}}}, &Block{ID: "spark/b/x", Members: []Member{{Bytes: 1000}}}
+	r := room{most: 5000, vault: 300, places: []string{"spark"}}
+	r.add(shuffle, -1000)
+	r.add(cache, -100)
+	if r.left("spark") != 3900 || r.left("cache") != 200 {
+		t.Errorf("got %+v, want 3900 left, 200 in the vault", r)
+	}
+	r.refuses(cache)
+	if r.left("spark") != 3900 || r.left("cache") != 99 {
+		t.Errorf("got %+v after the vault was full, want spark's as before", r)
+	}
+	r.refuses(shuffle)
+	if r.left("spark") != 999 || r.left("cache") != 99 {
+		t.Errorf("got %+v after all was full", r)
+	}
+}
+
+// A plan hands out what a peer has a place for, past what it has no room for in its vault.
+func TestPlanHandsOutWhatHasAPlace(t *testing.T) {
+	p := newPlan(t.TempDir())
+	defer p.close()
+	for i := range 3 * maxReturned {
+		if err := p.add(t.Context(), block(i, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shuffle := Block{ID: "spark/b/x", Kind: KindShuffle, Layout: LayoutSpark, Members: []Member{{Name: "x", Bytes: 1 << 30}}}
+	if err := p.add(t.Context(), shuffle); err != nil {
+		t.Fatal(err)
+	}
+	p.seal()
+	batch, _, err := p.takeSome(nil, maxBatch, unlimited, "b", room{most: 2 << 30, vault: 2500, places: []string{"spark"}}, unlimited, nil)
+	if err != nil || len(batch) != 3 || batch[2].ID != shuffle.ID && batch[0].ID != shuffle.ID {
+		t.Fatalf("got %d blocks and %v, want two of the cache and what has its place", len(batch), err)
+	}
+	if _, _, err := p.takeSome(nil, maxBatch, unlimited, "b", room{most: 1 << 20, vault: 999, places: []string{"spark"}}, unlimited, nil); err != errNoRoom {
+		t.Errorf("got %v, want %v", err, errNoRoom)
+	}
+}
+
+// A peer whose vault is full goes on taking what lands in its place.
+func TestFullVaultDoesNotStarveWhatHasItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
+		for i := range 50 {
+			writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, 2<<20)
+			write(t, filepath.Join(a.dir, "cache", fmt.Sprintf("f-%04d", i)), contentOf("f", 1000))
+		}
+		b.room = vaultOf(0)
+		tr := newTrip(t, a, b)
+		tr.cfg.Connections = 1
+		spark := func() int64 { return b.receiver.cfg.Vault.Count().Blocks }
+		time.AfterFunc(time.Second, func() {
+			if n := spark(); n != 50 {
+				t.Errorf("%d map outputs are there after a second, want 50", n)
+			}
+		})
+		_, entries := tr.run(within(t, 20*time.Second))
+		if lost, moved := outcome(t, entries, Lost), outcome(t, entries, Moved); len(moved) != 50 || len(lost) != 50 {
+			t.Errorf("got %d moved, %d lost, want the 50 map outputs moved and no more", len(moved), len(lost))
+		}
+	})
+}
+
+// A sender of an earlier version is granted what it can read.
+func TestGrantOfAnEarlierVersion(t *testing.T) {
+	old := grant{RoomBytes: 7, Advised: true}.append(nil)
+	if string(old) != "\x0e\x02" {
+		t.Errorf("got % x, want what earlier versions wrote", old)
+	}
+	h := hello{Node: "a", Apart: true}
+	if got, err := parseHello(h.append(nil)); err != nil || !got.Apart || got.Alone || got.Advised {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
