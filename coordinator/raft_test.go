@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/raft"
 	bolt "go.etcd.io/bbolt"
 	"google.golang.org/grpc/codes"
 
@@ -190,6 +191,7 @@ func TestGravityOfRaftsErrors(t *testing.T) {
 		"refused":    {"failed to heartbeat to", &net.OpError{Op: "dial", Err: errors.New("connection refused")}, slog.LevelDebug},
 		"hung up":    {"failed to appendEntries to", io.EOF, slog.LevelDebug},
 		"own end":    {"failed to decode incoming command", fmt.Errorf("read: %w", net.ErrClosed), slog.LevelDebug},
+		"as it ends": {"failed to decode incoming command", raft.ErrTransportShutdown, slog.LevelDebug},
 		"handed on":  {ousted, nil, slog.LevelDebug},
 		"disk":       {"failed to append to logs", errors.New("no space left on device"), slog.LevelError},
 		"stranger":   {"failed to heartbeat to", &net.OpError{Op: "remote error", Err: errors.New("tls: unknown certificate authority")}, slog.LevelError},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
 )
 
 // raftLog lets raft speak through slog: warnings and worse. Until the first election is over only errors pass, because a
@@ -66,7 +67,8 @@ func gravity(msg string, args []any) slog.Level {
 			continue
 		}
 		said, ok := errors.AsType[*net.OpError](err)
-		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errSilent) || errors.Is(err, context.DeadlineExceeded) {
+		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errSilent) ||
+			errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, context.DeadlineExceeded) {
 			return slog.LevelDebug // a remote error is TLS's: the other one does not trust this one
 		}
 	}
