@@ -82,11 +82,8 @@ func (j *journal[W]) close(p Page[W]) error {
 	return j.prune()
 }
 
-// last is the page of the open incident, or else of the newest one that ended.
-func (j *journal[W]) last() (p Page[W], ok bool, err error) {
-	if p, ok, err = j.read(); ok || err != nil {
-		return p, ok, err
-	}
+// lastEnded is the page of the newest incident that ended.
+func (j *journal[W]) lastEnded() (p Page[W], ok bool, err error) {
 	ended, err := j.ended()
 	if err != nil || len(ended) == 0 {
 		return Page[W]{}, false, err

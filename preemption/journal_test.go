@@ -103,7 +103,7 @@ func TestJournalKeepsTheLastIncidents(t *testing.T) {
 		t.Errorf("got an open page %v, error %v; want none", ok, err)
 	}
 	newest := fmt.Sprintf("inc-%d", keptIncidents+2)
-	if p, ok, err := j.last(); !ok || err != nil || p.Incident.ID != newest || p.Closed != "withdrawn" {
+	if p, ok, err := j.lastEnded(); !ok || err != nil || p.Incident.ID != newest || p.Closed != "withdrawn" {
 		t.Errorf("got %+v %v %v, want %s", p, ok, err, newest)
 	}
 	if dirs, err := j.ended(); err != nil || len(dirs) != keptIncidents {

@@ -47,7 +47,16 @@ type Keeper[W any] struct {
 	mu      sync.Mutex // guards what follows
 	open    bool
 	page    Page[W]
+	ended   ended[W]
 	changed chan struct{} // closed and replaced when the incident changes
+}
+
+// ended is the newest incident that did, as far as the journal could be read. It is kept here: who asks what became of a machine asks
+// whether its disk hangs, too.
+type ended[W any] struct {
+	page Page[W]
+	is   bool
+	err  error
 }
 
 // OpenKeeper opens the journal in cfg.Dir. An incident that an earlier process left open is open again, but for the
@@ -71,8 +80,11 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	}
 	k := &Keeper[W]{cfg: cfg, journal: j, changed: make(chan struct{})}
 	p, ok, err := j.read()
-	if err != nil || !ok {
+	if err != nil {
 		return k, err
+	}
+	if k.ended.page, k.ended.is, k.ended.err = j.lastEnded(); !ok {
+		return k, nil
 	}
 	k.resume(&p)
 	if p.Incident.Withdrawn() {
@@ -81,6 +93,7 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 			// A full disk must not keep anybody from hearing the next notice. The next start finds this one over, too.
 			cfg.Log.Error("the end of the incident is not on disk", "incident", p.Incident.ID, "err", err)
 		}
+		k.ended = ended[W]{page: p, is: true}
 		return k, nil
 	}
 	k.open, k.page = true, p
@@ -197,6 +210,9 @@ func (k *Keeper[W]) Close(why string) error {
 		return nil
 	}
 	p.Closed, p.Clock = why, k.cfg.Clock()
+	k.mu.Lock()
+	k.ended = ended[W]{page: p, is: true}
+	k.mu.Unlock()
 	k.set(false, Page[W]{})
 	return k.insist(func() error { return k.journal.close(p) })
 }
@@ -215,14 +231,14 @@ func (k *Keeper[W]) IsOpen() bool {
 	return k.open
 }
 
-// Last returns the page of the open incident, or else of the newest one that ended.
+// Last returns the page of the open incident, or else of the newest one that ended. It does not wait for the disk.
 func (k *Keeper[W]) Last() (Page[W], bool, error) {
-	if p, open := k.Open(); open {
-		return p, true, nil
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.open {
+		return k.page, true, nil
 	}
-	k.writes.Lock() // the newest that ended may be on its way to the disk
-	defer k.writes.Unlock()
-	return k.journal.last()
+	return k.ended.page, k.ended.is, k.ended.err
 }
 
 // Stance is how far the node should go now, and when that changes by itself (zero: it does not).

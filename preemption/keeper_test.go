@@ -329,6 +329,7 @@ func TestKeeperAnswersWhileItsDiskHangs(t *testing.T) {
 		_, open := k.Open()
 		k.Stance()
 		k.Changes()
+		k.Last()
 		asked <- open || k.IsOpen()
 	}()
 	select {
