@@ -125,7 +125,7 @@ type placeLanding struct {
 }
 
 // landInPlace begins a block's landing in its store, each member in the directory given. It fails with errOccupied where a
-// file is in the way.
+// file is in the way, and with errApart where there is no way to its place.
 func landInPlace(s *Store, o opening, roots []int, c *catalog, w *work) (*placeLanding, error) {
 	l := &placeLanding{store: s, opening: o, work: w, member: -1}
 	id := BlockID(o.ID)
@@ -140,6 +140,10 @@ func landInPlace(s *Store, o opening, roots []int, c *catalog, w *work) (*placeL
 			if err := s.vacant(id, c, place{i, to}); err != nil {
 				return nil, err
 			}
+		}
+		w.begin(&s.Paths[root])
+		if s.apart(place{root, to}) {
+			return nil, fmt.Errorf("%s: %w", path.Join(s.Paths[root], to), errApart)
 		}
 		l.files = append(l.files, stagedFile{root: root, from: path.Join(stagingDir, rand.Text()), to: to, last: s.layout.last(m.Name)})
 		l.placed = append(l.placed, placed{Root: root, Path: to})

@@ -14,6 +14,25 @@ import (
 // errOccupied says that a file of that name is there and is not what landed earlier: it is never overwritten.
 var errOccupied = errors.New("a file of that name is there already")
 
+// errApart says that a file cannot be given its name once it is whole, for it is written where it cannot be moved from.
+var errApart = errors.New("its directory is not on the file system of the store's")
+
+// apart reports whether another file system is mounted on the way to a place, or the same one anew: what is staged in the store's
+// directory has no way there. A kernel that cannot tell (Linux before 5.6) does not.
+func (s *Store) apart(at place) bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV}
+	for dir := path.Dir(at.path); dir != "."; dir = path.Dir(dir) {
+		fd, err := again(func() (int, error) { return unix.Openat2(int(s.dirs[at.root].Fd()), dir, &how) })
+		if err == nil {
+			unix.Close(fd)
+		}
+		if err != unix.ENOENT {
+			return err == unix.EXDEV
+		}
+	}
+	return false
+}
+
 // publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
 // block that cannot be published has its fault noted and leaves nothing behind.
 func (s *Store) publish(blocks []*landed, c *catalog, disks Disks) {
@@ -71,6 +90,8 @@ func (s *Store) name(f *stagedFile, l *landed, c *catalog) error {
 	case err == nil:
 		f.named = true
 		return root.Remove(f.from)
+	case linkless(err):
+		return s.rename(f, l, c)
 	case !errors.Is(err, fs.ErrExist):
 		return err
 	}
@@ -78,6 +99,24 @@ func (s *Store) name(f *stagedFile, l *landed, c *catalog) error {
 		return err
 	}
 	return root.Rename(f.from, f.to)
+}
+
+// rename gives a file its name on a file system without hard links. Between the two calls an engine may put a file of its own there,
+// which is overwritten.
+func (s *Store) rename(f *stagedFile, l *landed, c *catalog) error {
+	if err := s.vacant(BlockID(l.ID), c, place{f.root, f.to}); err != nil {
+		return err
+	}
+	if err := s.roots[f.root].Rename(f.from, f.to); err != nil {
+		return err
+	}
+	f.named = true
+	return nil
+}
+
+// linkless reports whether a file system has no hard links: FAT and what is mounted from afar say so in different ways (link(2)).
+func linkless(err error) bool {
+	return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
 }
 
 // vacant reports whether a file may be put there: nothing is, or only what landed there for the same block.

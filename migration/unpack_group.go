@@ -325,11 +325,13 @@ func (u *unpacker) leave(r record, why error) error {
 		}
 		return nil
 	}
-	if errors.Is(why, errOccupied) {
-		u.occupied = u.occupied.plus(n)
+	if occupied := errors.Is(why, errOccupied); occupied || errors.Is(why, errApart) {
+		if occupied {
+			u.occupied = u.occupied.plus(n)
+		}
 		if !u.said {
 			u.said = true
-			u.r.cfg.Log.Warn("a file is in the way of a block, which stays in its segment and is read from there; others are not named", "block", r.ID, "err", why)
+			u.r.cfg.Log.Warn("there is no place for a block, which stays in its segment and is read from there; others are not named", "block", r.ID, "err", why)
 		}
 		return nil
 	}

@@ -1,0 +1,94 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// linklessNode is a file or a directory on a file system without hard links.
+type linklessNode struct{ fs.LoopbackNode }
+
+func (*linklessNode) Link(context.Context, fs.InodeEmbedder, string, *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	return nil, syscall.EPERM
+}
+
+func (n *linklessNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &linklessNode{fs.LoopbackNode{RootData: n.RootData}}
+}
+
+// linklessDir is a directory on such a file system.
+func linklessDir(t *testing.T) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("mounts a file system: needs root")
+	}
+	dir, behind := t.TempDir(), t.TempDir()
+	var st syscall.Stat_t
+	if err := syscall.Stat(behind, &st); err != nil {
+		t.Fatal(err)
+	}
+	tree := &fs.LoopbackRoot{Path: behind, Dev: st.Dev}
+	tree.RootNode = &linklessNode{fs.LoopbackNode{RootData: tree}}
+	server, err := fs.Mount(dir, tree.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "linkless", Name: "linkless"}})
+	if err != nil {
+		t.Skipf("FUSE cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		server.Wait()
+	})
+	return dir
+}
+
+// A store may be on a file system without hard links. What lands there gets its name all the same, and overwrites nothing.
+func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
+	n, cfg := newNode(t, "b"), placeStore
+	cfg.Paths = []string{linklessDir(t)}
+	s, err := OpenStore(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	n.stores = []*Store{s}
+	content := contentOf("x", 2*packedBytes)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content)))
+	if got, err := os.ReadFile(filepath.Join(cfg.Paths[0], "dir/x")); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("got %d bytes in its place, %v", len(got), err)
+	}
+	content = contentOf("y", 2*packedBytes)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/dir/x", content))) // a newer version of what landed
+	if got := n.content(t, "cache/-/dir/x"); !bytes.Equal(got, content) {
+		t.Error("the newer version does not read as what came")
+	}
+}
+
+// Below a store's directory another file system may be mounted. Nothing can be moved there from where it is staged: it is the vault's.
+func TestBlockWhosePlaceIsOnAnotherFileSystemLandsInTheVault(t *testing.T) {
+	n := newNode(t, "b", with(placeStore, "cache"))
+	sub := filepath.Join(n.dir, "cache/sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", sub, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("mounts a file system: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(sub, unix.MNT_DETACH) })
+	content := contentOf("x", 2*packedBytes)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/sub/deep/x", content)))
+	if got := n.content(t, "cache/-/sub/deep/x"); !bytes.Equal(got, content) {
+		t.Error("it does not read as what came")
+	}
+	if r, err := n.vault.catalog.get("cache/-/sub/deep/x"); err != nil || r.Segment == 0 {
+		t.Errorf("got %+v, %v, want it in a segment", r, err)
+	}
+}
