@@ -24,8 +24,8 @@ func (n *linklessNode) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbe
 	return &linklessNode{fs.LoopbackNode{RootData: n.RootData}}
 }
 
-// linklessDir is a directory on such a file system.
-func linklessDir(t *testing.T) string {
+// fuseDir is a directory on a file system whose nodes are made so.
+func fuseDir(t *testing.T, node func(*fs.LoopbackRoot) fs.InodeEmbedder) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounts a file system: needs root")
@@ -36,8 +36,8 @@ func linklessDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	tree := &fs.LoopbackRoot{Path: behind, Dev: st.Dev}
-	tree.RootNode = &linklessNode{fs.LoopbackNode{RootData: tree}}
-	server, err := fs.Mount(dir, tree.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "linkless", Name: "linkless"}})
+	tree.RootNode = node(tree)
+	server, err := fs.Mount(dir, tree.RootNode, &fs.Options{MountOptions: fuse.MountOptions{DirectMountStrict: true, FsName: "lifeboat", Name: "lifeboat"}})
 	if err != nil {
 		t.Skipf("FUSE cannot be mounted: %v", err)
 	}
@@ -53,7 +53,7 @@ func linklessDir(t *testing.T) string {
 // A store may be on a file system without hard links. What lands there gets its name all the same, and overwrites nothing.
 func TestBlockLandsWhereThereAreNoHardLinks(t *testing.T) {
 	n, cfg := newNode(t, "b"), placeStore
-	cfg.Paths = []string{linklessDir(t)}
+	cfg.Paths = []string{fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { return &linklessNode{fs.LoopbackNode{RootData: tree}} })}
 	s, err := OpenStore(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -114,18 +114,16 @@ func (v *Vault) isRead(no uint32) bool {
 // retire makes sure that nothing is appended to a segment any more. It reports false while somebody does.
 func (v *Vault) retire(no uint32) bool {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	s := v.writing[no]
-	if s == nil {
-		return true
-	}
-	if s.users > 0 {
-		return false
+	if s == nil || s.users > 0 {
+		v.mu.Unlock()
+		return s == nil
 	}
 	d := v.placeOf(s.dir)
 	d.free = slices.DeleteFunc(d.free, func(other *segment) bool { return other == s })
 	s.closed = true
 	delete(v.writing, no)
+	v.mu.Unlock() // what follows may take as long as the disk likes
 	_ = s.shut()
 	return true
 }

@@ -1,11 +1,15 @@
 package migration
 
 import (
+	"context"
 	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fs"
 	"golang.org/x/sys/unix"
 )
 
@@ -68,4 +72,54 @@ func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	if hung != nil {
 		<-hung
 	}
+}
+
+// hangsAtClose is a file or a directory on a file system that hangs where a file is closed.
+type hangsAtClose struct {
+	fs.LoopbackNode
+	closing chan struct{}
+	thaw    chan struct{}
+}
+
+func (n *hangsAtClose) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &hangsAtClose{fs.LoopbackNode{RootData: n.RootData}, n.closing, n.thaw}
+}
+
+func (n *hangsAtClose) Flush(context.Context, fs.FileHandle) syscall.Errno {
+	select {
+	case n.closing <- struct{}{}:
+	default:
+	}
+	<-n.thaw
+	return 0
+}
+
+// To close a segment may hang, too. Nobody waits for it who needs the vault.
+func TestSegmentWhoseCloseHangsDoesNotHoldTheVault(t *testing.T) {
+	root := &hangsAtClose{closing: make(chan struct{}, 1), thaw: make(chan struct{})}
+	disk := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
+	n := newNode(t, "b")
+	s, err := n.vault.acquire(n.vault.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.vault.release(s, false)
+	f, err := os.Create(filepath.Join(disk, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.f = f
+	var retiring sync.WaitGroup
+	retiring.Go(func() { n.vault.retire(s.no) })
+	<-root.closing
+	if !n.vault.mu.TryLock() {
+		t.Error("the vault is held while a segment is closed on a disk that hangs")
+	} else {
+		n.vault.mu.Unlock()
+	}
+	close(root.thaw)
+	retiring.Wait()
 }
