@@ -26,9 +26,14 @@ func (a *allotment) take(bytes int64) bool {
 	if a == nil || a.left < bytes || time.Now().After(a.until) {
 		return false
 	}
+	a.grant(bytes)
+	return true
+}
+
+// grant gives a block the part that was set aside for it, however long that is ago.
+func (a *allotment) grant(bytes int64) {
 	a.left -= bytes
 	a.holders.Add(1)
-	return true
 }
 
 // drop is what every holder does once.

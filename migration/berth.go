@@ -101,7 +101,7 @@ func (in *inbound) landInVault(f frame, o opening) error {
 			return err
 		}
 		in.ahead = room
-		room.take(takes)
+		room.grant(takes)
 	}
 	in.dirs = in.seg.in
 	in.seg.behind.drops = o.bytes() > packedBytes // what is less may become a file, for which it is read again soon
@@ -130,7 +130,8 @@ func (in *inbound) further(bytes int64) bool {
 	}
 	in.ahead.drop()
 	in.ahead = room
-	return room.take(bytes)
+	room.grant(bytes)
+	return true
 }
 
 // part gives the segment back.
