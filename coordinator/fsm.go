@@ -173,6 +173,13 @@ type manifestRef struct {
 	Moved       int64     `json:"moved"`
 	Lost        int64     `json:"lost"`
 	Skipped     int64     `json:"skipped"`
+	Finished    time.Time `json:"finished,omitzero"` // its drain, by the node's clock
+}
+
+// inTime says whether it is of d, and that was done before its deadline.
+func (r *manifestRef) inTime(d *decommission) bool {
+	own := d.Notice == nil || d.Notice.Incident == r.Incident
+	return own && !r.rehearsed() && !r.Finished.IsZero() && !r.Finished.After(d.deadline())
 }
 
 // event is one thing that happened. The index of one in the log has no gaps and is the same after a restart.

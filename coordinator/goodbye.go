@@ -105,6 +105,9 @@ func (s *membership) end(name string, summary *api.ManifestSummary, w *manifestW
 		Moved: max(w.counts["moved"], summary.GetMoved().GetBlocks()), Lost: max(w.counts["lost"], summary.GetLost().GetBlocks()),
 		Skipped: max(w.counts["skipped"], summary.GetSkipped().GetBlocks()), // a disk may not have taken all entries
 	}
+	if summary.FinishedAt != nil {
+		ref.Finished = summary.FinishedAt.AsTime()
+	}
 	events, err := s.do(command{Do: doGoodbye, Nodes: []string{name}, Incarnation: summary.Incarnation, Manifest: ref})
 	if errors.Is(err, errNoLog) || errors.Is(err, errDeposed) {
 		return asStatus(err) // it may have been written all the same: the next start, or leader, finds out whether the file counts

@@ -230,7 +230,11 @@ func (s *step) goodbye() {
 	d := n.Decommission
 	switch {
 	case n.State == Decommissioned:
-		n.Manifest = ref
+		if n.Manifest = ref; d != nil && d.Outcome == timedOut && ref.inTime(d) { // nobody was there to hear it
+			in := *d
+			in.Outcome = drained
+			n.Decommission, counts = &in, append(counts, "outcome", string(drained))
+		}
 		s.tell(evManifest, counts...)
 		return
 	case n.State == Active && (d != nil && d.Notice != nil && d.Notice.Incident == ref.Incident ||

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -158,7 +159,8 @@ type agent struct {
 	name, incarnation string
 	status            *api.Status
 	version           uint64
-	sequence          uint64 // of its reports
+	sequence          uint64    // of its reports
+	finished          time.Time // its drain, by its account; zero: it does not say
 }
 
 func (v *town) agent(name string) *agent {
@@ -239,6 +241,9 @@ func (a *agent) goodbye(incident string, entries ...*api.ManifestEntry) {
 	a.Helper()
 	s := &api.ManifestSummary{Node: a.name, Incarnation: a.incarnation, Incident: incident, Kind: "terminate", Source: cmp.Or(a.status.GetNotice().GetSource(), "ec2"),
 		Moved: new(api.Count), Lost: new(api.Count), Skipped: new(api.Count)}
+	if !a.finished.IsZero() {
+		s.FinishedAt = timestamppb.New(a.finished)
+	}
 	for _, e := range entries {
 		switch e.Outcome {
 		case "moved":

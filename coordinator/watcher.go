@@ -17,7 +17,7 @@ func (f *fleet) watch(now time.Time) {
 	f.ledger.view(func(m *machine) {
 		for _, n := range m.Nodes {
 			switch {
-			case n.late(now):
+			case n.late(now) && !n.heardLate(now, f.cfg.Lease):
 				late = append(late, n.Name)
 			case n.awayUntil(f.cfg.RestartTimeout, now):
 				overdue = append(overdue, n.Name)
@@ -47,6 +47,12 @@ func (f *fleet) decideAll(c command, nodes []string) {
 // late says whether the time of n's decommission is up.
 func (n node) late(at time.Time) bool {
 	return n.leaving() && !n.Decommission.deadline().IsZero() && !at.Before(n.Decommission.deadline())
+}
+
+// heardLate says whether its time was up before it was known here that n leaves, a moment ago: it has had no time to give its account.
+func (n node) heardLate(at time.Time, lease time.Duration) bool {
+	d := n.Decommission
+	return !d.deadline().After(d.StartedAt) && at.Sub(d.StartedAt) <= lease
 }
 
 // awayUntil says whether n announced a restart and has been away for longer than that should take.

@@ -122,3 +122,65 @@ func TestWhoIsGoneStaysOnTheListForAWhile(t *testing.T) {
 		v.is("b", Decommissioned) // it beats, and would come back as one that nobody had sent away
 	})
 }
+
+// A node drained in time while no coordinator was in its reach, and gives its account when its deadline is long over: it was no TIMEOUT.
+func TestAccountOfADrainInTimeComesLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		anew     bool          // the coordinator's disk was lost
+		finished time.Duration // after it began
+		want     string
+	}{
+		"in time":                  {finished: 30 * time.Second, want: "DECOMMISSIONED"},
+		"late":                     {finished: 3 * time.Minute, want: "TIMEOUT"},
+		"in time, told to another": {anew: true, finished: 30 * time.Second, want: "DECOMMISSIONED"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTown(t, func(v *town) {
+				a := v.agent("a")
+				a.register()
+				began := time.Now()
+				a.notice("inc-a", 2*time.Minute)
+				a.announce()
+				v.stop()
+				time.Sleep(5 * time.Minute)
+				if c.anew {
+					v.cfg.DataDir = t.TempDir()
+				}
+				v.start()
+				time.Sleep(2 * v.cfg.Lease)
+				if !c.anew {
+					v.is("a", Decommissioned)
+					if got := v.seen("a").SubState; got != timeIsUp {
+						t.Errorf("nothing was heard of it: got %s", got)
+					}
+				}
+				a.status.Notice.Remaining = durationpb.New(time.Until(began.Add(2 * time.Minute)))
+				a.status.Drain, a.status.Accounted = &api.DrainProgress{Phase: "drained"}, "inc-a"
+				for range 3 {
+					a.beat()
+					time.Sleep(time.Second)
+				}
+				a.finished = began.Add(c.finished)
+				a.goodbye("inc-a")
+				if got := v.seen("a").SubState; got != c.want {
+					t.Errorf("got %s, want %s", got, c.want)
+				}
+				if c.anew {
+					stream, err := v.operator().Events(v.Context(), &api.EventsRequest{Types: []string{evDecommissioned}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for e, err := stream.Recv(); err == nil; e, err = stream.Recv() {
+						if e.Data["outcome"] != string(drained) {
+							t.Errorf("it ended as %v, by the clock of a coordinator that had heard of it a moment ago", e.Data)
+						}
+					}
+				}
+				v.restart()
+				if got := v.seen("a").SubState; got != c.want {
+					t.Errorf("after a restart: got %s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
