@@ -331,7 +331,7 @@ func (u *unpacker) leave(r record, why error) error {
 		}
 		if !u.said {
 			u.said = true
-			u.r.cfg.Log.Warn("there is no place for a block, which stays in its segment and is read from there; others are not named", "block", r.ID, "err", why)
+			u.r.cfg.Log.Warn("a file is in the way of a block, or a mount: it stays in its segment and is read from there; others are not named", "block", r.ID, "err", why)
 		}
 		return nil
 	}
