@@ -95,10 +95,7 @@ func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err 
 	cfg := a.drainConfig(p.Incident.ID, dir, 0)
 	cfg.Stores, cfg.Only, cfg.Index, cfg.Settle, cfg.AtHome = []*migration.Store{store}, []string{from}, nil, nil, nil
 	cfg.Until = func() time.Time { return until }
-	d, err := migration.NewDrain(cfg)
-	if err != nil {
-		return err
-	}
+	d := migration.NewDrain(cfg)
 	sum, err := d.Run(ctx)
 	if err == nil && sum.Moved.Blocks == 0 {
 		err = errors.New("none took it in time")

@@ -158,11 +158,7 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	if before := a.drains.of(cfg.Dir); before != nil {
 		cfg.Unwritten = before.Unwritten()
 	}
-	d, err := migration.NewDrain(cfg)
-	if err != nil {
-		a.log.Error("blocks cannot be carried again", "broken", len(broken), "err", err)
-		return false
-	}
+	d := migration.NewDrain(cfg)
 	a.drains.set(d, false, false)
 	a.limitDrains()
 	sum, err := d.Run(sending)

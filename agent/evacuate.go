@@ -99,16 +99,7 @@ func (a *Agent) empties(ctx context.Context, v evacuation) {
 	cfg := a.drainConfig(v.ID, a.evacuations.accounts(v.ID), a.limits.Load().Drain.PreCopyBytesPerSecond)
 	cfg.Settle = nil // what comes in meanwhile lands on other disks
 	cfg.Only, cfg.Lapsed = []string{v.Path}, a.lapsed
-	d, err := migration.NewDrain(cfg)
-	if err != nil {
-		a.log.Error("the evacuation cannot begin", "disk", v.Path, "err", err)
-		select {
-		case <-time.After(evacuateAgain):
-		case <-a.evacuations.changes():
-		case <-ctx.Done():
-		}
-		return
-	}
+	d := migration.NewDrain(cfg)
 	running, stop := context.WithTimeout(ctx, a.limits.Load().Drain.Timeout)
 	defer stop()
 	a.evacuations.begin(v.ID, d)

@@ -136,8 +136,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 		}
 		late := last && len(a.unfinished()) > 0
 		pass := time.Now()
-		var ok bool
-		if sum, ok = a.pass(sending, incident, last); !ok || ctx.Err() != nil {
+		if sum = a.pass(sending, incident, last); ctx.Err() != nil {
 			return sum, nil, false, false
 		}
 		if late {
@@ -162,17 +161,13 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 }
 
 // pass carries all that is here and not in the incident's ledger.
-func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration.Summary, bool) {
+func (a *Agent) pass(ctx context.Context, incident string, last bool) migration.Summary {
 	a.passing <- struct{}{} // one of a drain that counts for nothing by now may be about to end (see undoRehearsed)
 	defer func() { <-a.passing }()
 	cfg := a.passConfig(incident, last)
 	q := a.vigil.before(ctx, incident, cfg.Dir)
 	a.vigil.put(q, &cfg)
-	d, err := migration.NewDrain(cfg)
-	if err != nil {
-		a.log.Error("the drain cannot begin", "err", err)
-		return migration.Summary{}, false
-	}
+	d := migration.NewDrain(cfg)
 	a.drains.set(d, false, !last)
 	a.limitDrains()
 	if !last {
@@ -186,7 +181,7 @@ func (a *Agent) pass(ctx context.Context, incident string, last bool) (migration
 	if err != nil {
 		a.log.Error("the account of the drain has gaps", "err", err)
 	}
-	return sum, true
+	return sum
 }
 
 // passConfig is for one pass of a drain: its plan goes by the deadline, and by the cap of those who leave.

@@ -24,11 +24,7 @@ func (a *Agent) copyAhead(ctx context.Context) {
 		cfg := a.aheadConfig(i.ID)
 		q := a.vigil.before(ctx, i.ID, cfg.Dir)
 		a.vigil.put(q, &cfg)
-		d, err := migration.NewDrain(cfg)
-		if err != nil {
-			a.log.Error("copying ahead cannot begin", "err", err)
-			return
-		}
+		d := migration.NewDrain(cfg)
 		asked, changed := a.beat.Again()
 		if _, err := d.CarryAgain(brokenFrom(asked)); err != nil {
 			a.log.Warn("cannot read what was copied ahead: what is broken is carried again", "err", err)

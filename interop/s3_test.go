@@ -112,13 +112,10 @@ func drainInto(t *testing.T, v versity, b *fallback.Bucket) {
 	log := slog.New(slog.DiscardHandler)
 	last := &migration.Fallback{Name: "spill", Layout: migration.FallbackBlocks, Streams: 4, Objects: b}
 	drain := func(ctx context.Context, incident string, cap int64) migration.Summary {
-		d, err := migration.NewDrain(migration.DrainConfig{
+		d := migration.NewDrain(migration.DrainConfig{
 			Node: "a", Incident: incident, Dir: filepath.Join(dir, incident), Stores: []*migration.Store{store}, Vault: vault,
 			Peers: func() []migration.Peer { return nil }, Connections: 1, MaxBytesPerSecond: cap, Fallback: last, Log: log,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		sum, err := d.Run(ctx)
 		if err != nil {
 			t.Fatal(err)

@@ -122,10 +122,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newNode(t, "a", with(filesStore, "cache"))
 		write(t, filepath.Join(a.dir, "cache", "x"), []byte("x"))
-		d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 		d.ledger.add(Entry{ID: "cache/-/x", Bytes: 1, Outcome: Moved, Peer: "b"})
 		ask := []Broken{{ID: "cache/-/x", Peer: "b"}}
 		for range 2 { // as the coordinator does until somebody has it
@@ -279,10 +276,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 				t.Errorf("%s: %d blocks are moved, want %d", when, got, blocks)
 			}
 		}
-		d, err := NewDrain(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := NewDrain(cfg)
 		moved(d, "x", "b")
 		moved(d, "y", "c")
 		want(d, "x is taken back", 1)
@@ -290,10 +284,7 @@ func TestWhatWasTakenBackIsNotTakenBackAgain(t *testing.T) {
 		if err := d.ledger.written(); err != nil { // and it dies
 			t.Fatal(err)
 		}
-		next, err := NewDrain(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := NewDrain(cfg)
 		want(next, "it is taken back already", 1)
 		moved(next, "x", "b")
 		want(next, "b was back, and is gone again", 1)

@@ -76,10 +76,7 @@ func TestOnlyFilesHideFiles(t *testing.T) {
 // came between.
 func TestBlockThatBecomesWhatItWasIsNews(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
-	d, err := NewDrain(newTrip(t, a).cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(newTrip(t, a).cfg)
 	x := filepath.Join(a.stores[0].Paths[0], "x")
 	for pass, change := range []func() error{
 		func() error { return os.WriteFile(x, []byte("one"), 0o644) },

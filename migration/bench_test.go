@@ -159,10 +159,7 @@ func BenchmarkSend(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				tr.cfg.Dir = filepath.Join(a.dir, fmt.Sprint("drain", i))
 				before := cpuTime(b)
-				d, err := NewDrain(tr.cfg)
-				if err != nil {
-					b.Fatal(err)
-				}
+				d := NewDrain(tr.cfg)
 				sum, err := d.Run(b.Context())
 				if err != nil || sum.Moved.Blocks != count {
 					b.Fatalf("%+v, %v", sum, err)

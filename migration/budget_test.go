@@ -180,10 +180,7 @@ func TestFullPeerIsAskedForReceiptsThatWereLost(t *testing.T) {
 // It is offered there once: a peer that is full and has it not would be sent it for ever.
 func TestFullPeerIsAskedOnce(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
-	d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	defer d.plan.close()
 	defer d.ledger.close()
 	d.plan.outstanding = 1

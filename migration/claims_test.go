@@ -162,9 +162,7 @@ func TestOnlyWhatTheAbsentTookIsAskedAbout(t *testing.T) {
 	who := &asked{gone: func(id BlockID) bool { return id == "cache/-/f-1" }}
 	next := newTrip(t, a, b)
 	next.cfg.Lapsed, next.cfg.Absent = who.lapsed, []string{"x", "y"}
-	if d, err := NewDrain(next.cfg); err != nil {
-		t.Fatal(err)
-	} else if takers := slices.Sorted(slices.Values(d.Takers())); !slices.Equal(takers, []string{"b", "x", "y"}) {
+	if takers := slices.Sorted(slices.Values(NewDrain(next.cfg).Takers())); !slices.Equal(takers, []string{"b", "x", "y"}) {
 		t.Errorf("got %v, want all that took something in earlier runs", takers)
 	}
 	if some, err := AnyLapsed(t.Context(), next.cfg, 0); !some || err != nil || len(who.ids) != 2 {
@@ -233,10 +231,7 @@ func TestWhatNobodyHasIsLostWhenTimeIsUp(t *testing.T) {
 // An app that has ended meanwhile wants nothing of it.
 func TestWhatNobodyHasOfAnAppThatIsOver(t *testing.T) {
 	a := newNode(t, "a")
-	d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	b := Block{ID: "spark/app-1/rdd_0_0", Members: []Member{{Name: "rdd_0_0", Bytes: 10}}}
 	d.ledger.moved("b", []entry{{Block: b}})
 	d.over.Store(&map[string]string{"app-1": "it ended"})
@@ -255,10 +250,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 	for _, name := range []string{"x", "y", "z"} {
 		write(t, filepath.Join(a.dir, "cache", name), []byte(name))
 	}
-	d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	block := func(name string) entry {
 		b, err := a.stores[0].Find(BlockID("cache/-/" + name))
 		if err != nil {
@@ -309,10 +301,7 @@ func TestDrainThatRunsCarriesWhatIsGone(t *testing.T) {
 func TestNewerVersionIsNotTakenBack(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
 	write(t, filepath.Join(a.dir, "cache", "x"), []byte("old"))
-	d, err := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(DrainConfig{Dir: filepath.Join(a.dir, "drain"), Stores: a.stores, Vault: a.vault, Log: slog.New(slog.DiscardHandler)})
 	old, err := a.stores[0].Find("cache/-/x")
 	if err != nil {
 		t.Fatal(err)

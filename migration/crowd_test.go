@@ -47,10 +47,7 @@ func TestLanesAreSharedOutAmongDisksThatTheyWaitFor(t *testing.T) {
 				f.disk = map[string]string{dirs[0]: "sda", dirs[1]: "sda"}
 			}
 			tr := newTrip(t, a)
-			d, err := NewDrain(tr.cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := NewDrain(tr.cfg)
 			defer d.plan.close()
 			for root, blocks := range []int{4, row.left} {
 				for i := range blocks {

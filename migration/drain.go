@@ -168,7 +168,7 @@ type PeerProgress struct {
 
 // NewDrain prepares a drain in cfg.Dir. If an earlier run of the same drain left its account there, what it moved is not
 // sent again.
-func NewDrain(cfg DrainConfig) (*Drain, error) {
+func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Only = cleaned(cfg.Only)
 	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log)
 	d := &Drain{
@@ -206,7 +206,7 @@ func NewDrain(cfg DrainConfig) (*Drain, error) {
 	l.summary.Moved, l.several = earlier, len(cfg.Again) > 0
 	d.found, d.earlier = earlier, earlier.Bytes
 	d.goOn()
-	return d, nil
+	return d
 }
 
 // Limit changes the cap on the whole drain while it runs; 0: no cap.

@@ -203,10 +203,7 @@ func TestDeletedFilesAreLookedForWhereSomethingWent(t *testing.T) {
 	tr := newTrip(t, a, b)
 	tr.run(within(t, time.Minute))
 	goOn := func() *Drain {
-		d, err := NewDrain(tr.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := NewDrain(tr.cfg)
 		t.Cleanup(func() { d.plan.close() })
 		d.scan(t.Context(), 0)
 		return d

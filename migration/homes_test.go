@@ -94,10 +94,7 @@ func TestOthersThatDoNotSayAreAskedOnce(t *testing.T) {
 				asked++
 				return holders("d"), true, c.whoElse
 			}
-			d, err := NewDrain(next.cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := NewDrain(next.cfg)
 			for it, err := range next.cfg.Vault.carried(nil) {
 				if err != nil {
 					t.Fatal(err)

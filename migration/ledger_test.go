@@ -52,10 +52,7 @@ func lostBy(t *testing.T, a *node, dir string, ballast *durable.Ballast) (Summar
 	t.Helper()
 	tr := newTrip(t, a)
 	tr.cfg.Dir, tr.cfg.Ballast = filepath.Join(dir, "incidents", "inc-1"), ballast
-	d, err := NewDrain(tr.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(tr.cfg)
 	sum, _ := d.Run(within(t, 300*time.Millisecond))
 	var entries []Entry
 	for e, err := range d.Entries() {

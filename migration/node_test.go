@@ -221,10 +221,7 @@ func (tr *trip) run(ctx context.Context) (Summary, []Entry) {
 		c := Client(here, tr.from.id.Client([]string{Protocol}, certs.Name{Role: certs.RoleNode, Name: p.Node}))
 		return c, c.HandshakeContext(ctx)
 	}
-	d, err := NewDrain(tr.cfg)
-	if err != nil {
-		tr.t.Fatal(err)
-	}
+	d := NewDrain(tr.cfg)
 	tr.drain = d
 	sum, err := d.Run(ctx)
 	if err != nil {

@@ -73,10 +73,7 @@ func TestPlacesBeyondThoseRemembered(t *testing.T) {
 // all the same, and once.
 func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 	a := newNode(t, "a", with(filesStore, "cache"))
-	d, err := NewDrain(newTrip(t, a).cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(newTrip(t, a).cfg)
 	if back := setBack(d.ledger.summary.Started); back.Abs() > clockGrain/2 {
 		t.Skipf("the clock was set by %v", back)
 	}

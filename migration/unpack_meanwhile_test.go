@@ -223,10 +223,7 @@ func TestPlannedBlockThatBecameAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := NewDrain(newTrip(t, n).cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := NewDrain(newTrip(t, n).cfg)
 	n.unpack()
 	f, err := d.openMember(planned, 0)
 	if err != nil {
