@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -122,4 +123,62 @@ func TestSegmentWhoseCloseHangsDoesNotHoldTheVault(t *testing.T) {
 	}
 	close(root.thaw)
 	retiring.Wait()
+}
+
+// hangsAtUnlink is a file or a directory on a file system that hangs where a file is removed, once it is told to.
+type hangsAtUnlink struct {
+	fs.LoopbackNode
+	disk *unlinkingDisk
+}
+
+type unlinkingDisk struct {
+	hangs          atomic.Bool
+	removing, thaw chan struct{}
+}
+
+func (n *hangsAtUnlink) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &hangsAtUnlink{fs.LoopbackNode{RootData: n.RootData}, n.disk}
+}
+
+func (n *hangsAtUnlink) Unlink(ctx context.Context, name string) syscall.Errno {
+	if n.disk.hangs.CompareAndSwap(true, false) {
+		close(n.disk.removing)
+		<-n.disk.thaw
+	}
+	return n.LoopbackNode.Unlink(ctx, name)
+}
+
+// A disk hangs under who removes what landed there. What landed for other stores becomes files meanwhile.
+func TestRemovingThatHangsHoldsUpNoOtherStore(t *testing.T) {
+	other, cfg := placeStore, placeStore
+	other.Name, other.Paths = "other", []string{"other"}
+	n, disk := newNode(t, "b", other), &unlinkingDisk{removing: make(chan struct{}), thaw: make(chan struct{})}
+	cfg.Paths = []string{fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder {
+		return &hangsAtUnlink{fs.LoopbackNode{RootData: tree}, disk}
+	})}
+	s, err := OpenStore(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	n.stores = append(n.stores, s)
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 2*packedBytes)), blockFrames(2, "other/-/y", contentOf("y", 1000))))
+	n.receive(t)
+	disk.hangs.Store(true)
+	var removing sync.WaitGroup
+	removing.Go(func() {
+		removed, err := n.receiver.Remove(t.Context(), "as is asked", func(Held) bool { return true })
+		if err != nil || removed.Blocks != 2 {
+			t.Errorf("removed %+v, %v", removed, err)
+		}
+	})
+	<-disk.removing
+	select {
+	case n.receiver.unpackerOf("other/-/y").gate <- struct{}{}:
+		<-n.receiver.unpackerOf("other/-/y").gate
+	default:
+		t.Error("no files are made of other stores' blocks while a disk hangs")
+	}
+	close(disk.thaw)
+	removing.Wait()
 }

@@ -69,13 +69,28 @@ func (r *Receiver) giveBack(ctx context.Context, made madeDirs) error {
 // removeBatch removes files first, then records: a crash between leaves records of what is not here, which are answered
 // with 404 and go the next time. The other way round files would be left that nobody knows of. What went is told of while
 // nothing else is committed.
-func (r *Receiver) removeBatch(batch []record, tell func([]record)) (Count, error) {
+func (r *Receiver) removeBatch(batch []record, tell func([]record)) (removed Count, err error) {
+	var errs []error
+	store := func(rec record) string { return BlockID(rec.ID).Store() }
+	for len(batch) > 0 {
+		n := 1
+		for n < len(batch) && store(batch[n]) == store(batch[0]) {
+			n++
+		}
+		gone, err := r.removeOf(store(batch[0]), batch[:n], tell)
+		removed, batch, errs = removed.plus(gone), batch[n:], append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// removeOf is removeBatch for blocks of one store.
+func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (Count, error) {
 	var errs []error
 	var going []record
 	var claimed []record
 	touched := map[*Store][]place{}
 	c := r.cfg.Vault.catalog
-	defer r.pauseUnpacking()()
+	defer r.pauseUnpacking(store)()
 	for _, rec := range batch {
 		rec = r.cfg.Vault.now(rec)
 		if len(rec.Placed) > 0 {

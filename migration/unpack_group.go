@@ -104,12 +104,16 @@ func (u *unpacker) look(now time.Time) {
 	}
 }
 
-// pauseUnpacking waits until no files are being made of a store's blocks, but not for a disk that hangs.
-func (r *Receiver) pauseUnpacking() (resume func()) {
+// pauseUnpacking waits until no files are being made of a store's blocks, but not for a disk that hangs. The other stores' go on: the
+// caller may be held up by this one's disk.
+func (r *Receiver) pauseUnpacking(store string) (resume func()) {
 	var held []*unpacker
 	late := time.NewTimer(suspect)
 	defer late.Stop()
 	for _, u := range r.unpackers.all {
+		if u.store.Name != store {
+			continue
+		}
 		select {
 		case u.gate <- struct{}{}:
 			held = append(held, u)
