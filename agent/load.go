@@ -13,11 +13,29 @@ import (
 type load struct {
 	migration.Count
 	of map[string]int64 // bytes, by store
+
+	stays  migration.Count // and what it would lose whoever has room for it
+	unread int64           // directories of which nobody knows what that is
+	why    []string        // of the first of these
 }
+
+// mostStaying is how many are named of those that would be lost for sure: a person looks at some, and there may be millions.
+const mostStaying = 5
 
 func (a *Agent) drainable(ctx context.Context) (l load, err error) {
 	l.of = map[string]int64{}
 	for it, err := range migration.Inventory(ctx, a.stores, a.vault) {
+		if why, dir := migration.Stranded(it, err); why != "" {
+			if dir {
+				l.unread++
+			} else {
+				l.stays.Blocks++
+				l.stays.Bytes += it.Bytes()
+			}
+			if len(l.why) < mostStaying {
+				l.why = append(l.why, short(why, longestReason))
+			}
+		}
 		if err != nil {
 			a.log.Warn("part of a store cannot be read", "err", err)
 			continue

@@ -71,9 +71,14 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		return nil, status.FromContextError(err).Err()
 	}
 	reply.Blocks, reply.Bytes = held.Blocks, held.Bytes
-	if reply.SendFor != nil && !begun {
+	if reply.SendFor == nil {
+		return reply, nil
+	}
+	if !begun {
 		a.foresee(reply, held)
 	}
+	reply.StayingBlocks, reply.StayingBytes, reply.UnreadDirectories, reply.Staying = held.stays.Blocks, held.stays.Bytes, held.unread, held.why
+	reply.LostBytes += held.stays.Bytes
 	return reply, nil
 }
 

@@ -8762,8 +8762,13 @@ type SimulateReply struct {
 	Fallback       string `protobuf:"bytes,12,opt,name=fallback,proto3" json:"fallback,omitempty"`                     // that takes what they do not; empty: there is none, or it takes nothing
 	LostBytes      int64  `protobuf:"varint,13,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"`
 	VaultRoomBytes *int64 `protobuf:"varint,14,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"` // of room_bytes, for what can only go to their vaults; absent: as much
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What would be lost whoever has room, as a file whose name cannot be an id: not in bytes, but in lost_bytes.
+	StayingBlocks     int64    `protobuf:"varint,15,opt,name=staying_blocks,json=stayingBlocks,proto3" json:"staying_blocks,omitempty"`
+	StayingBytes      int64    `protobuf:"varint,16,opt,name=staying_bytes,json=stayingBytes,proto3" json:"staying_bytes,omitempty"`
+	UnreadDirectories int64    `protobuf:"varint,17,opt,name=unread_directories,json=unreadDirectories,proto3" json:"unread_directories,omitempty"` // nobody knows what is in them
+	Staying           []string `protobuf:"bytes,18,rep,name=staying,proto3" json:"staying,omitempty"`                                               // some of these, and why
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SimulateReply) Reset() {
@@ -8892,6 +8897,34 @@ func (x *SimulateReply) GetVaultRoomBytes() int64 {
 		return *x.VaultRoomBytes
 	}
 	return 0
+}
+
+func (x *SimulateReply) GetStayingBlocks() int64 {
+	if x != nil {
+		return x.StayingBlocks
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetStayingBytes() int64 {
+	if x != nil {
+		return x.StayingBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetUnreadDirectories() int64 {
+	if x != nil {
+		return x.UnreadDirectories
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetStaying() []string {
+	if x != nil {
+		return x.Staying
+	}
+	return nil
 }
 
 type CancelRequest struct {
@@ -9704,7 +9737,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12)\n" +
 	"\x02in\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02in\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xee\x03\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\x83\x05\n" +
 	"\rSimulateReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x12\x16\n" +
 	"\x06stance\x18\x02 \x01(\tR\x06stance\x12\x12\n" +
@@ -9722,7 +9755,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\bfallback\x18\f \x01(\tR\bfallback\x12\x1d\n" +
 	"\n" +
 	"lost_bytes\x18\r \x01(\x03R\tlostBytes\x12-\n" +
-	"\x10vault_room_bytes\x18\x0e \x01(\x03H\x01R\x0evaultRoomBytes\x88\x01\x01B\f\n" +
+	"\x10vault_room_bytes\x18\x0e \x01(\x03H\x01R\x0evaultRoomBytes\x88\x01\x01\x12%\n" +
+	"\x0estaying_blocks\x18\x0f \x01(\x03R\rstayingBlocks\x12#\n" +
+	"\rstaying_bytes\x18\x10 \x01(\x03R\fstayingBytes\x12-\n" +
+	"\x12unread_directories\x18\x11 \x01(\x03R\x11unreadDirectories\x12\x18\n" +
+	"\astaying\x18\x12 \x03(\tR\astayingB\f\n" +
 	"\n" +
 	"_cap_bytesB\x13\n" +
 	"\x11_vault_room_bytes\"'\n" +

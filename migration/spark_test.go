@@ -201,6 +201,15 @@ func TestSparkScanNamesWhatIsAmbiguous(t *testing.T) {
 	if got := listing(t, n.stores[0]); strings.Count(got, "cannot tell which belongs") != 2 || strings.Contains(got, "carry") {
 		t.Errorf("got\n%s", got)
 	}
+	stranded := 0
+	for it, err := range Inventory(t.Context(), n.stores, n.vault) {
+		if why, _ := Stranded(it, err); strings.Contains(why, "cannot tell") {
+			stranded++
+		}
+	}
+	if stranded != 2 {
+		t.Errorf("got %d that would be lost for sure, want 2", stranded)
+	}
 	// They are whole, and stay behind: that is no reason to say that nothing was lost.
 	sum, entries := n.drain(t, within(t, time.Minute), newNode(t, "b"))
 	id := fmt.Sprintf("/shuffle_0_%d_0", apart(1)[0])

@@ -164,6 +164,22 @@ type Item struct {
 	Anew    bool   // its directory was not looked through before where it is: it may be news, whatever its times say
 }
 
+// Stranded says why a drain would lose what an inventory yields, whoever has room for it; directory, that it is not known what that is. "": it
+// would not, for all that is known. A disk that does not answer may do so in time.
+func Stranded(it Item, err error) (why string, directory bool) {
+	dir, unlisted := errors.AsType[*unlistedError](err)
+	switch {
+	case silent(err):
+	case unlisted:
+		return fmt.Sprintf("%s: %v", dir.path(), dir.err), true
+	case err != nil && it.ID != "":
+		return fmt.Sprintf("%s: %v", it.ID, err), false
+	case it.Stays != "":
+		return fmt.Sprintf("%s: %s", it.ID, it.Stays), false
+	}
+	return "", false
+}
+
 // Carried reports whether it is a block to carry.
 func (it Item) Carried() bool { return it.Skip == "" && it.Stays == "" }
 

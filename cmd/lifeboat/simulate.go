@@ -30,8 +30,8 @@ Workloads are told, in words that say it is a rehearsal, and waited for; none is
 
 With --dry-run nothing is done: it says how far the node would go, from when on, what it would carry, how much of that its cap
 lets through in the time and peers have room for, and whom it would tell, wait for and stop. It exits with 4 when something
-would be lost for sure, but for what others have already: by the cap, or for want of room. That the rest would be there in
-time is not said: a rehearsal shows it.
+would be lost for sure, but for what others have already: by the cap, for want of room, or because it cannot be carried, as a
+file whose name cannot be an id. That the rest would be there in time is not said: a rehearsal shows it.
 
 KIND is one of ` + kindWords() + `.`,
 		Example: `  lifeboat simulate terminate --in 120s
@@ -75,12 +75,36 @@ KIND is one of ` + kindWords() + `.`,
 		} else {
 			err = printSimulation(cmd.OutOrStdout(), args[0], dry, reply)
 		}
-		if err == nil && dry && reply.GetLostBytes() > 0 {
-			return incompletef("simulate %s: at least %s of %s would be lost", args[0], size(reply.GetLostBytes()), size(reply.GetBytes()))
+		if err == nil && dry && (reply.GetLostBytes() > 0 || stays(reply) != "") {
+			return incompletef("simulate %s: %s", args[0], forecast(reply))
 		}
 		return err
 	}
 	return cmd
+}
+
+// stays is what would be lost whoever has room for it; empty: nothing.
+func stays(r *api.SimulateReply) string {
+	var all []string
+	if n := r.GetStayingBlocks(); n > 0 {
+		all = append(all, fmt.Sprintf("%s (%s) that cannot be carried", count(n, "block"), size(r.GetStayingBytes())))
+	}
+	if n := r.GetUnreadDirectories(); n > 0 {
+		all = append(all, fmt.Sprintf("what is in directories that cannot be read (%d)", n))
+	}
+	return strings.Join(all, ", and ")
+}
+
+// forecast says what would be lost for sure.
+func forecast(r *api.SimulateReply) string {
+	s := stays(r)
+	if r.GetLostBytes() == 0 {
+		return s + " would be lost"
+	}
+	if s != "" {
+		s = ", among them " + s
+	}
+	return fmt.Sprintf("at least %s of %s would be lost%s", size(r.GetLostBytes()), size(r.GetBytes()+r.GetStayingBytes()), s)
 }
 
 func kindWords() string {
@@ -128,6 +152,12 @@ func printSimulation(w io.Writer, kind string, dry bool, r *api.SimulateReply) e
 	if r.GetLostBytes() > 0 {
 		t.row("WARNING", fmt.Sprintf("%s at least would be lost, but for what others have already", size(r.GetLostBytes())))
 	}
+	if s := stays(r); s != "" {
+		t.row("WARNING", s+": lost whoever has room")
+		for _, one := range r.GetStaying() {
+			t.row("", one)
+		}
+	}
 	for i, a := range r.GetActions() {
 		name := ""
 		if i == 0 {
@@ -163,6 +193,11 @@ type simulationJSON struct {
 	VaultRoom *int64 `json:"vault_room_bytes"` // of these, for what can only go to their vaults; null: as much
 	Fallback  string `json:"fallback"`
 	LostBytes int64  `json:"lost_bytes"` // at least
+
+	StayingBlocks int64    `json:"staying_blocks"` // of what is lost whoever has room: not in bytes, but in lost_bytes
+	StayingBytes  int64    `json:"staying_bytes"`
+	Unread        int64    `json:"unread_directories"`
+	Staying       []string `json:"staying"` // some of these, and why
 }
 
 func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSON {
@@ -171,5 +206,6 @@ func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSO
 		actions = []string{}
 	}
 	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
-		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes()}
+		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes(),
+		r.GetStayingBlocks(), r.GetStayingBytes(), r.GetUnreadDirectories(), append([]string{}, r.GetStaying()...)}
 }

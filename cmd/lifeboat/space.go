@@ -25,7 +25,9 @@ func (s *space) add(p *api.Peer, stores []string) {
 	*s = s.plus(space{p.GetRoomBytes(), peer.RoomFor(), peer.RoomFor(stores...)})
 }
 
-func (s space) plus(o space) space { return space{s.most + o.most, s.vault + o.vault, s.files + o.files} }
+func (s space) plus(o space) space {
+	return space{s.most + o.most, s.vault + o.vault, s.files + o.files}
+}
 
 // takes says whether there is room for so much, and for what of it is plain files.
 func (s space) takes(all, files int64) bool { return s.most >= all && s.files >= files }

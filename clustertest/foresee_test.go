@@ -1,6 +1,8 @@
 package clustertest_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +43,31 @@ func TestFullVaultsAreForeseen(t *testing.T) {
 		c.Sleep(time.Minute)
 		if got := c.Show(0).Manifest; got.GetLost().GetBlocks() != cached || got.GetMoved().GetBlocks() != others {
 			t.Errorf("got %v, want %d moved and %d lost", got, others, cached)
+		}
+	})
+}
+
+// What is lost whoever has room is foreseen, too, and named: a file whose name cannot be an id, as a drain loses it then.
+func TestDryRunForeseesWhatCannotBeCarried(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		blocks := int64(len(fill(c, 0)))
+		for name, content := range map[string]string{"tab\there": "data", "tab\ttoo": ""} {
+			if err := os.WriteFile(filepath.Join(c.Dir(0), "cache", name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if r.Blocks != blocks || r.StayingBlocks != 2 || r.StayingBytes != 4 || r.LostBytes != 4 || r.UnreadDirectories != 0 ||
+			len(r.Staying) != 2 || !strings.Contains(r.Staying[0], `cache/-/"tab\t`) || !strings.Contains(r.Staying[0], "rename the file") {
+			t.Errorf("got %v, want two files named that cannot be carried, of 4 bytes", r)
+		}
+		if r := c.Simulate(0, preemption.KindFreeze, 0, true); r.StayingBlocks != 0 || r.LostBytes != 0 {
+			t.Errorf("got %v, want nothing lost where the node stays", r)
+		}
+		c.Notice(0, 30*time.Second)
+		c.Sleep(time.Minute)
+		if got := c.Show(0).Manifest; got.GetLost().GetBlocks() != 2 || got.GetMoved().GetBlocks() != blocks {
+			t.Errorf("got %v, want the two lost and no more", got)
 		}
 	})
 }
