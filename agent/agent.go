@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,6 +96,7 @@ type Agent struct {
 	ballast     ballast
 	counts      *counters
 	at          listeners
+	page        http.Handler   // on the loopback address
 	aside       sync.WaitGroup // calls that only the end waits for
 }
 

@@ -61,11 +61,7 @@ func (a *Agent) listen() (err error) {
 func (a *Agent) serve(ctx context.Context) error {
 	by := func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, peerKey{}, c) }
 	blocks := &http.Server{Handler: a.peerHandler(), ConnContext: by, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
-	page, err := a.pageHandler()
-	if err != nil {
-		return err
-	}
-	local := &http.Server{Handler: page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
+	local := &http.Server{Handler: a.page, ReadHeaderTimeout: handshakeTimeout, IdleTimeout: time.Minute, ErrorLog: a.quiet()}
 	socket := a.socketServer()
 	readers := newHandedListener(a.at.peer.Addr())
 

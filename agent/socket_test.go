@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -205,18 +206,20 @@ func TestPageAsksForTheToken(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// A token that can be guessed is refused, at the start and in words.
-func TestPageRefusesAShortToken(t *testing.T) {
+// A token that can be guessed, and one that is not there, are refused in words, before anybody is told that the agent serves.
+func TestPageRefusesABadToken(t *testing.T) {
 	cfg := settings(t)
 	if err := os.WriteFile(cfg.Listen.ReadTokenFile, []byte("short"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := New(t.Context(), cfg, deps(cfg))
-	if err != nil {
+	if _, err := New(t.Context(), cfg, deps(cfg)); err == nil || !strings.Contains(err.Error(), "at least 16") {
+		t.Errorf("got %v, want the token refused", err)
+	}
+	if err := os.Remove(cfg.Listen.ReadTokenFile); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "at least 16") {
-		t.Errorf("got %v, want the token refused", err)
+	if _, err := New(t.Context(), cfg, deps(cfg)); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "read_token_file") {
+		t.Errorf("got %v, want it to say that the token is not there", err)
 	}
 }
 
