@@ -553,3 +553,25 @@ func TestRemovalTakesTheDirectoriesThatWereMade(t *testing.T) {
 		t.Errorf("%d blocks of the other app are left, want 8", got)
 	}
 }
+
+// A segment whose last block was one whose record could not be read is given back after the next start.
+func TestSegmentOfWhatCouldNotBeReadIsGivenBack(t *testing.T) {
+	n := newNode(t, "b")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
+	n.reopen(t) // what comes now has another segment
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/y", contentOf("y", 1000))))
+	err := n.vault.catalog.db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketBlocks).Put([]byte("cache/-/x"), []byte("broken"))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.receiver.forgetUnsound("cache/-/x")
+	n.reopen(t)
+	if err := n.vault.reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := segmentsIn(t, n.vault.dir); len(left) != 1 || !bytes.Equal(n.content(t, "cache/-/y"), contentOf("y", 1000)) {
+		t.Errorf("there is %v, want the segment of y, and y in it", left)
+	}
+}

@@ -158,6 +158,9 @@ func punch(path string, stretches []stretch) error {
 	}
 	defer f.Close()
 	for _, s := range stretches {
+		if s.length == 0 {
+			continue
+		}
 		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.at, s.length)
 		switch {
 		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/bbolt"
 )
@@ -144,15 +145,20 @@ func (c *catalog) weigh() error {
 		if err != nil {
 			return err
 		}
-		w := weights{}
+		w, unsound := weights{}, false
 		err = tx.Bucket(bucketBlocks).ForEach(func(_, v []byte) error {
 			if r, err := parseRecord(v); err == nil {
 				w.add(r)
+			} else {
+				unsound = true
 			}
 			return nil
 		})
 		if err == nil {
 			all, err = w.settle(tx)
+		}
+		if err == nil && !unsound {
+			err = w.freeRest(tx)
 		}
 		return errors.Join(err, b.Put(keyWeighed, []byte{1}))
 	})
@@ -161,6 +167,17 @@ func (c *catalog) weigh() error {
 	}
 	c.rests.Store(&all)
 	return nil
+}
+
+// freeRest has the segments in which nothing is of use be among those that have something free, should the last block that lay there
+// have been one whose record could not be read: nobody knew what it left free. What marks them has no length.
+func (w weights) freeRest(tx *bbolt.Tx) error {
+	return tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
+		if len(k) != 8 || len(v) < 8 || w[uint32(binary.BigEndian.Uint64(k))].Blocks > 0 {
+			return nil
+		}
+		return tx.Bucket(bucketFree).Put(append(slices.Clone(k), v[:8]...), rangeValue(0)) // at its end
+	})
 }
 
 // stands reports whether a record is still as it was read.
