@@ -27,49 +27,74 @@ func (f *fleet) candidates(id, from, after string) (named []*api.Holder, next st
 		from = "" // it was named with the first, or has its turn
 	}
 	store, _, _ := strings.Cut(id, "/")
-	var source, all []*api.Holder
 	early := time.Since(*f.tookOver.Load()) <= f.cfg.Lease // one that is done may be there still, and has yet to say so
-	for _, n := range f.nodes() {
-		p := f.leases.read(n.Name)
-		told, _ := f.blocks.reported(n.Name, n.ID)
-		has := !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
-		there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
-		if has && there {
-			h := &api.Holder{Node: n.Name, Address: n.PeerAddress}
-			if n.Name == from {
-				source = append(source, h)
-			} else {
-				all = append(all, h)
+	all := circle{id: id, last: seat{at: hashOf(id, after), node: after}}
+	f.ledger.view(func(m *machine) { // thousands, each time: none is copied
+		for name, n := range m.Nodes {
+			p := f.leases.read(name)
+			told, _ := f.blocks.reported(name, n.ID)
+			has := !told || slices.ContainsFunc(p.status.GetStores(), func(s *api.StoreInfo) bool { return s.GetName() == store })
+			there := n.State == Active || n.leaving() || n.State == Shutdown && !n.shutOut() || n.State == Decommissioned && (f.present(n) || !p.heard && early)
+			switch {
+			case !has || !there:
+			case name == from:
+				named = append(named, &api.Holder{Node: name, Address: n.PeerAddress})
+			default:
+				all.add(name, n.PeerAddress)
 			}
 		}
-	}
-	if len(all) <= maxCandidates && after == "" {
-		return append(source, all...), ""
-	}
-	return inParts(source, all, id, after)
-}
-
-// inParts are the first of some nodes in an order of the block's own, or those that come behind one of them.
-func inParts(first, all []*api.Holder, id, after string) (named []*api.Holder, next string) {
-	type seat struct {
-		at uint64
-		*api.Holder
-	}
-	seats := make([]seat, 0, len(all))
-	last := seat{hashOf(id, after), &api.Holder{Node: after}}
-	byTurn := func(a, b seat) int { return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.Node, b.Node)) }
-	for _, h := range all {
-		if s := (seat{hashOf(id, h.GetNode()), h}); after == "" || byTurn(s, last) > 0 {
-			seats = append(seats, s)
-		}
-	}
-	slices.SortFunc(seats, byTurn)
-	if len(seats) > maxCandidates {
-		seats = seats[:maxCandidates]
-		next = seats[maxCandidates-1].Node
+	})
+	seats, more := all.first()
+	if more {
+		next = seats[len(seats)-1].node
+	} else if after == "" {
+		slices.SortFunc(seats, func(a, b seat) int { return strings.Compare(a.node, b.node) })
 	}
 	for _, s := range seats {
-		first = append(first, s.Holder)
+		named = append(named, &api.Holder{Node: s.node, Address: s.address})
 	}
-	return first, next
+	return named, next
+}
+
+// circle finds the first of some nodes in an order of a block's own, or those that come behind one of them.
+type circle struct {
+	id    string
+	last  seat // whom they come behind; of no node: all
+	bound seat // who comes behind it is not one of them; of no node: anybody may be
+	seats []seat
+}
+
+type seat struct {
+	at            uint64
+	node, address string
+}
+
+func byTurn(a, b seat) int {
+	if a.at != b.at {
+		return cmp.Compare(a.at, b.at)
+	}
+	return strings.Compare(a.node, b.node)
+}
+
+func (c *circle) add(node, address string) {
+	s := seat{hashOf(c.id, node), node, address}
+	if c.last.node != "" && byTurn(s, c.last) <= 0 || c.bound.node != "" && byTurn(s, c.bound) > 0 {
+		return
+	}
+	if c.seats = append(c.seats, s); len(c.seats) == 4*maxCandidates {
+		c.cut()
+	}
+}
+
+// cut leaves one more than are named, if there are.
+func (c *circle) cut() {
+	slices.SortFunc(c.seats, byTurn)
+	if len(c.seats) > maxCandidates {
+		c.seats, c.bound = c.seats[:maxCandidates+1], c.seats[maxCandidates]
+	}
+}
+
+func (c *circle) first() (seats []seat, more bool) {
+	c.cut()
+	return c.seats[:min(len(c.seats), maxCandidates)], len(c.seats) > maxCandidates
 }

@@ -1,6 +1,11 @@
 package coordinator
 
-import "github.com/lifeboat/lifeboat/api"
+import (
+	"slices"
+	"strings"
+
+	"github.com/lifeboat/lifeboat/api"
+)
 
 const (
 	// doorsEach is how many nodes are named for a fallback: one may have died a moment ago.
@@ -11,13 +16,21 @@ const (
 
 // doors are nodes that reach a fallback, a few for each: what no node holds may lie there, and only its records know.
 // Those that stay come first.
-func (f *fleet) doors() []*api.Holder {
-	var doors []*api.Holder
-	all, named := f.nodes(), map[string]int{}
+func (f *fleet) doors() (doors []*api.Holder) {
+	var reach []node
+	f.ledger.view(func(m *machine) {
+		for name, n := range m.Nodes {
+			if f.leases.read(name).status.GetFallback() != "" && f.present(n) {
+				reach = append(reach, n)
+			}
+		}
+	})
+	slices.SortFunc(reach, func(a, b node) int { return strings.Compare(a.Name, b.Name) })
+	named := map[string]int{}
 	for _, staying := range []bool{true, false} {
-		for _, n := range all {
+		for _, n := range reach {
 			name := f.leases.read(n.Name).status.GetFallback()
-			if name == "" || (n.State == Active) != staying || !f.present(n) || named[name] == doorsEach || len(doors) == maxDoors {
+			if (n.State == Active) != staying || named[name] == doorsEach || len(doors) == maxDoors {
 				continue
 			}
 			named[name]++

@@ -1,0 +1,33 @@
+package coordinator
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// BenchmarkLocateUnknown is what a reader costs who asks for a block that nobody told of, in a fleet of 5,000.
+func BenchmarkLocateUnknown(b *testing.B) {
+	cfg := Default()
+	cfg.Name, cfg.DataDir = "c", b.TempDir()
+	f := opened(b, cfg)
+	const nodes = 5000
+	st := &api.Status{RoomBytes: 1, Stores: []*api.StoreInfo{{Name: "cache"}}}
+	f.ledger.view(func(m *machine) {
+		for i := range nodes {
+			name := fmt.Sprintf("node-%04d", i)
+			m.Nodes[name] = node{Name: name, ID: fmt.Sprint("node-", i), State: Active, facts: facts{PeerAddress: name + ":7412"}}
+		}
+	})
+	for i := range nodes {
+		f.leases.beat(fmt.Sprintf("node-%04d", i), st, time.Now())
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		if r, err := f.locate(&api.LocateRequest{Id: fmt.Sprint("cache/-/", n)}); err != nil || len(r.Candidates) != maxCandidates {
+			b.Fatal(len(r.GetCandidates()), err)
+		}
+	}
+}
