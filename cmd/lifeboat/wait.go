@@ -180,11 +180,35 @@ type leavingNodes struct {
 	timedOut map[string]bool
 }
 
+// askedEach is how many nodes are asked about one by one. More are picked from a list of all: a call for each would take longer than the
+// pause between two looks.
+const askedEach = 16
+
+// list is all nodes by name, if many are waited for.
+func (l *leavingNodes) list(ctx context.Context) (map[string]*api.Node, error) {
+	if len(l.names) <= askedEach {
+		return nil, nil
+	}
+	reply, err := l.operator.ListNodes(ctx, &api.ListNodesRequest{})
+	all := map[string]*api.Node{}
+	for _, n := range reply.GetNodes() {
+		all[n.GetName()] = n
+	}
+	return all, err
+}
+
 func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
 	var seen []leaving
 	var last []*api.Node
+	listed, err := l.list(ctx)
+	if err != nil {
+		return nil, l.link.away(fmt.Sprintf("wait for %d nodes", len(l.names)), err)
+	}
 	for _, name := range l.names {
-		n, err := l.operator.GetNode(ctx, &api.GetNodeRequest{Node: name})
+		n, err := listed[name], error(nil)
+		if n == nil {
+			n, err = l.operator.GetNode(ctx, &api.GetNodeRequest{Node: name})
+		}
 		if status.Code(err) == codes.NotFound && l.ended[name] != nil {
 			n, err = l.ended[name], nil // it is done, and was forgotten while others are not
 		}

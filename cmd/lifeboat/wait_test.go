@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -381,5 +383,48 @@ func TestWaitLine(t *testing.T) {
 	}
 	if got := waitLine([]string{"workload with a long name"}, 10); got != "workload …" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// countedOperator has nodes that leave, and counts how often it is asked.
+type countedOperator struct {
+	api.OperatorClient
+	nodes []*api.Node
+	asked int
+}
+
+func (o *countedOperator) ListNodes(context.Context, *api.ListNodesRequest, ...grpc.CallOption) (*api.ListNodesReply, error) {
+	o.asked++
+	return &api.ListNodesReply{Nodes: o.nodes}, nil
+}
+
+func (o *countedOperator) GetNode(_ context.Context, r *api.GetNodeRequest, _ ...grpc.CallOption) (*api.Node, error) {
+	o.asked++
+	for _, n := range o.nodes {
+		if n.Name == r.Node {
+			return n, nil
+		}
+	}
+	return nil, status.Error(codes.NotFound, "unknown")
+}
+
+// Whoever waits for 500 nodes asks once each second, not 500 times.
+func TestManyAreWaitedForWithOneQuestion(t *testing.T) {
+	o := &countedOperator{}
+	fleet := &leavingNodes{operator: o, link: &link{}}
+	for i := range 500 {
+		name := fmt.Sprint("host-", i)
+		fleet.names = append(fleet.names, name)
+		o.nodes = append(o.nodes, &api.Node{Name: name, State: "DECOMMISSIONING", SubState: "MIGRATING"})
+	}
+	if seen, err := fleet.look(t.Context()); err != nil || len(seen) != 500 || seen[7].ended {
+		t.Errorf("got %d, %v, want all on their way", len(seen), err)
+	}
+	if o.asked != 1 {
+		t.Errorf("asked %d times, want once", o.asked)
+	}
+	o.nodes = o.nodes[1:]
+	if _, err := fleet.look(t.Context()); err == nil {
+		t.Errorf("one is not known any more: got %v", err)
 	}
 }
