@@ -25,7 +25,12 @@ func nodesCommand() *cobra.Command {
 		Example: `  lifeboat nodes
   lifeboat nodes --watch
   lifeboat nodes -o json | jq -r '.[] | select(.state == "LOST") | .name'`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("nodes lists all: one is shown by lifeboat node %s", args[0])
+			}
+			return nil
+		},
 	}
 	to.coordinatorFlags(cmd)
 	out.flag(cmd)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,6 +88,27 @@ func leaderStatus(ctx context.Context, operator api.OperatorClient) (*api.Coordi
 	return nil, err
 }
 
+// completeMembers offers the coordinators that are not named yet.
+func (r *reach) completeMembers(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	operator, l, err := r.operator()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+	defer cancel()
+	s, err := operator.GetStatus(ctx, &api.GetStatusRequest{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, m := range s.GetMembers() {
+		if !slices.Contains(args, m.GetName()) {
+			names = append(names, cobra.CompletionWithDesc(m.GetName(), m.GetAddress()))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 func raftAddCommand() *cobra.Command {
 	var to reach
 	var replacing []string
@@ -118,6 +140,7 @@ address is added again with that.`,
 	to.coordinatorFlags(cmd)
 	reasonFlag(cmd, &reason)
 	cmd.Flags().StringSliceVar(&replacing, "replacing", nil, "remove the coordinator `NAME` before")
+	_ = cmd.RegisterFlagCompletionFunc("replacing", to.completeMembers) // the flag is there
 	return cmd
 }
 
@@ -131,6 +154,8 @@ func raftRemoveCommand() *cobra.Command {
 nobody. What is left must be an odd number: to replace one that is dead, use add with --replacing.`,
 		Example: `  lifeboat raft remove c4 c5`,
 		Args:    cobra.MinimumNArgs(1),
+
+		ValidArgsFunction: to.completeMembers,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeMembers(cmd, &to, &api.ChangeMembersRequest{Remove: args, Reason: reason})
 		},
@@ -185,6 +210,7 @@ fleet an election. Do it before the leader's machine goes; one that is stopped d
 	to.coordinatorFlags(cmd)
 	reasonFlag(cmd, &reason)
 	cmd.Flags().StringVar(&whom, "to", "", "the `NAME` of the coordinator that is to lead")
+	_ = cmd.RegisterFlagCompletionFunc("to", to.completeMembers) // the flag is there
 	return cmd
 }
 
