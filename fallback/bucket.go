@@ -188,6 +188,9 @@ func (b *Bucket) Get(ctx context.Context, name string, from int64, into []byte) 
 		return 0, explain(err)
 	}
 	defer out.Body.Close()
+	if said := aws.ToString(out.ContentRange); from > 0 && !strings.HasPrefix(said, "bytes "+strconv.FormatInt(from, 10)+"-") {
+		return 0, fmt.Errorf("asked for what begins at byte %d, the answer is of %q: does a proxy on the way leave out ranges?", from, said)
+	}
 	n, err := io.ReadFull(out.Body, into)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF) && out.ContentLength != nil && int64(n) == *out.ContentLength, err == io.EOF:
