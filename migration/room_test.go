@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -106,14 +107,28 @@ func TestFullVaultDoesNotStarveWhatHasItsPlace(t *testing.T) {
 	})
 }
 
-// A sender of an earlier version is granted what it can read.
-func TestGrantOfAnEarlierVersion(t *testing.T) {
-	old := grant{RoomBytes: 7, Advised: true}.append(nil)
-	if string(old) != "\x0e\x02" {
-		t.Errorf("got % x, want what earlier versions wrote", old)
-	}
-	h := hello{Node: "a", Apart: true}
-	if got, err := parseHello(h.append(nil)); err != nil || !got.Apart || got.Alone || got.Advised {
-		t.Errorf("got %+v, %v", got, err)
-	}
+// A sender of an earlier version is granted what it can read, and one of this version more.
+func TestGrantIsWhatTheSenderCanRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "n", with(sparkStore, "d0"))
+		n.room = vaultOf(300)
+		n.receive(t)
+		for _, knows := range []bool{false, true} {
+			ours, theirs := net.Pipe()
+			served := beside(func() { n.receiver.Serve(t.Context(), theirs, "a") })
+			ours.Write(appendFrame(nil, frameHello, 0, hello{Node: "a", Apart: knows}.append(nil)))
+			f, err := newFrameReader(ours, maxPayload[frameGrant]).next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g, err := parseGrant(f.payload); err != nil || g.RoomBytes != 1<<40 || (g.Apart != nil) != knows {
+				t.Errorf("who knows of it (%t) got %+v, %v", knows, g, err)
+			}
+			if plain := (grant{RoomBytes: 1 << 40}).append(nil); !knows && string(f.payload) != string(plain) {
+				t.Errorf("got % x, want what earlier versions wrote, % x", f.payload, plain)
+			}
+			ours.Close()
+			<-served
+		}
+	})
 }
