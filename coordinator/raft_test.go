@@ -181,6 +181,12 @@ func TestDecisionsSurviveWithoutGoodbye(t *testing.T) {
 	})
 }
 
+// torn is as raft's decoder tells an error amid a message (decodeError in go-msgpack).
+type torn struct{ cause error }
+
+func (t torn) Error() string { return "msgpack decode error [pos 168]: " + t.cause.Error() }
+func (t torn) Cause() error  { return t.cause }
+
 // A line that broke is no error: the other coordinator was restarted. A disk that fails is, and so is one that does not trust this one.
 func TestGravityOfRaftsErrors(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -192,6 +198,8 @@ func TestGravityOfRaftsErrors(t *testing.T) {
 		"hung up":    {"failed to appendEntries to", io.EOF, slog.LevelDebug},
 		"own end":    {"failed to decode incoming command", fmt.Errorf("read: %w", net.ErrClosed), slog.LevelDebug},
 		"as it ends": {"failed to decode incoming command", raft.ErrTransportShutdown, slog.LevelDebug},
+		"cut off":    {"failed to appendEntries to", torn{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}}, slog.LevelDebug},
+		"garbled":    {"failed to appendEntries to", torn{errors.New("unrecognized descriptor byte")}, slog.LevelError},
 		"handed on":  {ousted, nil, slog.LevelDebug},
 		"disk":       {"failed to append to logs", errors.New("no space left on device"), slog.LevelError},
 		"stranger":   {"failed to heartbeat to", &net.OpError{Op: "remote error", Err: errors.New("tls: unknown certificate authority")}, slog.LevelError},

@@ -66,6 +66,12 @@ func gravity(msg string, args []any) slog.Level {
 		if !ok {
 			continue
 		}
+		if broken, is := errors.AsType[interface {
+			error
+			Cause() error
+		}](err); is { // the decoder's, amid a message
+			err = broken.Cause()
+		}
 		said, ok := errors.AsType[*net.OpError](err)
 		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errSilent) ||
 			errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, context.DeadlineExceeded) {
