@@ -185,18 +185,8 @@ func (a *Agent) attempt(ctx context.Context, w *watched, word workloads.Word, be
 			}
 		}
 	})
-	trouble := make(chan error, 1)
-	watching.Go(func() { // a disk that hangs keeps the word from being noted, not from being told
-		for {
-			select {
-			case err := <-trouble:
-				a.hindered(w, word, err)
-			case <-telling.Done():
-				return
-			}
-		}
-	})
-	err := w.Teller.Tell(workloads.WithTrouble(telling, workloads.Newest(trouble)), word)
+	hear := func(err error) { a.hindered(w, word, err) }
+	err := w.Teller.Tell(workloads.HearTrouble(telling, &watching, hear), word)
 	why := context.Cause(telling)
 	stop(nil)
 	watching.Wait()

@@ -131,6 +131,18 @@ func (v *trio) leader() *daemon {
 	return v.all[v.at(leads)]
 }
 
+// haveLead hands the lead over until the coordinator of that name has it.
+func (v *trio) haveLead(name string) {
+	v.t.Helper()
+	v.until(func() error {
+		if v.leader().name != name {
+			v.verb("raft", "transfer", "--to", name)
+			return fmt.Errorf("%s does not lead", name)
+		}
+		return nil
+	})
+}
+
 // The leader is killed amid a drain, twice, and nothing that was decided is lost: not the order, not its deadline, not the
 // node.
 func TestLeaderKilledMidDrain(t *testing.T) {

@@ -243,13 +243,7 @@ func TestLeaderWithAFullDisk(t *testing.T) {
 	v.agent("host-a")
 	v.start()
 	v.nodes[0].kill()
-	v.until(func() error {
-		if v.leader().name != "c1" {
-			v.verb("raft", "transfer", "--to", "c1")
-			return fmt.Errorf("c1 does not lead")
-		}
-		return nil
-	})
+	v.haveLead("c1")
 	o := v.office("host-a")
 	o.decide()
 	hog, err := os.Create(filepath.Join(small, "hog"))
@@ -314,13 +308,7 @@ func TestLeaderWhoseDiskHangs(t *testing.T) {
 	v.agent("host-a")
 	v.start()
 	v.nodes[0].kill()
-	v.until(func() error {
-		if v.leader().name != "c1" {
-			v.verb("raft", "transfer", "--to", "c1")
-			return fmt.Errorf("c1 does not lead")
-		}
-		return nil
-	})
+	v.haveLead("c1")
 	disk.freeze()
 	v.grpc = v.grpcs[0] // who asks it is told of nobody, and nothing happens
 	v.verb("decommission", "host-a", "--timeout", "40m")

@@ -195,18 +195,8 @@ func (s *Sidecar) attempt(ctx context.Context, a *action, w workloads.Word, bega
 			}
 		}
 	})
-	trouble := make(chan error, 1)
-	watching.Go(func() { // a disk that hangs keeps the word from being noted, not from being told
-		for {
-			select {
-			case err := <-trouble:
-				s.troubled(a, w, err)
-			case <-telling.Done():
-				return
-			}
-		}
-	})
-	err := a.Tell(workloads.WithTrouble(telling, workloads.Newest(trouble)), w)
+	hear := func(err error) { s.troubled(a, w, err) }
+	err := a.Tell(workloads.HearTrouble(telling, &watching, hear), w)
 	why := context.Cause(telling)
 	stop(nil)
 	watching.Wait()

@@ -1,6 +1,9 @@
 package workloads
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // troubled is the key under which a context has whom to tell what stands in the way.
 type troubled struct{}
@@ -18,8 +21,25 @@ func Trouble(ctx context.Context, err error) {
 	}
 }
 
-// Newest passes on what comes last, and what came before and was not taken is forgotten: who says it never waits for who takes it.
-func Newest(to chan error) func(error) {
+// HearTrouble is WithTrouble for who may take long to note it: a disk that hangs keeps a word from being noted, not from being told. What
+// comes last is heard, until ctx ends, by a goroutine of hearing's.
+func HearTrouble(ctx context.Context, hearing *sync.WaitGroup, hear func(error)) context.Context {
+	trouble := make(chan error, 1)
+	hearing.Go(func() {
+		for {
+			select {
+			case err := <-trouble:
+				hear(err)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return WithTrouble(ctx, newest(trouble))
+}
+
+// newest passes on what comes last, and what came before and was not taken is forgotten: who says it never waits for who takes it.
+func newest(to chan error) func(error) {
 	return func(err error) {
 		for {
 			select {
