@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
-	"golang.org/x/sys/unix"
 )
 
 // A disk hangs under who gives back the space of what was removed: what is to go from the others goes.
@@ -26,20 +25,7 @@ func TestRemovingIsNotHeldUpByOneDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// To open a pipe that nobody reads from hangs as what is done on a dead disk does.
-	p := n.vault.segmentPath(r.Segment)
-	if err := os.Remove(p); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(p, 0o600); err != nil {
-		t.Skipf("no pipe to hang on: %v", err)
-	}
-	thaw := sync.OnceFunc(func() {
-		if w, err := os.OpenFile(p, os.O_RDWR, 0); err == nil {
-			time.AfterFunc(100*time.Millisecond, func() { w.Close() })
-		}
-	})
-	t.Cleanup(thaw)
+	thaw := hangsOpen(t, n.vault.segmentPath(r.Segment))
 	n.receive(t)
 	gone := make(chan Count)
 	go func() {

@@ -24,20 +24,7 @@ func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	flip(t, n.more[0], y, 10)
-	// To open a pipe that nobody writes to hangs as a read from a dead disk does.
-	p := n.vault.segmentPath(r.Segment)
-	if err := os.Remove(p); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(p, 0o600); err != nil {
-		t.Skipf("no pipe to hang on: %v", err)
-	}
-	thaw := sync.OnceFunc(func() {
-		if w, err := os.OpenFile(p, os.O_RDWR, 0); err == nil {
-			w.Close()
-		}
-	})
-	t.Cleanup(thaw)
+	thaw := hangsOpen(t, n.vault.segmentPath(r.Segment))
 	broken := make(chan Held, 10)
 	n.tune = func(cfg *ReceiverConfig) { cfg.Broken = func(h Held) { broken <- h } }
 	n.receive(t)
@@ -60,4 +47,22 @@ func TestReadingBackIsNotHeldUpByOneDisk(t *testing.T) {
 	case <-time.After(9 * time.Second):
 		t.Error("nobody looks at y, which a reader found broken, on the disk that answers")
 	}
+}
+
+// hangsOpen puts a pipe in the place of a file: to open one that nobody has the other end of hangs as a dead disk does, until thaw.
+func hangsOpen(t *testing.T, file string) (thaw func()) {
+	t.Helper()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	thaw = sync.OnceFunc(func() {
+		if w, err := os.OpenFile(file, os.O_RDWR, 0); err == nil {
+			time.AfterFunc(100*time.Millisecond, func() { w.Close() })
+		}
+	})
+	t.Cleanup(thaw)
+	return thaw
 }
