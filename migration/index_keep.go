@@ -24,6 +24,7 @@ import (
 type Index struct {
 	cfg   IndexConfig
 	made  time.Time // the start of its clock
+	wires *tripwires
 	parts []*indexedPart
 }
 
@@ -55,7 +56,7 @@ const mostAge = 24 * time.Hour
 // NewIndex prepares an index. It starts nothing.
 func NewIndex(cfg IndexConfig) *Index {
 	cfg.Disks = orWell(cfg.Disks)
-	ix := &Index{cfg: cfg, made: time.Now()}
+	ix := &Index{cfg: cfg, made: time.Now(), wires: newTripwires()}
 	for _, s := range cfg.Stores {
 		if _, plain := s.layout.(filesLayout); !plain {
 			continue // a Spark block is files of several directories, and what is in them
@@ -80,6 +81,8 @@ func (ix *Index) Run(ctx context.Context) error {
 		ix.cfg.Log.Warn("no index of the stores is kept: a drain looks through all of them first", "err", err)
 		return nil
 	}
+	ix.wires.open()
+	defer ix.wires.close()
 	atLeisure(ctx, ix.look)
 	return nil
 }
@@ -104,6 +107,14 @@ func (ix *Index) look(ctx context.Context) (worked time.Duration) {
 		worked += ix.lookAt(ctx, p)
 	}
 	return worked
+}
+
+// tripwires are those in directories of its stores. A nil index has none.
+func (ix *Index) tripwires() *tripwires {
+	if ix == nil {
+		return nil
+	}
+	return ix.wires
 }
 
 func (ix *Index) leaves() bool { return ix.cfg.Leaves != nil && ix.cfg.Leaves() }
@@ -150,7 +161,7 @@ func (ix *Index) renew(ctx context.Context, p *indexedPart, rest func() bool) {
 		return
 	}
 	drift := ix.drift()
-	made, err := p.store.look(ctx, p.part, name, rest)
+	made, err := p.store.look(ctx, p.part, name, ix.wires, rest)
 	switch {
 	case errors.Is(err, errPutOff):
 		ix.cfg.Log.Debug("a look through a store is put off", "store", p.store.Name)
