@@ -70,7 +70,10 @@ func NewIndex(cfg IndexConfig) *Index {
 
 // Run keeps the index true while the node is at peace, until ctx ends. Without a place for its files there is none.
 func (ix *Index) Run(ctx context.Context) error {
+	ix.wires.open()
+	defer ix.wires.close()
 	if len(ix.parts) == 0 {
+		<-ctx.Done() // other stores go by the wires, too
 		return nil
 	}
 	if !ix.cfg.Disks.Readable(ix.cfg.Dir) {
@@ -81,8 +84,6 @@ func (ix *Index) Run(ctx context.Context) error {
 		ix.cfg.Log.Warn("no index of the stores is kept: a drain looks through all of them first", "err", err)
 		return nil
 	}
-	ix.wires.open()
-	defer ix.wires.close()
 	atLeisure(ctx, ix.look)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 type looks struct {
 	places *places // that scans went through
 	wires  *tripwires
+	kin    kin
 	log    *slog.Logger
 
 	mu       sync.Mutex
@@ -59,7 +60,7 @@ func newLooks(log *slog.Logger, index *Index) *looks {
 func (l *looks) before(dirs []string, began time.Time) past {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := past{places: l.places, wires: l.wires, last: l.since[dirs[0]], began: began}
+	p := past{places: l.places, wires: l.wires, kin: &l.kin, last: l.since[dirs[0]], began: began}
 	for i, dir := range dirs {
 		at, ok := l.since[dir]
 		if !ok {

@@ -50,6 +50,13 @@ type managers struct {
 	passed   []error // of each of the store's directories, why it was not looked through; nil: it was, and its disk may be silent by now
 	mates    map[side]*blockManager
 	checksum string // the algorithm met last: an application has one
+	since    int64  // files that did not change since are passed by; Unix nanoseconds, 0: none is
+}
+
+// holding is the manager that a file is in.
+func (m *managers) holding(f Member) *blockManager {
+	i := slices.IndexFunc(m.all, func(mgr *blockManager) bool { return mgr.root == f.root && strings.HasPrefix(f.path, mgr.path+"/") })
+	return m.all[i]
 }
 
 // side asks which manager the executor of one has at another seat.

@@ -15,6 +15,7 @@ import (
 type past struct {
 	since  time.Time  // regular files that did not change since may be left out; the zero time: none may, it is the first look
 	places *places    // that were looked through; nil: it does not matter
+	kin    *kin       // nil: nothing is learned
 	wires  *tripwires // nil: none are laid, and none gone by
 	last   time.Time  // when the look before began, and this one: they are known by that
 	began  time.Time

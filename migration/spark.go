@@ -136,7 +136,9 @@ func (s *Store) checkIndex(mgr *blockManager, index Member) (int64, error) {
 
 func (sparkLayout) parts(*Store) int { return 1 }
 
-func (sparkLayout) scan(ctx context.Context, s *Store, _ int, _ past, yield func(Item, error) bool) bool {
+// scan looks, where it is not the first look, at map outputs of which a file has changed since, and at no index but theirs. Where that does
+// not tell which files belong together it looks at all.
+func (l sparkLayout) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
 	fault := func(err error) bool { return yield(Item{}, err) }
 	all, ok := s.managers(ctx, fault)
 	if !ok {
@@ -144,6 +146,11 @@ func (sparkLayout) scan(ctx context.Context, s *Store, _ int, _ past, yield func
 	}
 	all.open(s)
 	defer all.close()
+	before.kin.tell(s, all)
+	defer before.kin.learn(s, all)
+	if !before.since.IsZero() {
+		all.since = before.since.UnixNano()
+	}
 	// What is ambiguous is looked at once more in the end, when it is better known which managers belong together.
 	var later []func() bool
 	for _, mgr := range all.all {
@@ -151,12 +158,13 @@ func (sparkLayout) scan(ctx context.Context, s *Store, _ int, _ past, yield func
 		if err := said.in(s.roots[mgr.root], mgr.path); err != nil && !fault(err) {
 			return false
 		}
+		w := walk{root: s.roots[mgr.root], fault: fault, since: all.since, past: before, passed: func() bool { return yield(Item{}, nil) }}
 		yield := func(it Item, err error) bool {
-			it.value = said.of[it.ID.Name()]
+			it.value, it.Anew = said.of[it.ID.Name()], w.anew
 			return yield(it, err)
 		}
-		enter := func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
-		visit := func(f *seen) bool {
+		w.enter = func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
+		w.visit = func(f *seen) bool {
 			if f.name == ValuesFile {
 				return true
 			}
@@ -171,10 +179,13 @@ func (sparkLayout) scan(ctx context.Context, s *Store, _ int, _ past, yield func
 			}
 			return s.show(mgr, f, item, err, yield)
 		}
-		w := walk{root: s.roots[mgr.root], enter: enter, visit: visit, fault: fault}
 		if !w.below(ctx, mgr.path) {
 			return false
 		}
+	}
+	if len(later) > 0 && all.since != 0 {
+		before.since = time.Time{}
+		return l.scan(ctx, s, part, before, yield)
 	}
 	for _, again := range later {
 		if ctx.Err() != nil || !again() {
@@ -237,8 +248,14 @@ func (s *Store) sparkItem(all *managers, mgr *blockManager, f *seen) (Item, erro
 		b, err := s.mapOutput(all, mgr, m)
 		return Item{Block: b}, err
 	case match != nil:
-		if _, err := s.lookUp(all, mgr, f.path, match[1]+".index", anyFile); errors.Is(err, fs.ErrNotExist) {
+		switch index, err := s.lookUp(all, mgr, f.path, match[1]+".index", anyFile); {
+		case errors.Is(err, fs.ErrNotExist):
 			return Item{}, leave("no index: the map output was not committed")
+		case err == nil && changedBy(index.ctim) < all.since: // it is passed by
+			b, err := s.mapOutput(all, all.holding(index), index)
+			return Item{Block: b}, err
+		case errors.Is(err, errAmbiguous) && all.since != 0:
+			return Item{}, err
 		}
 		return Item{}, errNotShown
 	case cachedRDD.MatchString(name):

@@ -265,41 +265,42 @@ func TestADrainGoesByTheTripwiresOfItsIndex(t *testing.T) {
 	}
 }
 
-// BenchmarkLookAgain is what a drain on a node at peace does once all has left.
+// BenchmarkLookAgain is what a drain on a node at peace does once all has left; whole is what it did before it went by what changed.
 func BenchmarkLookAgain(b *testing.B) {
-	for _, wired := range []bool{false, true} {
-		b.Run(fmt.Sprintf("wires=%v", wired), func(b *testing.B) {
-			const count = 20_000
-			n := newNode(b, "a", with(filesStore, "cache"))
-			for i := range count {
-				plainFile(b, filepath.Join(n.dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), nil)
-			}
-			outlast(b)
-			before := past{places: newPlaces()}
-			if wired {
-				before.wires = newTripwires()
-				before.wires.open()
-				defer before.wires.close()
-			}
-			s, found := n.stores[0], 0
-			look := func() {
-				s.layout.scan(b.Context(), s, 0, before, func(it Item, err error) bool {
-					if it.ID != "" {
-						found++
+	const count = 10_000
+	for _, layout := range []StoreConfig{filesStore, sparkStore} {
+		for _, how := range []string{"whole", "by time", "by tripwires"} {
+			b.Run(layout.Layout+"/"+how, func(b *testing.B) {
+				n := newNode(b, "a", with(layout, "d0", "d1"))
+				for i := range count {
+					if layout.Layout == LayoutFiles {
+						plainFile(b, filepath.Join(n.dir, fmt.Sprintf("d0/%02x/%d", i%64, i)), nil)
+					} else {
+						writeMapOutput(b, []string{filepath.Join(n.dir, "d0/blockmgr-a"), filepath.Join(n.dir, "d1/blockmgr-b")}, 0, i, 4)
 					}
-					return true
-				})
-			}
-			look()
-			before.since = time.Now()
-			found = 0
-			for b.Loop() {
+				}
+				outlast(b)
+				before := past{places: newPlaces(), kin: new(kin), began: time.Now()}
+				if how == "by tripwires" {
+					before.wires = newTripwires()
+					before.wires.open()
+					defer before.wires.close()
+				}
+				s := n.stores[0]
+				look := func() {
+					for part := range s.layout.parts(s) {
+						s.layout.scan(b.Context(), s, part, before, func(Item, error) bool { return true })
+					}
+				}
 				look()
-			}
-			if found != 0 {
-				b.Errorf("found %d", found)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/count, "ns/block")
-		})
+				if how != "whole" {
+					before.since, before.last = before.began, before.began
+				}
+				for b.Loop() {
+					look()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/count, "ns/block")
+			})
+		}
 	}
 }
