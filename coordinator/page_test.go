@@ -66,3 +66,17 @@ func TestPageKnowsAllEvents(t *testing.T) {
 		}
 	}
 }
+
+// The clock of the machine that the page is looked at on may be wrong: it is a guess until the leader has said what its own shows.
+func TestPageGoesByTheLeadersClock(t *testing.T) {
+	script, err := pageFiles.ReadFile("page/page.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(script), "Date.now()"); n != 1 {
+		t.Errorf("the page looks %d times at its own clock, want once", n)
+	}
+	if !strings.Contains(string(script), `headers.get("Date")`) {
+		t.Error("the page does not look what the leader's clock shows")
+	}
+}

@@ -105,7 +105,7 @@ func (d *Door) ask(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer said.Body.Close()
-	for _, h := range []string{"Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control", "Retry-After"} {
+	for _, h := range []string{"Content-Type", "Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy", "Cache-Control", "Retry-After", "Date"} {
 		if v := said.Header.Get(h); v != "" {
 			w.Header().Set(h, v)
 		}

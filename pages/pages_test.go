@@ -119,6 +119,21 @@ func TestDoorFindsTheLeader(t *testing.T) {
 	}
 }
 
+// The page reckons from when the leader answered, by the leader's clock: that of the machine in between may be wrong.
+func TestDoorTellsTheLeadersTime(t *testing.T) {
+	const then = "Thu, 26 Nov 2026 11:07:00 GMT"
+	d, browser := open(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Date", then) })
+	get(t, browser, d.URL())
+	said, err := browser.Get("http://" + d.at + "/nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Body.Close()
+	if got := said.Header.Get("Date"); got != then {
+		t.Errorf("got %s, want %s", got, then)
+	}
+}
+
 // One that is cut off from the others knows of no leader, and another may. Where none does that is the answer.
 func TestDoorPassesByWhoHasNoLeader(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {

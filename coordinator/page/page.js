@@ -16,6 +16,7 @@ const types = ["AppEnded", "AppResumed", "BlocksBroken", "BlocksMoved", "BrakeHo
 const $ = (id) => document.getElementById(id);
 const loud = new Set(["LOST"]), busy = new Set(["DECOMMISSIONING", "SHUTDOWN"]);
 let nodes = [], heard = 0, trouble = "", state = "", events = [], looking = false;
+let epoch = Date.now() - performance.now(); // the leader's clock less our stopwatch; a guess until it has answered, for our clock may be wrong
 
 function make(tag, text, ...classes) {
   const e = document.createElement(tag);
@@ -44,6 +45,7 @@ function size(bytes) {
   return (f >= 99.95 ? f.toFixed(0) : f.toFixed(1)) + " " + unit;
 }
 
+const clock = () => epoch + performance.now(); // what the leader's shows
 const since = () => (performance.now() - heard) / 1000; // seconds since the nodes were told
 const ink = (s) => loud.has(s) ? "loud-ink" : busy.has(s) ? "busy-ink" : s === "ACTIVE" ? "calm-ink" : "";
 
@@ -52,7 +54,7 @@ function stateOf(n) {
   if (n.sub_state && n.sub_state !== "NONE" && n.sub_state !== n.state) words[0] += "/" + n.sub_state;
   if (n.deactivated) words.push("deactivated");
   if (n.excluded) words.push("excluded");
-  const begins = n.maintenance_start === null ? 0 : (Date.parse(n.maintenance_start) - Date.now()) / 1000;
+  const begins = n.maintenance_start === null ? 0 : (Date.parse(n.maintenance_start) - clock()) / 1000;
   if (n.maintenance !== "UP") words.push(n.maintenance.toLowerCase() + (n.maintenance === "DRAINING" && begins > 0 ? " in " + span(begins) : ""));
   return words.join(", ");
 }
@@ -102,9 +104,9 @@ function card(n) {
   const a = make("article");
   const left = n.remaining_seconds === null ? null : n.remaining_seconds - since();
   const h = make("h3", n.name);
-  const clock = make("span", left === null ? "no deadline" : left > 0 ? span(left) + " left" : "time is up", "left");
-  if (left !== null) clock.dataset.until = String(performance.now() + left * 1000);
-  h.append(clock);
+  const until = make("span", left === null ? "no deadline" : left > 0 ? span(left) + " left" : "time is up", "left");
+  if (left !== null) until.dataset.until = String(performance.now() + left * 1000);
+  h.append(until);
   a.append(h);
   const kind = n.notice && n.notice.kind !== "decommission" && n.notice.kind; // which is what an order is called
   const why = [kind, n.reason || (n.notice && n.notice.reason)].filter(Boolean).join(": ");
@@ -174,7 +176,7 @@ function drawNodes() {
 function drawEvents() {
   fit($("events"), events.map((e) => {
     const li = make("li");
-    const t = make("time", span((Date.now() - Date.parse(e.time)) / 1000) + " ago", "quiet");
+    const t = make("time", span((clock() - Date.parse(e.time)) / 1000) + " ago", "quiet");
     t.dateTime = e.time;
     const said = Object.entries(e.data || {}).map(([k, v]) => `${k}=${v}`).join("  ");
     li.append(t, make("span", [e.type, e.node].filter(Boolean).join("  "), /Lost|Broken|Refused|Excluded/.test(e.type) || e.data && Number(e.data.lost) > 0 && !e.data.rehearsal ? "loud-ink" : ""), make("span", said, "quiet"));
@@ -199,6 +201,8 @@ function draw() { drawStates(); drawLeaving(); drawNodes(); drawHealth(); }
 async function ask(path) {
   const r = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(20000) });
   if (!r.ok) throw new Error(`${r.status}: ${((await r.json().catch(() => ({}))).error || r.statusText)}`);
+  const date = Date.parse(r.headers.get("Date")) + 500; // it says the second, not what has passed of it
+  if (Math.abs(date - clock()) > 1000) epoch = date - performance.now(); // less is the rounding, and the way here
   return r.json();
 }
 
