@@ -80,3 +80,16 @@ func TestPageGoesByTheLeadersClock(t *testing.T) {
 		t.Error("the page does not look what the leader's clock shows")
 	}
 }
+
+// Whoever follows sends a reader to the leader, whom this page may not ask (connect-src): the browser is to go there with it.
+func TestPageGoesToTheLeader(t *testing.T) {
+	script, err := pageFiles.ReadFile("page/page.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`redirect: "manual"`, `r.type === "opaqueredirect"`} {
+		if !strings.Contains(string(script), want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+}

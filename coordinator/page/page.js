@@ -199,7 +199,8 @@ function drawHealth() {
 function draw() { drawStates(); drawLeaving(); drawNodes(); drawHealth(); }
 
 async function ask(path) {
-  const r = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(20000) });
+  const r = await fetch(path, { cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(20000) });
+  if (r.type === "opaqueredirect") location.reload(); // another leads now: this page may not ask it, and is sent to its own
   if (!r.ok) throw new Error(`${r.status}: ${((await r.json().catch(() => ({}))).error || r.statusText)}`);
   const date = Date.parse(r.headers.get("Date")) + 500; // it says the second, not what has passed of it
   if (Math.abs(date - clock()) > 1000) epoch = date - performance.now(); // less is the rounding, and the way here
