@@ -93,3 +93,24 @@ func TestPageGoesToTheLeader(t *testing.T) {
 		}
 	}
 }
+
+// What a screen reader tells of is written only when it changes: it would be told anew twice a second.
+func TestPageTellsScreenReadersOfChanges(t *testing.T) {
+	html, err := pageFiles.ReadFile("page/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := pageFiles.ReadFile("page/page.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := regexp.MustCompile(`id="([^"]+)"[^>]*(?:role="status"|aria-live)`).FindAllSubmatch(html, -1)
+	if len(live) != 2 {
+		t.Errorf("%d parts are told of, want 2", len(live))
+	}
+	for _, m := range live {
+		if id := string(m[1]); !strings.Contains(string(script), `say("`+id+`"`) || strings.Contains(string(script), `$("`+id+`")`) {
+			t.Errorf("%s is not written by say alone", id)
+		}
+	}
+}

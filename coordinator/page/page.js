@@ -1,7 +1,7 @@
 "use strict";
 // The page asks /nodes, follows /events, and draws. Whatever comes from the fleet becomes text, never markup.
 
-const rowsShown = 200, eventsShown = 60;
+const rowsShown = 200, cardsShown = 60, eventsShown = 60;
 const leastPause = 2000; // between two looks at the nodes; a fleet that takes long to tell is asked less often
 const askAgain = 3000;   // after an answer to follow events that was none
 const silence = 10000;   // after which the page says that what it shows is old
@@ -103,10 +103,10 @@ function drawStates() {
 function card(n) {
   const a = make("article");
   const left = n.remaining_seconds === null ? null : n.remaining_seconds - since();
-  const h = make("h3", n.name);
+  const h = make("h3");
   const until = make("span", left === null ? "no deadline" : left > 0 ? span(left) + " left" : "time is up", "left");
   if (left !== null) until.dataset.until = String(performance.now() + left * 1000);
-  h.append(until);
+  h.append(make("span", n.name), until);
   a.append(h);
   const kind = n.notice && n.notice.kind !== "decommission" && n.notice.kind; // which is what an order is called
   const why = [kind, n.reason || (n.notice && n.notice.reason)].filter(Boolean).join(": ");
@@ -136,8 +136,8 @@ function card(n) {
 function drawLeaving() {
   const all = nodes.filter((n) => n.state === "DECOMMISSIONING").sort((a, b) => (a.remaining_seconds ?? 1e12) - (b.remaining_seconds ?? 1e12));
   $("leaving-part").hidden = all.length === 0;
-  $("leaving-count").textContent = all.length;
-  $("leaving").replaceChildren(...all.slice(0, 60).map(card));
+  say("leaving-count", all.length > cardsShown ? `${all.length}, the first ${cardsShown} of them` : String(all.length));
+  fit($("leaving"), all.slice(0, cardsShown).map(card));
 }
 
 function drawMaintenance(told) {
@@ -186,14 +186,15 @@ function drawEvents() {
 
 const suspects = () => nodes.filter((n) => n.suspect_seconds !== null).length;
 
+// say changes what a screen reader tells of, if it is to change: it is told again otherwise.
+function say(id, text) { if ($(id).textContent !== text) $(id).textContent = text; }
+
 function drawHealth() {
-  const age = performance.now() - heard, h = $("health");
+  const age = performance.now() - heard;
   const old = heard > 0 && age > silence;
-  h.className = trouble || old ? "trouble" : "";
-  if (trouble) h.textContent = trouble + (heard ? `; what is shown is ${span(age / 1000)} old` : "");
-  else if (heard === 0) h.textContent = "asking the coordinator…";
-  else if (!old && suspects() > 0) h.textContent = `live, ${suspects()} silent`;
-  else h.textContent = old ? `no answer for ${span(age / 1000)}` : "live";
+  $("health").className = trouble || old ? "trouble" : "";
+  say("word", trouble || (heard === 0 ? "asking the coordinator…" : old ? "no answer" : suspects() > 0 ? `live, ${suspects()} silent` : "live"));
+  $("age").textContent = trouble && heard ? `; what is shown is ${span(age / 1000)} old` : old ? ` for ${span(age / 1000)}` : "";
 }
 
 function draw() { drawStates(); drawLeaving(); drawNodes(); drawHealth(); }
