@@ -76,10 +76,13 @@ type Config struct {
 type Conn struct {
 	cfg Config
 
-	mu    sync.Mutex // guards what follows
-	at    string     // the address in use
-	conns map[string]*grpc.ClientConn
+	mu    sync.Mutex                  // guards what follows
+	at    string                      // the address in use
+	conns map[string]*grpc.ClientConn // nil: closed
 }
+
+// errClosed has the code that gRPC gives calls on a connection of its own that is closed.
+var errClosed = status.Error(codes.Canceled, "the connection to the coordinators is closed")
 
 // New makes a connection to the coordinators. It dials nobody.
 func New(cfg Config) *Conn {
@@ -100,7 +103,7 @@ func (c *Conn) Address() string {
 	return c.at
 }
 
-// Close ends every call under way.
+// Close ends every call under way, and loops over Events. No other is made.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +113,7 @@ func (c *Conn) Close() error {
 			first = fmt.Errorf("coordinator %s: %w", address, err)
 		}
 	}
-	clear(c.conns)
+	c.conns = nil
 	return first
 }
 
@@ -118,6 +121,9 @@ func (c *Conn) Close() error {
 func (c *Conn) use() (address string, conn *grpc.ClientConn, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.conns == nil {
+		return "", nil, errClosed
+	}
 	if c.at == "" {
 		return "", nil, status.Error(codes.InvalidArgument, "no coordinator's address is given")
 	}

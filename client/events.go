@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -55,7 +56,7 @@ const (
 //
 // An error that may pass, such as that no coordinator has answered for some seconds, is given once and the loop may go on:
 // events follow when there are coordinators again. After one that will not pass, such as a certificate that may not read
-// events, the loop ends.
+// events, or that the Conn was closed, the loop ends.
 //
 // To know the fleet as well as what happens to it, ask for Newest, list the Nodes, and follow after what Newest said.
 func (c *Conn) Events(ctx context.Context, after Place, want Filter) iter.Seq2[Event, error] {
@@ -85,8 +86,12 @@ func (f *follower) round(ctx context.Context) bool {
 	if !on || ctx.Err() != nil {
 		return false
 	}
+	final := errors.Is(err, errClosed)
 	switch status.Code(err) {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.Unimplemented:
+		final = true
+	}
+	if final {
 		f.yield(Event{}, fmt.Errorf("follow events after %s: %w", f.at, err))
 		return false
 	}
