@@ -56,6 +56,8 @@ const (
 	dialPatience = 5 * time.Second
 	// firstByte: an agent may have to ask others, and to reach a holder that is busy, before it answers.
 	firstByte = 30 * time.Second
+	// mostWords is more than what an agent says in a refusal.
+	mostWords = 4 << 10
 	// maxResumes bounds how often one reading goes on elsewhere without a byte in between.
 	maxResumes = 3
 )
@@ -186,7 +188,9 @@ func (d door) ask(ctx context.Context, method, id string, header http.Header) (*
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	return nil, Refused(resp)
+	err = Refused(resp)
+	_, _ = io.CopyN(io.Discard, resp.Body, min(resp.ContentLength, mostWords)) // a connection of which something is unread is of no use to the next question
+	return nil, err
 }
 
 // Block is a block that is being read. When whoever serves it goes, or stands still, the reading goes on where another has
@@ -299,10 +303,13 @@ func (b *Block) stop() {
 // Seek implements io.Seeker: the next Read asks for the bytes from there.
 func (b *Block) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
+	case io.SeekStart:
 	case io.SeekCurrent:
 		offset += b.pos
 	case io.SeekEnd:
 		offset += b.Bytes
+	default:
+		return 0, fmt.Errorf("seek in %s: from where is %d?", b.id, whence)
 	}
 	if offset < 0 {
 		return 0, fmt.Errorf("seek in %s to byte %d: there is none", b.id, offset)

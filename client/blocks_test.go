@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -275,5 +277,40 @@ func TestRefusedTellsTheAgentsWords(t *testing.T) {
 	away.WriteString("locate x: no coordinator answers\n")
 	if err := Refused(away.Result()); !errors.Is(err, ErrInFlight) || !strings.Contains(err.Error(), "no coordinator answers") {
 		t.Errorf("got %v, want the agent's words", err)
+	}
+}
+
+// An agent is asked again on the connection that is there, whatever it answered.
+func TestAConnectionIsUsedAgain(t *testing.T) {
+	k := &keeper{content: []byte("0123456789"), etag: `"x-0"`}
+	s := httptest.NewUnstartedServer(k)
+	var conns atomic.Int64
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	s.StartTLS()
+	defer s.Close()
+	b, err := NewBlocks(BlocksConfig{Agents: []string{strings.TrimPrefix(s.URL, "https://")}, TLS: &tls.Config{InsecureSkipVerify: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for range 5 {
+		if _, err := b.Open(t.Context(), "cache/-/nothing"); !errors.Is(err, ErrUnknown) {
+			t.Errorf("got %v", err)
+		}
+		block, err := b.Open(t.Context(), spaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(block); err != nil {
+			t.Error(err)
+		}
+		block.Close()
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("made %d connections for 10 questions, want 1", n)
 	}
 }
