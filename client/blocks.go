@@ -58,8 +58,10 @@ const (
 	firstByte = 30 * time.Second
 	// mostWords is more than what an agent says in a refusal.
 	mostWords = 4 << 10
-	// maxResumes bounds how often one reading goes on elsewhere without a byte in between.
-	maxResumes = 3
+	// maxResumes bounds how often one reading goes on elsewhere without a byte in between. The first time it does so at once, then
+	// after a pause in which an agent is back that is only restarted.
+	maxResumes  = 3
+	resumePause = 2 * time.Second
 )
 
 // NewBlocks makes a reader of blocks.
@@ -158,11 +160,21 @@ func (b *Blocks) ask(ctx context.Context, first int, method, id string, header h
 		if time.Now().Add(wait).After(until) {
 			return nil, at, inFlight
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return nil, at, context.Cause(ctx)
 		}
+	}
+}
+
+// pause waits, and tells whether ctx let it.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -237,7 +249,7 @@ func (b *Block) Read(p []byte) (int, error) {
 			b.stop()
 		}
 		b.at++ // another one may do better
-		if final(err) || b.ctx.Err() != nil || tries == maxResumes {
+		if final(err) || tries == maxResumes || tries > 0 && !pause(b.ctx, resumePause) || b.ctx.Err() != nil {
 			b.err = fmt.Errorf("read %s at byte %d: %w", b.id, b.pos, err)
 		}
 	}

@@ -203,14 +203,7 @@ func (s *search) goOn(address string, err error) bool {
 		}
 	}
 	s.turn(address, s.after(address))
-	pause := time.NewTimer(lookPause)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-		return true
-	case <-s.ctx.Done():
-		return false
-	}
+	return pause(s.ctx, lookPause)
 }
 
 // conclude adds to the word of a coordinator that another leads why that one was not asked, where it could not be: a firewall

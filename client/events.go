@@ -105,15 +105,9 @@ func (f *follower) round(ctx context.Context) bool {
 			return false
 		}
 	}
-	pause := time.NewTimer(f.pause + rand.N(f.pause))
-	defer pause.Stop()
+	after := f.pause + rand.N(f.pause)
 	f.pause = min(2*f.pause, longestPause)
-	select {
-	case <-pause.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return pause(ctx, after)
 }
 
 // read gives the events of one stream. On is false when the loop was left.

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -57,7 +58,7 @@ func TestReadingLeavesAnAgentThatStandsStill(t *testing.T) {
 		{"the same by its ETag", `"x-0"`, [2][]int{{200_000}, {}}, DefaultStall},
 		{"both, in turns", `"x-0"`, [2][]int{{200_000, 1000}, {1000}}, 3 * DefaultStall},
 		{"the same by its bytes", `"moved-0"`, [2][]int{{200_000}, {}}, DefaultStall},
-		{"amid what is compared", `"moved-0"`, [2][]int{{200_000, 1000}, {0, 100_000}}, 3 * DefaultStall},
+		{"amid what is compared", `"moved-0"`, [2][]int{{200_000, 1000}, {0, 100_000}}, 3*DefaultStall + resumePause},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			first, second := &keeper{content: content, etag: `"x-0"`}, &keeper{content: content, etag: c.etag}
@@ -90,8 +91,32 @@ func TestReadingEndsWhenAllStandStill(t *testing.T) {
 		defer block.Close()
 		start := time.Now()
 		got, err := io.ReadAll(block)
-		if len(got) != 1000 || err == nil || !strings.Contains(err.Error(), "at byte 1000: no byte for 1s") || time.Since(start) != (maxResumes+1)*time.Second {
+		if len(got) != 1000 || err == nil || !strings.Contains(err.Error(), "at byte 1000: no byte for 1s") || time.Since(start) != (maxResumes+1)*time.Second+(maxResumes-1)*resumePause {
 			t.Errorf("got %d bytes, %v after %s", len(got), err, time.Since(start))
+		}
+	})
+}
+
+// An agent that is restarted, as for an upgrade, refuses connections for a moment.
+func TestReadingOutlivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		content := bytes.Repeat([]byte("abcdefgh"), 64<<10)
+		k := &keeper{content: content, etag: `"x-0"`}
+		b := inBubble(time.Second, map[*keeper][]int{k: {1000}}, k)
+		block, err := b.Open(t.Context(), spaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer block.Close()
+		there, back := b.agents[0].client.Transport, time.Now().Add(3*time.Second)
+		b.agents[0].client.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+			if time.Now().Before(back) {
+				return nil, errors.New("connection refused")
+			}
+			return there.RoundTrip(r)
+		})
+		if got, err := io.ReadAll(block); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("got %d bytes, %v", len(got), err)
 		}
 	})
 }
