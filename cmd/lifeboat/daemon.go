@@ -31,12 +31,15 @@ func (f *daemonFlags) register(cmd *cobra.Command, path string) {
 	cmd.Flags().StringVar(&f.format, "log-format", "text", "text or json")
 }
 
-// logger writes to stderr. Under systemd the journal has the time already.
+// logger writes to stderr. Under systemd the journal has the time already. Whoever reads the log may go, and what the daemon does
+// goes on: Go would end it with the next line, as it does any program that nobody hears (os/signal, SIGPIPE). It is heeded and not
+// ignored, for what hooks start would inherit that.
 func (f *daemonFlags) logger(w io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.log)); err != nil {
 		return nil, usagef("--log-level %s: want debug, info, warn or error", f.log)
 	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	o := &slog.HandlerOptions{Level: level}
 	if os.Getenv("JOURNAL_STREAM") != "" {
 		o.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {

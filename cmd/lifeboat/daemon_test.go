@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"os/exec"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,5 +46,30 @@ func TestUnstartedDaemonLingers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A daemon outlives whoever reads its log.
+func TestDaemonOutlivesItsLog(t *testing.T) {
+	const asked = "LIFEBOAT_TEST_LOG"
+	if os.Getenv(asked) != "" { // the daemon
+		f := daemonFlags{log: "info", format: "text"}
+		log, err := f.logger(os.Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Info("nobody hears this")
+		os.Exit(7)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestDaemonOutlivesItsLog$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), asked+"=1"), w
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("it ended with %v", err)
 	}
 }
