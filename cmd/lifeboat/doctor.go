@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -237,38 +236,14 @@ func inContainer() bool {
 }
 
 func printFindings(w io.Writer, findings []finding) error {
-	check := 0
-	for _, f := range findings {
-		check = max(check, len(f.Check))
-	}
-	var t table
+	t := table{folded: true}
 	t.row("", "CHECK", "FOUND")
 	for _, f := range findings {
 		mark := map[string]string{stateOK: "ok", stateWarn: "look", stateBad: "BAD", stateUnknown: "?"}[f.State]
-		about := f.Check
-		lines := fold(f.Found, sheet-len("look  ")-check-len("  "))
+		t.row(mark, f.Check, f.Found)
 		if f.Remedy != "" {
-			lines = append(lines, fold("-> "+f.Remedy, sheet-len("look  ")-check-len("  "))...)
-		}
-		for _, line := range lines {
-			t.row(mark, about, line)
-			mark, about = "", ""
+			t.row("", "", "-> "+f.Remedy)
 		}
 	}
 	return t.print(w)
-}
-
-// sheet is how wide a page of text may be.
-const sheet = 100
-
-// fold breaks a sentence into lines of at most so many columns, between words where it can.
-func fold(s string, width int) (lines []string) {
-	line := ""
-	for word := range strings.FieldsSeq(s) {
-		if line != "" && len([]rune(line))+1+len([]rune(word)) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	return append(lines, line)
 }

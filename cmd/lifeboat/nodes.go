@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -187,7 +186,7 @@ func waitTable(nodes []*api.Node, width int) table {
 // waitLine is as much of a list as fits, and how much does not.
 func waitLine(all []string, width int) string {
 	line := strings.Join(all, ", ")
-	for shown := len(all) - 1; shown > 0 && utf8.RuneCountInString(line) > width; shown-- {
+	for shown := len(all) - 1; shown > 0 && columns(line) > width; shown-- {
 		line = fmt.Sprintf("%s and %d more", strings.Join(all[:shown], ", "), len(all)-shown)
 	}
 	return cut(line, width)

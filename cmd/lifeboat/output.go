@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -158,10 +157,10 @@ func (t *table) print(w io.Writer) error {
 			if i > 0 {
 				line.WriteString("  ")
 			}
-			line.WriteString(c)
 			if i < last {
-				line.WriteString(strings.Repeat(" ", widths[i]-columns(c)))
+				c = pad(c, widths[i])
 			}
+			line.WriteString(c)
 		}
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
@@ -210,17 +209,7 @@ func listed(width int, lead, name, id string, usual int) string {
 	if room < minFirstColumn {
 		return lead + "  " + cut(name, width-columns(lead)-2) + "\n  " + id
 	}
-	return fmt.Sprintf("%s  %-*s  %s", lead, min(room, usual), cut(name, room), id)
-}
-
-// columns is how wide a text is.
-func columns(s string) int { return utf8.RuneCountInString(s) }
-
-func cut(s string, width int) string {
-	if r := []rune(s); len(r) > width {
-		return string(r[:width-1]) + "…"
-	}
-	return s
+	return lead + "  " + pad(cut(name, room), min(room, usual)) + "  " + id
 }
 
 // isTerminal tells whether a person looks at w.

@@ -44,7 +44,7 @@ func TestStatusShowsTheFallback(t *testing.T) {
 		found := false
 		for line := range strings.Lines(w.String()) {
 			found = found || strings.HasPrefix(line, row.line) && strings.HasPrefix(line, "fallback")
-			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 100 {
+			if n := columns(strings.TrimRight(line, "\n")); n > 100 {
 				t.Errorf("%d columns: %s", n, line)
 			}
 		}
