@@ -149,7 +149,7 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	if d.drain {
 		undo = "reactivate"
 	}
-	w := newWaiter(stderr, names, "lifeboat "+undo+" "+strings.Join(nodes, " "))
+	w := newWaiter(stderr, "the decommission of "+names, "lifeboat "+undo+" "+strings.Join(nodes, " "))
 	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait" // with a time it would take back another's
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {
@@ -227,7 +227,7 @@ func (d *decommission) leave(ctx context.Context) error {
 		return err
 	}
 	self := &leavingSelf{agent: agent, link: l, incident: reply.GetIncident()}
-	w := newWaiter(stderr, "this machine", "lifeboat cancel")
+	w := newWaiter(stderr, "the decommission of this machine", "lifeboat cancel")
 	w.again = "lifeboat decommission --self --wait"
 	w.patience = selfPatience
 	ended, err := w.run(ctx, self.look)

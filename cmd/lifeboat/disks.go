@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -238,9 +238,17 @@ func (e *evacuate) run(cmd *cobra.Command, path string) error {
 		return notFoundf("evacuate %s: no evacuation to take back", path)
 	}
 	if e.wait {
-		if all, err = awaitEvacuations(cmd.Context(), agent, l, all); err != nil {
+		those := &evacuating{agent: agent, link: l, paths: map[string]bool{}}
+		for _, v := range all {
+			those.paths[v.GetPath()] = true
+		}
+		w := newWaiter(cmd.ErrOrStderr(), "the evacuation of "+path, "lifeboat disk evacuate "+path+" --cancel")
+		w.again = "lifeboat disk evacuate " + path + " --wait"
+		w.patience = selfPatience
+		if _, err := w.run(cmd.Context(), those.look); err != nil {
 			return err
 		}
+		all = those.last
 	}
 	if err := printEvacuations(cmd.OutOrStdout(), e.out, all); err != nil || !e.wait {
 		return err
@@ -255,41 +263,35 @@ func (e *evacuate) run(cmd *cobra.Command, path string) error {
 	return nil
 }
 
-// awaitEvacuations looks each second until all that were asked for are over.
-func awaitEvacuations(ctx context.Context, agent api.LocalClient, l *link, asked []*api.Evacuation) ([]*api.Evacuation, error) {
-	wanted := map[string]bool{}
-	for _, v := range asked {
-		wanted[v.GetPath()] = true
+// evacuating looks at evacuations through the eyes of the agent of this machine.
+type evacuating struct {
+	agent api.LocalClient
+	link  *link
+	paths map[string]bool
+	last  []*api.Evacuation
+}
+
+func (e *evacuating) look(ctx context.Context) (seen []leaving, _ error) {
+	s, err := e.agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+	if err != nil {
+		return nil, e.link.away("look at the evacuation", err)
 	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		s, err := agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
-		if err != nil {
-			return nil, l.rpcError("look at the evacuation", err)
+	e.last = nil
+	for _, v := range s.GetEvacuations() {
+		if !e.paths[v.GetPath()] {
+			continue
 		}
-		var found []*api.Evacuation
-		over := 0
-		for _, v := range s.GetEvacuations() {
-			if wanted[v.GetPath()] {
-				found = append(found, v)
-				if v.GetState() == "done" {
-					over++
-				}
-			}
+		e.last = append(e.last, v)
+		l := leaving{node: v.GetPath(), line: v.GetState(), gist: v.GetState(), ended: v.GetState() == "done"}
+		if p := v.GetProgress(); p != nil {
+			l.line += "  " + drainLine(p, false)
 		}
-		if len(found) < len(wanted) {
-			return nil, fmt.Errorf("the evacuation was taken back meanwhile")
-		}
-		if over == len(found) {
-			return found, nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the evacuation goes on; lifeboat status shows it: %w", ctx.Err())
-		}
+		seen = append(seen, l)
 	}
+	if len(seen) < len(e.paths) {
+		return nil, errors.New("the evacuation was taken back meanwhile")
+	}
+	return seen, nil
 }
 
 type evacuationJSON struct {

@@ -50,7 +50,7 @@ func (v *machines) run(ctx context.Context, names []string) error {
 // follow stays until the nodes have left.
 func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *link, nodes, names []string) error {
 	fleet := &leavingNodes{operator: operator, link: l, names: nodes}
-	w := newWaiter(v.cmd.ErrOrStderr(), strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " "))
+	w := newWaiter(v.cmd.ErrOrStderr(), "the decommission of "+strings.Join(nodes, ", "), "lifeboat maintenance up "+strings.Join(names, " "))
 	w.again = "lifeboat decommission " + strings.Join(nodes, " ") + " --wait"
 	ended, err := w.run(ctx, fleet.look)
 	if err != nil {

@@ -116,7 +116,7 @@ func (r *refresh) wait(ctx context.Context, operator api.OperatorClient, l *link
 		c.at = time.Now().Add(after + clientGrace)
 	}
 	names := strings.Join(fleet.names, ", ")
-	ended, err := newWaiter(r.cmd.ErrOrStderr(), names, "").run(ctx, c.look)
+	ended, err := newWaiter(r.cmd.ErrOrStderr(), "", "").run(ctx, c.look)
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("detached: the decommission of %s goes on by the coordinator's clock; `lifeboat refresh-nodes %s --client` shows it again; to take it back, take them out of %s and run lifeboat refresh-nodes",
 			names, r.graceful.flag(), exclusive(reply.GetHosts()))

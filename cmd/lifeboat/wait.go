@@ -37,11 +37,11 @@ func (e errAway) Unwrap() error { return e.error }
 type waiter struct {
 	stderr   io.Writer
 	size     func() (width, height int) // of the terminal on stderr; 0: it is none
-	whom     string
-	undo     string        // the command that would take the decommission back
-	again    string        // the command that would show it again
-	patience time.Duration // how long the one who is asked may be away; 0: for ever
-	lines    int           // on the terminal, to be drawn over
+	what     string                     // is waited for
+	undo     string                     // the command that would take it back
+	again    string                     // the command that would show it again
+	patience time.Duration              // how long the one who is asked may be away; 0: for ever
+	lines    int                        // on the terminal, to be drawn over
 	said     map[string]saidLine
 }
 
@@ -54,8 +54,8 @@ type saidLine struct {
 // logPace is how often a log file is told of a node of which nothing is new but numbers.
 const logPace = 10 * time.Second
 
-func newWaiter(stderr io.Writer, whom, undo string) *waiter {
-	return &waiter{stderr: stderr, size: func() (int, int) { return terminalSize(stderr) }, whom: whom, undo: undo}
+func newWaiter(stderr io.Writer, what, undo string) *waiter {
+	return &waiter{stderr: stderr, size: func() (int, int) { return terminalSize(stderr) }, what: what, undo: undo}
 }
 
 // run looks again and again. A look that fails with errAway is looked at again, said once a streak.
@@ -166,7 +166,7 @@ func (w *waiter) say(line string) {
 }
 
 func (w *waiter) detach() error {
-	return fmt.Errorf("detached: the decommission of %s goes on; `%s` shows it again, `%s` takes it back", w.whom, w.again, w.undo)
+	return fmt.Errorf("detached: %s goes on; `%s` shows it again, `%s` takes it back", w.what, w.again, w.undo)
 }
 
 // leavingNodes looks through the coordinator's eyes.

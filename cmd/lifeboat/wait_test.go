@@ -151,7 +151,7 @@ func TestWaitDetachesWhenInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
 		defer cancel()
-		w := newWaiter(&bytes.Buffer{}, "host-a", "lifeboat recommission host-a")
+		w := newWaiter(&bytes.Buffer{}, "the decommission of host-a", "lifeboat recommission host-a")
 		w.again = "lifeboat decommission host-a --wait"
 		_, err := w.run(ctx, func(context.Context) ([]leaving, error) { return []leaving{{node: "host-a"}}, nil })
 		const want = "detached: the decommission of host-a goes on; `lifeboat decommission host-a --wait` shows it again, `lifeboat recommission host-a` takes it back"
