@@ -278,19 +278,23 @@ func (f *Fleet) fill(cache string, local []string) error {
 
 // waitForPeers waits until the first node knows all others: a notice may come any time after.
 func (f *Fleet) waitForPeers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	const patience = 30 * time.Second
+	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		s, err := f.Status(ctx)
+		s, err := f.Status(within)
 		if err == nil && len(s.Peers) == f.cfg.Nodes-1 && s.LastHeartbeat != nil {
 			return nil
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("node-1 does not know its peers after 30 s: see %s (%v)", filepath.Join(f.cfg.Dir, "node-1.log"), err)
+		case <-within.Done():
+			if ctx.Err() != nil { // told to end: nothing is wrong with it
+				return context.Cause(ctx)
+			}
+			return fmt.Errorf("node-1 does not know its peers after %s: see %s (%v)", patience, filepath.Join(f.cfg.Dir, "node-1.log"), err)
 		}
 	}
 }

@@ -120,12 +120,3 @@ func (f *Fleet) Files() (n int) {
 	}
 	return n
 }
-
-// Blocks and Bytes are what a drain of the first node should carry.
-func (f *Fleet) Blocks() (blocks int, bytes int64) {
-	for _, c := range f.Corpus {
-		blocks += c.Blocks
-		bytes += c.Bytes
-	}
-	return blocks, bytes
-}

@@ -108,10 +108,10 @@ func (f *devFlags) config() (dev.Config, error) {
 	switch {
 	case f.nodes < 1 || f.nodes > maxDevNodes:
 		return dev.Config{}, usagef("--nodes %d: want 1 to %d", f.nodes, maxDevNodes)
-	case f.blocks < 2:
-		return dev.Config{}, usagef("--blocks %d: want at least 2, one for each layout", f.blocks)
-	case bytes < 0 || rate < 0:
-		return dev.Config{}, usagef("sizes must not be negative")
+	case f.blocks < 3:
+		return dev.Config{}, usagef("--blocks %d: want at least 3, some for each layout", f.blocks)
+	case int64(bytes) < int64(f.blocks) || rate < 0:
+		return dev.Config{}, usagef("--bytes %s, --rate %s: want a byte for each block at least, and no negative rate", f.bytes, f.rate)
 	case f.lead < time.Second:
 		return dev.Config{}, usagef("--lead %s: want at least 1s", f.lead)
 	}
@@ -184,6 +184,9 @@ func (f *devFlags) account(ctx context.Context, stdout io.Writer, fleet *dev.Fle
 	screen.last = time.Time{} // the last count is always shown
 	screen.progress("  %d of %d files read back", done, all)
 	screen.keep()
+	if ctx.Err() != nil { // what was not read is not wrong
+		return devResult{}, context.Cause(ctx)
+	}
 	s := a.Summary
 	r := devResult{
 		Node: s.Node, Kind: s.Kind, LeadSeconds: f.lead.Seconds(),

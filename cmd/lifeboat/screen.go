@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -62,7 +63,7 @@ func watchDrain(ctx context.Context, fleet *dev.Fleet, s *screen) error {
 	for {
 		status, err := fleet.Status(ctx)
 		if err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		over := status.Status.GetDrain().GetPhase() == string(migration.PhaseDrained) && status.Manifest != nil
 		if over {
@@ -76,7 +77,7 @@ func watchDrain(ctx context.Context, fleet *dev.Fleet, s *screen) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }
