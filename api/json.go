@@ -49,6 +49,7 @@ type NodeJSON struct {
 	Manifest      *ManifestJSON `json:"manifest"`
 
 	Workloads []WorkloadJSON `json:"workloads"`
+	Stores    []StoreJSON    `json:"stores"`
 
 	// Of the window in which the node's machine is to be worked on.
 	MaintenanceStart    *time.Time `json:"maintenance_start"`
@@ -72,6 +73,14 @@ type WorkloadJSON struct {
 type ExecutorJSON struct {
 	App string `json:"app"`
 	ID  string `json:"id"`
+}
+
+// StoreJSON is what an agent may carry, as it is set.
+type StoreJSON struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
+	Layout string `json:"layout"`
+	Land   string `json:"land"`
 }
 
 // NoticeJSON is what a node is under.
@@ -219,7 +228,7 @@ func NodeToJSON(n *Node, now time.Time) NodeJSON {
 		LastHeartbeat: Seconds(n.GetLastHeartbeat()), Zone: n.GetZone(), Pool: n.GetPool(), Version: n.GetVersion(),
 		Decommission: n.GetDecommission(), Reason: n.GetReason(), WaitsFor: append([]string{}, n.GetWaitsFor()...),
 		Suspect: Seconds(n.GetSuspect()), ClockAhead: Seconds(st.GetClockAhead()),
-		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()),
+		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()), Stores: StoresToJSON(st.GetStores()),
 		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
 	}
@@ -272,6 +281,15 @@ func WorkloadsToJSON(workloads []*Workload) []WorkloadJSON {
 			j.Executors = append(j.Executors, ExecutorJSON{e.GetApp(), e.GetId()})
 		}
 		out = append(out, j)
+	}
+	return out
+}
+
+// StoresToJSON makes a list that is never null.
+func StoresToJSON(stores []*StoreInfo) []StoreJSON {
+	out := make([]StoreJSON, 0, len(stores))
+	for _, s := range stores {
+		out = append(out, StoreJSON{s.GetName(), s.GetKind(), s.GetLayout(), s.GetLand()})
 	}
 	return out
 }

@@ -352,6 +352,7 @@ type agentJSON struct {
 	Evacuations []evacuationJSON  `json:"evacuations"`
 
 	Workloads       []api.WorkloadJSON `json:"workloads"`
+	Stores          []api.StoreJSON    `json:"stores"`
 	WaitsFor        []string           `json:"waits_for"` // what keeps a node that leaves from its last words
 	CertificateEnds *time.Time         `json:"certificate_ends"`
 }
@@ -445,7 +446,7 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()),
 		Peers: peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
-		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()),
+		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()), Stores: api.StoresToJSON(st.GetStores()),
 		WaitsFor: append([]string{}, s.GetWaitsFor()...), CertificateEnds: api.Instant(s.GetCertificateEnds()),
 	}
 }
