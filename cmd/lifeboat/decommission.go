@@ -119,7 +119,7 @@ func (d *decommission) verb() string {
 
 // send asks the coordinator to let nodes leave.
 func (d *decommission) send(ctx context.Context, args []string) error {
-	nodes, own, err := nodeTimes(args)
+	nodes, own, err := nodeTimes(d.verb(), args)
 	if err != nil {
 		return err
 	}
@@ -158,15 +158,15 @@ func (d *decommission) send(ctx context.Context, args []string) error {
 	if err := printNodes(stdout, d.out, fleet.last); err != nil {
 		return err
 	}
-	return verdict(ended)
+	return verdict(d.verb(), ended)
 }
 
 // nodeTimes are the nodes of NODE and NODE=TIME, and the times of those that have their own.
-func nodeTimes(args []string) (nodes []string, own map[string]*durationpb.Duration, err error) {
+func nodeTimes(verb string, args []string) (nodes []string, own map[string]*durationpb.Duration, err error) {
 	for _, arg := range args {
 		name, word, timed := strings.Cut(arg, "=")
 		if slices.Contains(nodes, name) {
-			return nil, nil, usagef("decommission: %s is named twice: name it once", name)
+			return nil, nil, usagef("%s: %s is named twice: name it once", verb, name)
 		}
 		nodes = append(nodes, name)
 		if !timed {
@@ -174,7 +174,7 @@ func nodeTimes(args []string) (nodes []string, own map[string]*durationpb.Durati
 		}
 		var t timeout
 		if err := t.Set(word); err != nil {
-			return nil, nil, usagef("decommission: %s: %v", arg, err)
+			return nil, nil, usagef("%s: %s: %v", verb, arg, err)
 		}
 		if own == nil {
 			own = map[string]*durationpb.Duration{}
@@ -243,11 +243,11 @@ func (d *decommission) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return verdict(ended)
+	return verdict(d.verb(), ended)
 }
 
-// verdict is what the waiting came to: the worst that befell a node.
-func verdict(ended []leaving) error {
+// verdict is what the waiting of a verb came to: the worst that befell a node.
+func verdict(verb string, ended []leaving) error {
 	var bad []string
 	code := exitDone
 	for _, e := range ended {
@@ -263,7 +263,7 @@ func verdict(ended []leaving) error {
 	if code == exitDone {
 		return nil
 	}
-	return &exitError{code, fmt.Errorf("decommission: %s", strings.Join(bad, "; "))}
+	return &exitError{code, fmt.Errorf("%s: %s", verb, strings.Join(bad, "; "))}
 }
 
 func recommissionCommand() *cobra.Command {

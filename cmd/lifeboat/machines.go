@@ -62,7 +62,7 @@ func (v *machines) follow(ctx context.Context, operator api.OperatorClient, l *l
 	if err != nil {
 		return l.rpcError("maintenance status", err)
 	}
-	return errors.Join(printMachines(v.cmd.OutOrStdout(), v.out, m), verdict(ended))
+	return errors.Join(printMachines(v.cmd.OutOrStdout(), v.out, m), verdict("maintenance down", ended))
 }
 
 // nodesOn are the nodes that are known on some of the machines.

@@ -93,7 +93,7 @@ func (r *refresh) run(ctx context.Context) error {
 	if err := printRefreshed(r.cmd.OutOrStdout(), r.out, reply); err != nil {
 		return err
 	}
-	return verdict(ended)
+	return verdict("refresh-nodes", ended)
 }
 
 // clientGrace is how long after its own timeout the client forces what is left: YARN's RMAdminCLI waits as long, so as

@@ -103,8 +103,8 @@ func TestClientEndsWhatIsLeftAtItsHour(t *testing.T) {
 				if asked := strings.Join(asked, " "); asked != c.asked {
 					t.Errorf("got %q ended, want %q", asked, c.asked)
 				}
-				if got := exitCode(verdict(ended), true); verdict(ended) == nil && c.code != exitDone || verdict(ended) != nil && got != c.code {
-					t.Errorf("got %v, want exit code %d", verdict(ended), c.code)
+				if got := exitCode(verdict("refresh-nodes", ended), true); verdict("refresh-nodes", ended) == nil && c.code != exitDone || verdict("refresh-nodes", ended) != nil && got != c.code {
+					t.Errorf("got %v, want exit code %d", verdict("refresh-nodes", ended), c.code)
 				}
 				if got := reply.Nodes[0].Node.State + reply.Nodes[2].Node.State; got != "DECOMMISSIONEDLOST" {
 					t.Errorf("got %s: the table shows what was, not what is", got)

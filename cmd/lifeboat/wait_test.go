@@ -42,8 +42,8 @@ func TestWaitShowsWhatIsNewUntilAllHaveEnded(t *testing.T) {
 		if got, want := stderr.String(), "host-a  x0\nhost-b  y0\nhost-a  x10\nhost-b  y10\nhost-a  done\n"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		err = verdict(ended)
-		if got := exitCode(err, true); got != exitIncomplete || !strings.Contains(err.Error(), "host-b: 1 block lost") {
+		err = verdict("drain", ended)
+		if got := exitCode(err, true); got != exitIncomplete || !strings.Contains(err.Error(), "drain: host-b: 1 block lost") {
 			t.Errorf("got code %d, %v", got, err)
 		}
 	})
@@ -355,7 +355,7 @@ func TestWaitOutlivesWhatIsForgotten(t *testing.T) {
 }
 
 func TestNodeTimes(t *testing.T) {
-	nodes, own, err := nodeTimes([]string{"a=90s", "b", "c=none", "d=0"})
+	nodes, own, err := nodeTimes("drain", []string{"a=90s", "b", "c=none", "d=0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestNodeTimes(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{"a=600": "want a time such as 90s", "a=": "want a time", "a=-1s": "want a time", "a b a=1s": "a is named twice"} {
-		if _, _, err := nodeTimes(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) || exitCode(err, true) != exitUsage {
+		if _, _, err := nodeTimes("drain", strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) || exitCode(err, true) != exitUsage {
 			t.Errorf("%s: got %v, want %q", args, err, want)
 		}
 	}
