@@ -7,9 +7,9 @@ import (
 	"github.com/lifeboat/lifeboat/migration"
 )
 
-// roomWords is the room of a node, and what of it is in its vault where that is less.
+// roomWords is the room of a node, and what of it is in its vault where that is less, as far as it can be read.
 func roomWords(most int64, vault *int64) string {
-	if vault == nil || *vault >= most {
+	if vault == nil || *vault >= most || size(*vault) == size(most) {
 		return size(most)
 	}
 	return fmt.Sprintf("%s (vault: %s)", size(most), size(*vault))

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"text/tabwriter"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,26 +110,26 @@ func tokenListCommand() *cobra.Command {
 					}
 					return writeJSON(cmd.OutOrStdout(), all)
 				}
-				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-				fmt.Fprintln(w, "ID\tROLE\tNAME\tUSES LEFT\tJOINED\tEXPIRES IN\tMADE BY")
-				for _, t := range reply.GetTokens() {
-					uses, name := "any", "any"
-					if t.GetUsesLeft() > 0 {
-						uses = fmt.Sprint(t.GetUsesLeft())
-					}
-					if t.GetName() != "" {
-						name = t.GetName()
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", t.GetId(), t.GetRole(), name, uses, t.GetJoined(),
-						t.GetRemaining().AsDuration().Round(time.Second), t.GetBy())
-				}
-				return w.Flush()
+				return printTokens(cmd.OutOrStdout(), reply.GetTokens())
 			})
 		},
 	}
 	to.coordinatorFlags(cmd)
 	out.flag(cmd)
 	return cmd
+}
+
+func printTokens(w io.Writer, tokens []*api.TokenInfo) error {
+	t := table{wordy: true}
+	t.row("ID", "ROLE", "NAME", "USES LEFT", "JOINED", "EXPIRES IN", "MADE BY")
+	for _, k := range tokens {
+		uses := "any"
+		if k.GetUsesLeft() > 0 {
+			uses = fmt.Sprint(k.GetUsesLeft())
+		}
+		t.row(k.GetId(), k.GetRole(), cmp.Or(k.GetName(), "any"), uses, fmt.Sprint(k.GetJoined()), span(k.GetRemaining().AsDuration()), k.GetBy())
+	}
+	return t.print(w)
 }
 
 func tokenRevokeCommand() *cobra.Command {

@@ -192,3 +192,30 @@ func TestFindingsFit(t *testing.T) {
 		}
 	}
 }
+
+// The room in a vault is told where it is another than that of the node, as far as anybody sees.
+func TestRoomIsToldOnce(t *testing.T) {
+	for vault, want := range map[int64]string{75 << 30: "75.0 GiB", 75<<30 - 4096: "75.0 GiB", 74 << 30: "75.0 GiB (vault: 74.0 GiB)", 0: "75.0 GiB (vault: 0 B)"} {
+		if got := roomWords(75<<30, &vault); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// A list of tokens fits, whoever made them.
+func TestTokensFit(t *testing.T) {
+	w := picture{width: tableWidth}
+	err := printTokens(&w, []*api.TokenInfo{
+		{Id: "0123456789ab", Role: "node", UsesLeft: 3, Joined: 2, Remaining: durationpb.New(90 * time.Minute), By: "operator:" + strings.Repeat("long-", 25)},
+		{Id: "abcdef012345", Role: "operator", Name: "alice", Remaining: durationpb.New(time.Minute), By: "operator:\x1b[2Jeve"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNarrow(t, w.String())
+	for _, want := range []string{"node      any    3          2       1h30m       operator:long-", "operator  alice  any        0       1m0s        operator:?[2Jeve"} {
+		if !strings.Contains(w.String(), want) {
+			t.Errorf("no %q in\n%s", want, w.String())
+		}
+	}
+}
