@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -84,7 +85,8 @@ func notOurs(said string) string {
 	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
 		why, err := strconv.Unquote(quoted)
 		reason, shake := strings.CutPrefix(why, "transport: authentication handshake failed: ")
-		if reason == context.DeadlineExceeded.Error() {
+		preface, silent := strings.CutPrefix(why, "error reading server preface: ")
+		if reason == context.DeadlineExceeded.Error() || silent && strings.HasSuffix(preface, net.ErrClosed.Error()) { // closed by this side
 			return hangs
 		}
 		if alert, refused := strings.CutPrefix(why, "error reading server preface: remote error: tls: "); refused {
