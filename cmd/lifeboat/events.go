@@ -35,8 +35,7 @@ An event of type Gap says that what came before it is no longer kept: list the n
 
 BlocksMoved, which comes each second while nodes leave, is in the table with --all or --type BlocksMoved; -o json has it in any case.
 
-The types are
-` + strings.Join(fold(strings.Join(coordinator.EventTypes(), ", ")+".", tableWidth), "\n"),
+The types are ` + strings.Join(coordinator.EventTypes(), ", ") + ".",
 		Example: `  lifeboat events --last 20
   lifeboat events --follow
   lifeboat events --follow --type NodeLost --type NodeDecommissioning

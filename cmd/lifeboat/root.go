@@ -108,6 +108,29 @@ func strict(root *cobra.Command) {
 	}
 }
 
+// foldHelp breaks the lines of help for a window: they are written wider than many are. What is set in stays as it is.
+func foldHelp(cmd *cobra.Command, width int) {
+	var all, paragraph []string
+	end := func() {
+		if len(paragraph) > 0 {
+			all, paragraph = append(all, fold(strings.Join(paragraph, " "), width)...), nil
+		}
+	}
+	for line := range strings.SplitSeq(cmd.Long, "\n") {
+		if line == "" || strings.ContainsRune(" \t", rune(line[0])) {
+			end()
+			all = append(all, line)
+		} else {
+			paragraph = append(paragraph, line)
+		}
+	}
+	end()
+	cmd.Long = strings.TrimSuffix(strings.Join(all, "\n"), "\n")
+	for _, c := range cmd.Commands() {
+		foldHelp(c, width)
+	}
+}
+
 // run is the program: it returns the exit code and leaves the exiting to main.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand()
@@ -115,6 +138,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	strict(root) // now that it is known where completion writes to
+	width := min(lineWidth(stdout), tableWidth)
+	foldHelp(root, width)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", width)))
 	started := false
 	onStart(root, func() { started = true })
 

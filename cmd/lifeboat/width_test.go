@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -217,5 +219,36 @@ func TestTokensFit(t *testing.T) {
 		if !strings.Contains(w.String(), want) {
 			t.Errorf("no %q in\n%s", want, w.String())
 		}
+	}
+}
+
+// Help fits, whatever width its source has. Examples are what people copy: they are not broken.
+func TestHelpFits(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		var stdout, stderr bytes.Buffer
+		if code := run(t.Context(), append(strings.Fields(cmd.CommandPath())[1:], "--help"), &stdout, &stderr); code != exitDone {
+			t.Errorf("%s: exit code %d, %s", cmd.CommandPath(), code, stderr.String())
+		}
+		text, rest, _ := strings.Cut(stdout.String(), "\nUsage:\n")
+		_, flags, _ := strings.Cut(rest, "\nFlags:\n")
+		wantNarrow(t, text)
+		wantNarrow(t, flags)
+		for _, c := range cmd.Commands() {
+			check(c)
+		}
+	}
+	check(rootCommand())
+}
+
+func TestHelpIsFolded(t *testing.T) {
+	c := &cobra.Command{Long: "one two\nthree four\n\n\tas it is, however wide\nfive\n  six"}
+	foldHelp(c, 10)
+	if want := "one two\nthree four\n\n\tas it is, however wide\nfive\n  six"; c.Long != want {
+		t.Errorf("got %q, want %q", c.Long, want)
+	}
+	foldHelp(c, 100)
+	if want := "one two three four\n\n\tas it is, however wide\nfive\n  six"; c.Long != want {
+		t.Errorf("got %q, want %q", c.Long, want)
 	}
 }
