@@ -209,24 +209,12 @@ said later. The first word decides whose certificate speaks for it from then on.
 	return cmd
 }
 
-// completeApps offers the names of applications to the shell. It is a convenience: what goes wrong offers nothing.
+// completeApps offers the names of applications to the shell.
 func (r *reach) completeApps(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	operator, l, err := r.operator()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // a person waits with a finger on the key
-	defer cancel()
-	apps, err := listApps(ctx, operator)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []cobra.Completion
-	for _, a := range apps {
-		if !slices.Contains(args, a.GetApp()) {
-			names = append(names, cobra.CompletionWithDesc(a.GetApp(), a.GetState()))
+	return r.complete(cmd, args, func(ctx context.Context, operator api.OperatorClient, offer func(name, about string)) {
+		apps, _ := listApps(ctx, operator)
+		for _, a := range apps {
+			offer(a.GetApp(), a.GetState())
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	})
 }

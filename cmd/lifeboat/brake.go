@@ -30,17 +30,10 @@ lost) until they are heard again. When they are lost indeed, say so with lifeboa
 	out.flag(cmd)
 	watchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(ctx context.Context, w io.Writer) error {
-			operator, l, err := to.operator()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
+		return to.look(cmd, watch, "brake", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			s, err := operator.GetStatus(ctx, &api.GetStatusRequest{OfLeader: true})
 			if err != nil {
-				return l.rpcError("brake", err)
+				return err
 			}
 			if out == formatJSON {
 				return writeJSON(w, brakesToJSON(s.GetBrakes()))

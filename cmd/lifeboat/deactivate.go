@@ -42,18 +42,13 @@ func cordonCommand(verb string, undo bool) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			operator, l, err := to.operator()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
-			defer cancel()
-			reply, err := operator.Deactivate(ctx, &api.DeactivateRequest{Nodes: args, Reason: reason, Undo: undo})
-			if err != nil {
-				return l.rpcError(verb+" "+strings.Join(args, ", "), err)
-			}
-			return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
+			return ask(cmd.Context(), &to, verb+" "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				reply, err := operator.Deactivate(ctx, &api.DeactivateRequest{Nodes: args, Reason: reason, Undo: undo})
+				if err != nil {
+					return err
+				}
+				return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
+			})
 		},
 	}
 	to.coordinatorFlags(cmd)

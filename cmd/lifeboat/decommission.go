@@ -290,18 +290,13 @@ func recommissionCommand() *cobra.Command {
 			if self {
 				return cancelSelf(cmd, &to, out, reason)
 			}
-			operator, l, err := to.operator()
-			if err != nil {
-				return err
-			}
-			defer l.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
-			defer cancel()
-			reply, err := operator.Recommission(ctx, &api.RecommissionRequest{Nodes: args, Reason: reason})
-			if err != nil {
-				return l.rpcError("recommission "+strings.Join(args, ", "), err)
-			}
-			return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
+			return ask(cmd.Context(), &to, "recommission "+strings.Join(args, ", "), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				reply, err := operator.Recommission(ctx, &api.RecommissionRequest{Nodes: args, Reason: reason})
+				if err != nil {
+					return err
+				}
+				return printNodes(cmd.OutOrStdout(), out, reply.GetNodes())
+			})
 		},
 	}
 	to.coordinatorFlags(cmd)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,13 +40,9 @@ them back; "-" is not known. SLOTS are blocks of 64 MiB, free of all.`,
 		if node != "" && to.socket != "" {
 			return usagef("--socket asks the agent of this machine and --node the coordinator: give one")
 		}
-		local, err := to.local()
+		local, err := to.nearest()
 		if err != nil {
 			return err
-		}
-		if !local && to.coordinator == "" && node == "" { // a coordinator by environment alone: an agent on the spot is nearer
-			info, err := os.Stat(to.socketPath())
-			local = err == nil && info.Mode().Type() == os.ModeSocket
 		}
 		ask, l, err := to.askDisks(local && node == "", node)
 		if err != nil {

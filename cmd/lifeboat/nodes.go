@@ -81,8 +81,8 @@ func watchFlag(cmd *cobra.Command, watch *bool) {
 	cmd.Flags().BoolVar(watch, "watch", false, "look again each second until interrupted")
 }
 
-// completeNodes offers the names of nodes to the shell. It is a convenience: what goes wrong offers nothing.
-func (r *reach) completeNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+// complete offers to the shell what a coordinator lists and args do not name yet. It is a convenience: what goes wrong offers nothing.
+func (r *reach) complete(cmd *cobra.Command, args []string, list func(ctx context.Context, operator api.OperatorClient, offer func(name, about string))) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	operator, l, err := r.operator()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -90,17 +90,22 @@ func (r *reach) completeNodes(cmd *cobra.Command, args []string, _ string) ([]co
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // a person waits with a finger on the key
 	defer cancel()
-	reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []cobra.Completion
-	for _, n := range reply.GetNodes() {
-		if !slices.Contains(args, n.GetName()) {
-			names = append(names, cobra.CompletionWithDesc(n.GetName(), nodeState(n)))
+	list(ctx, operator, func(name, about string) {
+		if !slices.Contains(args, name) {
+			names = append(names, cobra.CompletionWithDesc(name, about))
 		}
-	}
+	})
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNodes offers the names of nodes to the shell.
+func (r *reach) completeNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return r.complete(cmd, args, func(ctx context.Context, operator api.OperatorClient, offer func(name, about string)) {
+		reply, _ := operator.ListNodes(ctx, &api.ListNodesRequest{})
+		for _, n := range reply.GetNodes() {
+			offer(n.GetName(), nodeState(n))
+		}
+	})
 }
 
 func (r *reach) completeNode(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {

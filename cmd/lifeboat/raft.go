@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,22 +54,20 @@ lead over and takes it only where nobody else can.`,
 	out.flag(cmd)
 	watchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return show(cmd.Context(), watch, cmd.OutOrStdout(), cmd.ErrOrStderr(), func(_ context.Context, w io.Writer) error {
-			return ask(cmd.Context(), &to, "raft "+cmd.Name(), askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
-				s, err := leaderStatus(ctx, operator)
-				if err != nil {
-					return err
-				}
-				if out == formatJSON {
-					return writeJSON(w, membersToJSON(s.GetMembers()))
-				}
-				if len(s.GetMembers()) == 0 {
-					_, err := fmt.Fprintf(w, "%s is the only coordinator\n", s.GetName())
-					return err
-				}
-				t := memberTable(s.GetMembers())
-				return t.print(w)
-			})
+		return to.look(cmd, watch, "raft members", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+			s, err := leaderStatus(ctx, operator)
+			if err != nil {
+				return err
+			}
+			if out == formatJSON {
+				return writeJSON(w, membersToJSON(s.GetMembers()))
+			}
+			if len(s.GetMembers()) == 0 {
+				_, err := fmt.Fprintf(w, "%s is the only coordinator\n", s.GetName())
+				return err
+			}
+			t := memberTable(s.GetMembers())
+			return t.print(w)
 		})
 	}
 	return cmd
@@ -89,24 +86,13 @@ func leaderStatus(ctx context.Context, operator api.OperatorClient) (*api.Coordi
 }
 
 // completeMembers offers the coordinators that are not named yet.
-func (r *reach) completeMembers(cmd *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-	operator, l, err := r.operator()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
-	defer cancel()
-	s, err := operator.GetStatus(ctx, &api.GetStatusRequest{})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	for _, m := range s.GetMembers() {
-		if !slices.Contains(args, m.GetName()) {
-			names = append(names, cobra.CompletionWithDesc(m.GetName(), m.GetAddress()))
+func (r *reach) completeMembers(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return r.complete(cmd, args, func(ctx context.Context, operator api.OperatorClient, offer func(name, about string)) {
+		s, _ := operator.GetStatus(ctx, &api.GetStatusRequest{})
+		for _, m := range s.GetMembers() {
+			offer(m.GetName(), m.GetAddress())
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 func raftAddCommand() *cobra.Command {

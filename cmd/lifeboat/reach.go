@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -83,6 +84,16 @@ func (r *reach) local() (bool, error) {
 	}
 }
 
+// nearest is local where an agent is on the spot and only the environment names a coordinator.
+func (r *reach) nearest() (bool, error) {
+	local, err := r.local()
+	if err != nil || local || r.coordinator != "" {
+		return local, err
+	}
+	info, err := os.Stat(r.socketPath())
+	return err == nil && info.Mode().Type() == os.ModeSocket, nil
+}
+
 // identity is who the operator is to coordinators and to nodes.
 func (r *reach) identity() (*certs.Identity, error) {
 	if r.devInsecure {
@@ -143,10 +154,11 @@ func ask(ctx context.Context, to *reach, what string, patience time.Duration, qu
 	defer l.Close()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := question(ctx, operator); err != nil {
+	err = question(ctx, operator)
+	if _, answered := status.FromError(err); err != nil && answered {
 		return l.rpcError(what, err)
 	}
-	return nil
+	return err // this side's own, such as a full disk under its output
 }
 
 // agent dials the agent of this machine.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -35,13 +34,9 @@ func statusCommand() *cobra.Command {
 	out.flag(cmd)
 	watchFlag(cmd, &watch)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		local, err := to.local()
+		local, err := to.nearest()
 		if err != nil {
 			return err
-		}
-		if !local && to.coordinator == "" { // a coordinator by environment alone: an agent on the spot is nearer
-			info, err := os.Stat(to.socketPath())
-			local = err == nil && info.Mode().Type() == os.ModeSocket
 		}
 		draw := to.drawCoordinator
 		if local {
