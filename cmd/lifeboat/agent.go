@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"os"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,47 +54,17 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
-			return runAgent(cmd.Context(), a, signals, func() { reloadAgent(log, f.config, a) })
+			return signalled{
+				heard: signals,
+				// SIGPWR, by which Spark's own scripts decommission a worker. It says when the drain has begun; there is nobody to
+				// tell, and Run logs it.
+				power: func(ctx context.Context) {
+					_, _ = a.DecommissionSelf(ctx, preemption.SourceSignal, time.Time{}, "SIGPWR")
+				},
+				reload: func() { reload(log, f.config, agent.Load, a.Reload) },
+			}.run(cmd.Context(), a.Run)
 		}),
 	}
 	f.register(cmd, "/etc/lifeboat/agent.yaml")
 	return cmd
-}
-
-// reloadAgent hands the agent the file as it is now, unless it has faults.
-func reloadAgent(log *slog.Logger, file string, a *agent.Agent) {
-	cfg, err := agent.Load(file)
-	if err != nil {
-		log.Error("the configuration has faults: the one in force stays", "err", err)
-		return
-	}
-	left := a.Reload(cfg)
-	log.Info("configuration reloaded", "needs_restart", left)
-}
-
-// runAgent runs the agent and hands it its signals: SIGPWR, by which Spark's own scripts decommission a worker, and
-// SIGHUP.
-func runAgent(ctx context.Context, a *agent.Agent, signals <-chan os.Signal, reload func()) error {
-	listening, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case s := <-signals:
-				if s == syscall.SIGHUP {
-					reload()
-					continue
-				}
-				// It says when the drain has begun; there is nobody to tell, and Run logs it.
-				_, _ = a.DecommissionSelf(listening, preemption.SourceSignal, time.Time{}, "SIGPWR")
-			case <-listening.Done():
-				return
-			}
-		}
-	}()
-	err := a.Run(ctx)
-	stop()
-	<-ended
-	return err
 }

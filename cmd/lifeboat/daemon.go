@@ -66,6 +66,48 @@ func heed() (signals <-chan os.Signal, stop func()) {
 	return heard, func() { signal.Stop(heard) }
 }
 
+// signalled is a daemon that heeds signals while it runs.
+type signalled struct {
+	heard  <-chan os.Signal
+	power  func(context.Context) // SIGPWR
+	reload func()                // SIGHUP
+}
+
+// run runs the daemon, and hands it its signals until it has ended.
+func (d signalled) run(ctx context.Context, daemon func(context.Context) error) error {
+	listening, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case s := <-d.heard:
+				if s == syscall.SIGHUP {
+					d.reload()
+				} else {
+					d.power(listening)
+				}
+			case <-listening.Done():
+				return
+			}
+		}
+	}()
+	err := daemon(ctx)
+	stop()
+	<-ended
+	return err
+}
+
+// reload hands a daemon its file as it is now, unless that has faults.
+func reload[C any](log *slog.Logger, file string, load func(string) (C, error), take func(C) (left []string)) {
+	cfg, err := load(file)
+	if err != nil {
+		log.Error("the configuration has faults: the one in force stays", "err", err)
+		return
+	}
+	log.Info("configuration reloaded", "needs_restart", take(cfg))
+}
+
 // badConfig makes a wrong configuration the caller's mistake: exit code 2, as `config check` has it.
 func badConfig(err error) error {
 	if _, ok := err.(*config.Faults); ok {

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"log/slog"
-	"os"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -45,44 +42,13 @@ at once, the rest needs a restart; a file with faults changes nothing.`,
 				return err
 			}
 			defer context.AfterFunc(cmd.Context(), stopping)()
-			return runSidecar(cmd.Context(), s, signals, func() { reloadSidecar(log, f.config, s) })
+			return signalled{
+				heard:  signals,
+				power:  func(context.Context) { s.Signalled() },
+				reload: func() { reload(log, f.config, sidecar.Load, s.Reload) },
+			}.run(cmd.Context(), s.Run)
 		}),
 	}
 	f.register(cmd, "/etc/lifeboat/sidecar.yaml")
 	return cmd
-}
-
-// reloadSidecar hands the sidecar the file as it is now, unless it has faults.
-func reloadSidecar(log *slog.Logger, file string, s *sidecar.Sidecar) {
-	cfg, err := sidecar.Load(file)
-	if err != nil {
-		log.Error("the configuration has faults: the one in force stays", "err", err)
-		return
-	}
-	left := s.Reload(cfg)
-	log.Info("configuration reloaded", "needs_restart", left)
-}
-
-// runSidecar runs the sidecar and hands it its signals.
-func runSidecar(ctx context.Context, s *sidecar.Sidecar, signals <-chan os.Signal, reload func()) error {
-	over, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case got := <-signals:
-				if got == syscall.SIGHUP {
-					reload()
-				} else {
-					s.Signalled()
-				}
-			case <-over:
-				return
-			}
-		}
-	}()
-	err := s.Run(ctx)
-	close(over)
-	<-ended
-	return err
 }

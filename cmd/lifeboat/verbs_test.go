@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -259,5 +260,15 @@ func TestTableGivesWay(t *testing.T) {
 		if got := out.String(); !strings.Contains(got, row.want) {
 			t.Errorf("%d columns: got\n%s\nwant\n%s", row.width, got, row.want)
 		}
+	}
+}
+
+// What goes wrong on this side, such as a full disk under the output, is not told as the coordinator's answer.
+func TestOwnTroubleIsNotTheCoordinators(t *testing.T) {
+	f := newFleet(t, true)
+	to := &reach{coordinator: f.coordinator, devInsecure: true}
+	err := ask(t.Context(), to, "forget host-a", askTimeout, func(context.Context, api.OperatorClient) error { return syscall.ENOSPC })
+	if err != syscall.ENOSPC {
+		t.Errorf("got %v", err)
 	}
 }
