@@ -86,7 +86,7 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 				}
 				r.Windows, r.Add = []*api.MaintenanceWindow{w}, true
 			case !cancel:
-				if r.Windows, err = readSchedule(cmd.InOrStdin(), args[0]); err != nil {
+				if r.Windows, err = readSchedule(typed(cmd.Context(), cmd.InOrStdin()), args[0]); err != nil {
 					return err
 				}
 			}

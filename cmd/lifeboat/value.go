@@ -42,7 +42,7 @@ duration is 1ms to 720h; 0 takes back what was said. When one of the values is w
 			var values []*api.BlockValue
 			var err error
 			if len(args) == 1 && args[0] == "-" {
-				values, err = valuesOf(cmd.InOrStdin())
+				values, err = valuesOf(typed(cmd.Context(), cmd.InOrStdin()))
 			} else {
 				values, err = valuesIn(args)
 			}

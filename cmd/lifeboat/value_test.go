@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,5 +66,20 @@ func TestManyValuesAreTakenWholeOrNotAtAll(t *testing.T) {
 	}
 	if err := to.setValues(t.Context(), values("cache/-/b 1s")); err != nil || strings.Contains(asked(), "check") {
 		t.Errorf("got %v, asked for %.80s, want them taken", err, asked())
+	}
+}
+
+// Whoever is asked for values may be interrupted, also while nothing comes.
+func TestReadingValuesIsInterrupted(t *testing.T) {
+	silent, w := io.Pipe()
+	defer w.Close()
+	enough := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(enough)
+	if _, err := valuesOf(typed(ctx, silent)); !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
+	}
+	if values, err := valuesOf(typed(t.Context(), strings.NewReader("cache/-/a 90s\n"))); err != nil || len(values) != 1 {
+		t.Errorf("got %v, %v", values, err)
 	}
 }
