@@ -97,21 +97,22 @@ func TestStatusByEnvironment(t *testing.T) {
 	}
 }
 
+// What is wrong is said when it begins: said each second it would have the picture scroll away.
 func TestWatchLooksEachSecondAndOutlivesTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 6500*time.Millisecond)
 		defer cancel()
 		var stdout, stderr bytes.Buffer
 		looks := 0
 		err := show(ctx, true, &stdout, &stderr, func(_ context.Context, w io.Writer) error {
-			if looks++; looks == 2 {
+			if looks++; looks == 2 || looks == 3 || looks == 6 {
 				fmt.Fprintln(w, "half a picture")
 				return errors.New("away")
 			}
 			fmt.Fprintln(w, looks)
 			return nil
 		})
-		if err != nil || stdout.String() != "1\n3\n4\n" || stderr.String() != "lifeboat: away\n" {
+		if err != nil || stdout.String() != "1\n4\n5\n7\n" || stderr.String() != strings.Repeat("lifeboat: away (looking again until it answers)\n", 2) {
 			t.Errorf("got %q, %q, %v", stdout.String(), stderr.String(), err)
 		}
 	})

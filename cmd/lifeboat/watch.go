@@ -14,6 +14,7 @@ const watchPace = time.Second
 // show prints what draw draws: once, or each second until ctx ends. A terminal is redrawn in place, anything else gets
 // one picture after the other. Only the first look may fail; later a coordinator that is away is a thing to wait out.
 func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(ctx context.Context, w io.Writer) error) error {
+	said := ""
 	for first := true; ; first = false {
 		p := picture{width: lineWidth(stdout)}
 		err := draw(ctx, &p)
@@ -22,9 +23,12 @@ func show(ctx context.Context, watch bool, stdout, stderr io.Writer, draw func(c
 			return nil
 		case err != nil && (first || !watch):
 			return err
+		case err != nil && err.Error() == said: // it stands below the picture
 		case err != nil:
-			fmt.Fprintf(stderr, "lifeboat: %s\n", err)
+			said = err.Error()
+			fmt.Fprintf(stderr, "lifeboat: %s (looking again until it answers)\n", said)
 		default:
+			said = ""
 			out := p.String()
 			if width, height := terminalSize(stdout); watch && width > 0 {
 				out = redraw(out, width, height)
