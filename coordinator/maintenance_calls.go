@@ -163,17 +163,17 @@ func windowsFrom(said []*api.MaintenanceWindow) (windows []outage) {
 
 // maintenance is the schedule as it is told.
 func (f *fleet) maintenance() *api.Maintenance {
-	plan := f.scheduled()
+	plan, now := f.scheduled(), time.Now()
+	all := &api.Maintenance{Now: timestamppb.New(now)}
 	if plan == nil {
-		return &api.Maintenance{}
+		return all
 	}
-	on, now := map[*scheduled][]*api.MachineNode{}, time.Now()
+	on := map[*scheduled][]*api.MachineNode{}
 	for _, n := range f.nodes() {
 		if a := plan.of(n.Name, n.PeerAddress, now); a.scheduled != nil {
 			on[a.scheduled] = append(on[a.scheduled], &api.MachineNode{Node: n.Name, State: string(n.shown()), Answer: answer(n), Since: timestamppb.New(n.Since)})
 		}
 	}
-	all := &api.Maintenance{}
 	for i := range plan.Windows {
 		w := &plan.Windows[i]
 		to := &api.MaintenanceWindow{StartNanoseconds: w.Start}

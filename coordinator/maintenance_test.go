@@ -582,6 +582,9 @@ func TestNodeLeavesInTimeForItsAppointment(t *testing.T) {
 		if err != nil || len(reply.Machines) != 2 || len(reply.Machines[0].Nodes) != 1 || reply.Machines[0].Nodes[0].Answer != "ACCEPT" || len(reply.Machines[1].Nodes) != 0 {
 			v.Errorf("got %v (%v), want a's word", reply, err)
 		}
+		if now := reply.GetNow().AsTime(); !now.Equal(time.Now()) {
+			v.Errorf("its clock shows %s, want %s: who asks reckons from it", now, time.Now())
+		}
 		v.restart()
 		if _, err := v.operator().ChangeMachines(v.Context(), &api.ChangeMachinesRequest{Machines: plan.Windows[0].Machines, Timeout: durationpb.New(time.Minute)}); err != nil {
 			v.Fatal(err)

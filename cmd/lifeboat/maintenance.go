@@ -74,14 +74,14 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			r := &api.ScheduleMaintenanceRequest{Reason: reason}
+			var start func(now time.Time) time.Time
 			switch {
 			case at != "":
 				w := &api.MaintenanceWindow{Machines: machinesNamed(args)}
-				start, err := instant(at, time.Now())
-				if err != nil {
+				if start, err = instant(at); err != nil {
 					return usagef("--at: %v", err)
 				}
-				if w.StartNanoseconds = start.UnixNano(); cmd.Flags().Changed("for") {
+				if cmd.Flags().Changed("for") {
 					w.DurationNanoseconds = new(long.Nanoseconds())
 				}
 				r.Windows, r.Add = []*api.MaintenanceWindow{w}, true
@@ -91,6 +91,13 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 				}
 			}
 			return ask(cmd.Context(), &to, "maintenance schedule", askTimeout, func(ctx context.Context, operator api.OperatorClient) error {
+				if start != nil {
+					m, err := operator.GetMaintenance(ctx, &api.GetMaintenanceRequest{})
+					if err != nil {
+						return err
+					}
+					r.Windows[0].StartNanoseconds = start(clockOf(m)).UnixNano()
+				}
 				m, err := operator.ScheduleMaintenance(ctx, r)
 				if err != nil {
 					return err
@@ -115,19 +122,19 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
 	return cmd
 }
 
-// instant is a time as people say it.
-func instant(s string, now time.Time) (time.Time, error) {
+// instant is a time as people say it: once it is known what time it is now.
+func instant(s string) (at func(now time.Time) time.Time, err error) {
 	if s == "now" {
-		return now, nil
+		s = "0"
 	}
 	if d, err := time.ParseDuration(strings.TrimPrefix(s, "+")); err == nil {
-		return now.Add(d), nil
+		return func(now time.Time) time.Time { return now.Add(d) }, nil
 	}
-	at, err := time.Parse(time.RFC3339, s)
+	t, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return at, fmt.Errorf("%q: want an instant such as 2026-12-01T02:00:00Z, a time from now such as 90m, or now", s)
+		return nil, fmt.Errorf("%q: want an instant such as 2026-12-01T02:00:00Z, a time from now such as 90m, or now", s)
 	}
-	return at, nil
+	return func(time.Time) time.Time { return t }, nil
 }
 
 // machinesNamed are machines by what people call them.
@@ -238,9 +245,18 @@ func machineName(m *api.Machine) string {
 	return m.GetHostname() + " (" + m.GetIp() + ")"
 }
 
+// clockOf is what the clock of the coordinator showed that told, by which it has windows begin and end: that of this machine may be
+// wrong.
+func clockOf(m *api.Maintenance) time.Time {
+	if m.GetNow() == nil { // it is of an earlier version
+		return time.Now()
+	}
+	return m.GetNow().AsTime()
+}
+
 // begins is when a window does.
-func begins(w *api.MaintenanceWindow) string {
-	return whenever(time.Unix(0, w.GetStartNanoseconds()), time.Now())
+func begins(w *api.MaintenanceWindow, now time.Time) string {
+	return whenever(time.Unix(0, w.GetStartNanoseconds()), now)
 }
 
 // whenever is an instant as seen from another.
@@ -251,12 +267,12 @@ func whenever(at, now time.Time) string {
 	return span(now.Sub(at)) + " ago"
 }
 
-func lasts(w *api.MaintenanceWindow) string {
+func lasts(w *api.MaintenanceWindow, now time.Time) string {
 	if w.DurationNanoseconds == nil {
 		return "-"
 	}
 	long := time.Duration(*w.DurationNanoseconds)
-	if !time.Now().Before(time.Unix(0, w.GetStartNanoseconds()).Add(long)) {
+	if !now.Before(time.Unix(0, w.GetStartNanoseconds()).Add(long)) {
 		return span(long) + ", over"
 	}
 	return span(long)
@@ -272,14 +288,14 @@ func printSchedule(w io.Writer, out format, m *api.Maintenance) error {
 		_, err := io.WriteString(w, nothingScheduled)
 		return err
 	}
-	t := table{folded: true}
+	t, now := table{folded: true}, clockOf(m)
 	t.row("AT", "BEGINS", "FOR", "MACHINES")
 	for _, win := range m.GetWindows() {
 		var names []string
 		for _, id := range win.GetMachines() {
 			names = append(names, machineName(id))
 		}
-		t.row(time.Unix(0, win.GetStartNanoseconds()).UTC().Format(time.RFC3339), begins(win), lasts(win), strings.Join(names, ", "))
+		t.row(time.Unix(0, win.GetStartNanoseconds()).UTC().Format(time.RFC3339), begins(win, now), lasts(win, now), strings.Join(names, ", "))
 	}
 	return t.print(w)
 }
@@ -292,7 +308,7 @@ func printMachines(w io.Writer, out format, m *api.Maintenance) error {
 		_, err := io.WriteString(w, nothingScheduled)
 		return err
 	}
-	t := table{narrow: true}
+	t, now := table{narrow: true}, clockOf(m)
 	t.row("MACHINE", "MODE", "BEGINS", "FOR", "NODE", "STATE", "SAVED")
 	saved := map[string]string{"ACCEPT": "all", "DECLINE": "not all"}
 	for _, s := range m.GetMachines() {
@@ -304,7 +320,7 @@ func printMachines(w io.Writer, out format, m *api.Maintenance) error {
 		for _, n := range s.GetNodes() {
 			node, state, all = append(node, n.GetNode()), append(state, n.GetState()), append(all, dash(saved[n.GetAnswer()]))
 		}
-		t.row(machineName(s.GetMachine()), s.GetMode(), begins(win), lasts(win),
+		t.row(machineName(s.GetMachine()), s.GetMode(), begins(win, now), lasts(win, now),
 			dash(strings.Join(node, ",")), dash(strings.Join(state, ",")), dash(strings.Join(all, ",")))
 	}
 	return t.print(w)
