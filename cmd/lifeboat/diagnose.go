@@ -2,7 +2,9 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -112,6 +114,12 @@ func (x *examination) metadataRemedy() string {
 
 func (x *examination) diagnoseAgent(add adder) {
 	switch said := x.host.Unit.StatusText; {
+	case errors.Is(x.agentErr, fs.ErrPermission): // there is one, or was
+		add("agent", stateUnknown, "ask as root, or as a member of its group", "%s: permission denied", x.socket)
+		return
+	case errors.Is(x.agentErr, errHangs):
+		add("agent", stateBad, "its log says what it did last; a restart goes on with a drain: systemctl restart lifeboat-"+x.kind, "%s takes connections, and nobody answers: it may hang", x.socket)
+		return
 	case x.agentErr != nil && x.awaits != "" && x.host.UnitErr == nil && said != "":
 		add("agent", stateBad, "see to that; the agent goes on by itself, and its log says more", "none answers on %s yet: it %s", x.socket, said)
 		return

@@ -61,6 +61,8 @@ func TestDiagnosis(t *testing.T) {
 		{"nobody there", func(x *examination) { x.instanceErr = errors.New("connect: connection refused") }, "metadata", stateBad, "169.254.169.254"},
 		{"the clock is off", func(x *examination) { x.skew = -3 * time.Minute }, "clock, to the cloud", stateBad, "time server"},
 		{"no agent", func(x *examination) { x.agent, x.agentErr = nil, errors.New("refused") }, "agent", stateBad, "--socket"},
+		{"an agent that is not ours to ask", func(x *examination) { x.agent, x.agentErr = nil, fmt.Errorf("doctor: %w: for root", os.ErrPermission) }, "agent", stateUnknown, "ask as root"},
+		{"an agent that hangs", func(x *examination) { x.agent, x.agentErr = nil, fmt.Errorf("doctor: %w", errHangs) }, "agent", stateBad, "restart lifeboat-agent"},
 		{"an agent that waits to join", func(x *examination) { x.agent, x.agentErr, x.awaits = nil, errors.New("refused"), "/d/tls/node.pem" }, "agent", stateBad,
 			"yet: it has no good certificate (/d/tls/node.pem), and waits"},
 		{"an agent that says what it waits for", func(x *examination) {
@@ -153,7 +155,7 @@ func TestDiagnosis(t *testing.T) {
 		row.amiss(x)
 		var found []string
 		for _, f := range x.diagnose() {
-			if f.State == stateOK || f.State == stateUnknown {
+			if f.State == stateOK || f.State == stateUnknown && row.state != stateUnknown {
 				continue
 			}
 			found = append(found, fmt.Sprintf("%s %s: %s -> %s", f.State, f.Check, f.Found, f.Remedy))

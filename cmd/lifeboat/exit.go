@@ -67,8 +67,8 @@ func (l *link) rpcError(asked string, err error) error {
 			return fmt.Errorf("%s: %s does not answer: %w", asked, l.whom, dial)
 		}
 	}
-	if why := notOurs(s.Message()); why != "" {
-		return fmt.Errorf("%s: %s: %s", asked, l.whom, why)
+	if why := notOurs(s.Message()); why != nil {
+		return fmt.Errorf("%s: %s: %w", asked, l.whom, why)
 	}
 	if s.Code() == codes.Unimplemented {
 		return fmt.Errorf("%s: %s does not know how: it is a sidecar, or another version than this", asked, l.whom)
@@ -76,31 +76,31 @@ func (l *link) rpcError(asked string, err error) error {
 	return err
 }
 
-// hangs is what is said of somebody who is there and has no answer.
-const hangs = "no answer in time, though connections are taken: it may hang, see its log"
+// errHangs is what is said of somebody who is there and has no answer.
+var errHangs = errors.New("no answer in time, though connections are taken: it may hang, see its log")
 
-// notOurs puts into plain words what gRPC says of somebody who is no coordinator, or not of this fleet: "" when it says
+// notOurs puts into plain words what gRPC says of somebody who is no coordinator, or not of this fleet: nil when it says
 // something else. It is for people; nothing branches on it.
-func notOurs(said string) string {
+func notOurs(said string) error {
 	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
 		why, err := strconv.Unquote(quoted)
 		reason, shake := strings.CutPrefix(why, "transport: authentication handshake failed: ")
 		preface, silent := strings.CutPrefix(why, "error reading server preface: ")
 		if reason == context.DeadlineExceeded.Error() || silent && strings.HasSuffix(preface, net.ErrClosed.Error()) { // closed by this side
-			return hangs
+			return errHangs
 		}
 		if alert, refused := strings.CutPrefix(why, "error reading server preface: remote error: tls: "); refused {
-			return "it refuses this certificate (" + alert + "): is --tls-dir of its fleet, and in its time? Its log says what it takes it for"
+			return fmt.Errorf("it refuses this certificate (%s): is --tls-dir of its fleet, and in its time? Its log says what it takes it for", alert)
 		}
 		if err == nil && shake {
-			return "no handshake: " + reason + ": is --tls-dir of its fleet, and this its listen.grpc (by default port " + coordinatorPort + ")?"
+			return fmt.Errorf("no handshake: %s: is --tls-dir of its fleet, and this its listen.grpc (by default port %s)?", reason, coordinatorPort)
 		}
 	}
 	if strings.HasPrefix(said, context.DeadlineExceeded.Error()) { // this side's word, and not the other's of its own trouble
-		return hangs
+		return errHangs
 	}
 	if strings.HasPrefix(said, "unexpected HTTP status code") {
-		return "this is a web server: name its listen.grpc (by default port " + coordinatorPort + ")"
+		return fmt.Errorf("this is a web server: name its listen.grpc (by default port %s)", coordinatorPort)
 	}
-	return ""
+	return nil
 }

@@ -15,10 +15,10 @@ func TestWhoHangsIsSaidToHang(t *testing.T) {
 		said string
 		want string
 	}{
-		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: context deadline exceeded"`, hangs},
-		{codes.DeadlineExceeded, "context deadline exceeded while waiting for connections to become ready", hangs},
-		{codes.DeadlineExceeded, "context deadline exceeded", hangs},
-		{codes.Unavailable, `connection error: desc = "error reading server preface: raw-read unix @->/run/lifeboat/agent.sock: use of closed network connection"`, hangs},
+		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: context deadline exceeded"`, errHangs.Error()},
+		{codes.DeadlineExceeded, "context deadline exceeded while waiting for connections to become ready", errHangs.Error()},
+		{codes.DeadlineExceeded, "context deadline exceeded", errHangs.Error()},
+		{codes.Unavailable, `connection error: desc = "error reading server preface: raw-read unix @->/run/lifeboat/agent.sock: use of closed network connection"`, errHangs.Error()},
 		{codes.DeadlineExceeded, "nothing was taken for 30s", "nothing was taken for 30s"},
 		{codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: expired"`, "no handshake: tls: expired: is --tls-dir of its fleet"},
 		{codes.Unavailable, `connection error: desc = "error reading server preface: remote error: tls: bad certificate"`, "it refuses this certificate (bad certificate): is --tls-dir of its fleet"},

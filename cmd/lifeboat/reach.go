@@ -232,7 +232,7 @@ func (l *link) dialError() error {
 		}
 		return errors.New(why)
 	case errors.Is(l.lastErr, os.ErrPermission):
-		return errors.New("permission denied: the socket is for root, the agent's user and its group")
+		return fmt.Errorf("%w: the socket is for root, the agent's user and its group", os.ErrPermission)
 	}
 	if _, network := errors.AsType[*net.OpError](l.lastErr); network {
 		return fmt.Errorf("%w: does it run, and may this machine reach it there?", l.lastErr)
