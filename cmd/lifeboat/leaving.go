@@ -1,0 +1,296 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// leavingNodes looks through the coordinator's eyes.
+type leavingNodes struct {
+	operator api.OperatorClient
+	link     *link
+	names    []string
+
+	last     []*api.Node
+	ended    map[string]*api.Node // as they were seen last
+	timedOut map[string]bool
+}
+
+// askedEach is how many nodes are asked about one by one. More are picked from a list of all: a call for each would take longer than the
+// pause between two looks.
+const askedEach = 16
+
+// list is all nodes by name, if many are waited for.
+func (l *leavingNodes) list(ctx context.Context) (map[string]*api.Node, error) {
+	if len(l.names) <= askedEach {
+		return nil, nil
+	}
+	reply, err := l.operator.ListNodes(ctx, &api.ListNodesRequest{})
+	all := map[string]*api.Node{}
+	for _, n := range reply.GetNodes() {
+		all[n.GetName()] = n
+	}
+	return all, err
+}
+
+func (l *leavingNodes) look(ctx context.Context) ([]leaving, error) {
+	var seen []leaving
+	var last []*api.Node
+	listed, err := l.list(ctx)
+	if err != nil {
+		return nil, l.link.away(fmt.Sprintf("wait for %d nodes", len(l.names)), err)
+	}
+	for _, name := range l.names {
+		n, err := listed[name], error(nil)
+		if n == nil {
+			n, err = l.operator.GetNode(ctx, &api.GetNodeRequest{Node: name})
+		}
+		if status.Code(err) == codes.NotFound && l.ended[name] != nil {
+			n, err = l.ended[name], nil // it is done, and was forgotten while others are not
+		}
+		if err != nil {
+			return nil, l.link.away("wait for "+name, err)
+		}
+		if n.GetSubState() == "TIMEOUT" { // the sub-state passes, that it was there does not
+			if l.timedOut == nil {
+				l.timedOut = map[string]bool{}
+			}
+			l.timedOut[name] = true
+		}
+		now := leavingNode(n, l.timedOut[name])
+		if now.ended {
+			if l.ended == nil {
+				l.ended = map[string]*api.Node{}
+			}
+			l.ended[name] = n
+		}
+		last, seen = append(last, n), append(seen, now)
+	}
+	l.last = last
+	return seen, nil
+}
+
+// away marks what may pass: nobody answered.
+func (l *link) away(asked string, err error) error {
+	code := status.Code(err)
+	err = l.rpcError(asked, err)
+	if code == codes.Unavailable || code == codes.DeadlineExceeded {
+		return errAway{err}
+	}
+	return err
+}
+
+// heldUpBy says, for each sub-state, what it is that a node waits for when nothing closer is known.
+var heldUpBy = map[string]string{
+	"WAIT_WORKLOAD": "its workloads",
+	"WAIT_APP":      "its apps",
+	"MIGRATING":     "its blocks",
+	"READY":         "its farewell",
+	"TIMEOUT":       "its farewell",
+}
+
+func leavingNode(n *api.Node, timedOut bool) leaving {
+	out := leaving{node: n.GetName()}
+	parts := []string{nodeState(n)}
+	m := n.GetManifest()
+	if n.GetState() == "DECOMMISSIONING" && n.GetRemaining() != nil {
+		parts = append(parts, "deadline "+left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
+	}
+	if d := n.GetStatus().GetDrain(); d != nil {
+		parts = append(parts, drainLine(d, departed(n) && m != nil))
+	}
+	switch n.GetState() {
+	case "DECOMMISSIONING":
+		what := heldUpBy[n.GetSubState()]
+		if len(n.GetWaitsFor()) > 0 {
+			what = waitLine(n.GetWaitsFor(), waitWidth)
+		}
+		out.gist = what
+		if peer := missedPeer(n.GetStatus().GetDrain()); peer != "" && what == heldUpBy["MIGRATING"] {
+			what, out.gist = cut(peer, waitWidth), "a peer" // whichever
+		}
+		if what != "" {
+			parts = append(parts, "waits for "+what)
+		}
+	case "SHUTDOWN":
+		out.gist = "waits for its return"
+		parts = append(parts, out.gist)
+	case "DECOMMISSIONED", "GONE":
+		out.ended = true
+		switch {
+		case m.GetLost().GetBlocks() > 0:
+			out.verdict, out.why, out.lost = exitIncomplete, lostOf(m), true
+		case timedOut:
+			out.verdict, out.why = exitIncomplete, "timed out"
+		case len(m.GetUnfinished()) > 0:
+			out.verdict, out.why = exitIncomplete, unfinishedOf(m)
+		case m == nil: // no word about its blocks is not word that they are safe
+			out.verdict, out.why = exitIncomplete, "ended without a manifest: what became of its blocks is not known"
+		}
+	case "LOST":
+		out.ended, out.verdict, out.why = true, exitIncomplete, "it is LOST: what became of its blocks is not known, and an order waits for its return"
+	case "ACTIVE":
+		out.ended, out.verdict, out.why = true, exitFailed, "it is ACTIVE again: the decommission was taken back"
+	}
+	if out.why != "" {
+		parts = append(parts, out.why)
+	}
+	out.line, out.gist = strings.Join(parts, "  "), nodeState(n)+out.gist+out.why
+	return out
+}
+
+// waitWidth is how much of a line goes to what a node waits for.
+const waitWidth = 80
+
+// selfPatience is how long the agent's socket may be silent: a restart of the agent, and no more. One that has ended
+// with its machine still up will not speak again.
+const selfPatience = 30 * time.Second
+
+// tellPatience is how long the end of a drain waits for a coordinator that answers to have its account: 0.9 million blocks took 2.9 s.
+const tellPatience = 5 * time.Second
+
+// leavingSelf looks through the eyes of the agent of this machine.
+type leavingSelf struct {
+	agent    api.LocalClient
+	link     *link
+	incident string
+
+	last  *api.AgentStatus
+	ended time.Time // when the drain was first seen to have
+}
+
+func (l *leavingSelf) look(ctx context.Context) ([]leaving, error) {
+	s, err := l.agent.GetStatus(ctx, &api.GetAgentStatusRequest{})
+	if err != nil {
+		return nil, l.link.away("wait for this machine", err)
+	}
+	l.last = s
+	if s.GetSidecar() {
+		return []leaving{leavingSidecar(s, l.incident)}, nil
+	}
+	e := leavingAgent(s, l.incident)
+	if l.ended.IsZero() && e.ended {
+		l.ended = time.Now()
+	}
+	// Whoever waited may ask the coordinator for the account next.
+	if e.ended && e.verdict != exitFailed && !s.GetManifestTold() && s.GetCoordinatorTrouble() == "" && time.Since(l.ended) < tellPatience {
+		e.ended = false
+		e.line += "  waits for the coordinator to have the account"
+		e.gist += "account"
+	}
+	return []leaving{e}, nil
+}
+
+// leavingSidecar ends when everybody whom the sidecar tells has been told, or cannot be.
+func leavingSidecar(s *api.AgentStatus, incident string) leaving {
+	out := leaving{node: s.GetNode()}
+	if s.GetStatus().GetNotice().GetIncident() != incident {
+		out.ended, out.verdict, out.why = true, exitFailed, "the decommission was taken back"
+		return out
+	}
+	var waits, failed []string
+	for _, a := range s.GetActions() {
+		switch a.GetState() {
+		case "done":
+		case "failed":
+			failed = append(failed, a.GetName())
+		default:
+			waits = append(waits, a.GetName())
+		}
+	}
+	out.ended = len(waits) == 0
+	if out.ended && len(failed) > 0 {
+		out.verdict, out.why = exitIncomplete, "not told: "+strings.Join(failed, ", ")
+	}
+	out.line = fmt.Sprintf("%d of %d told", len(s.GetActions())-len(waits)-len(failed), len(s.GetActions()))
+	if len(waits) > 0 {
+		out.line += ", waits for " + strings.Join(waits, ", ")
+	}
+	out.gist = out.line
+	return out
+}
+
+func leavingAgent(s *api.AgentStatus, incident string) leaving {
+	out := leaving{node: s.GetNode()}
+	notice, d, m := s.GetStatus().GetNotice(), s.GetStatus().GetDrain(), s.GetManifest()
+	parts := []string{cmp.Or(d.GetPhase(), "about to drain")}
+	// It has ended with its account, which comes a moment after the last block. Until ours has begun, the end of an earlier
+	// one may still show: that account is of another incident.
+	switch d.GetPhase() {
+	case "drained":
+		out.ended = m != nil && m.GetIncident() == incident
+		if out.ended && m.GetLost().GetBlocks() > 0 {
+			out.verdict, out.why, out.lost = exitIncomplete, lostOf(m), true
+		} else if out.ended && len(m.GetUnfinished()) > 0 {
+			out.verdict, out.why = exitIncomplete, unfinishedOf(m)
+		}
+	case "cancelled":
+		if notice == nil || notice.GetIncident() != incident {
+			out.ended, out.verdict, out.why = true, exitFailed, "the decommission was taken back"
+		}
+	}
+	if !out.ended && notice.GetRemaining() != nil {
+		parts = append(parts, "deadline "+left(notice.GetRemaining()))
+	}
+	if d != nil {
+		parts = append(parts, drainLine(d, d.GetPhase() == "drained" && m.GetIncident() == incident))
+	}
+	peer := missedPeer(d)
+	switch {
+	case out.ended:
+	case d.GetPhase() != "sending":
+		parts = append(parts, "waits for the list of its blocks")
+	default:
+		parts = append(parts, "waits for "+cut(cmp.Or(peer, heldUpBy["MIGRATING"]), waitWidth))
+	}
+	if out.why != "" {
+		parts = append(parts, out.why)
+	}
+	out.line, out.gist = strings.Join(parts, "  "), fmt.Sprint(d.GetPhase(), peer != "", out.why)
+	return out
+}
+
+// missedPeer says what a drain waits for while no peer takes its blocks; empty: one does. Of those that do not it names the
+// one that took most before.
+func missedPeer(d *api.DrainProgress) string {
+	well := func(p *api.PeerProgress) bool { return p.GetTrouble() == "" }
+	if d.GetPhase() != "sending" || len(d.GetPeers()) == 0 || slices.ContainsFunc(d.GetPeers(), well) {
+		return ""
+	}
+	most := slices.MaxFunc(d.GetPeers(), func(a, b *api.PeerProgress) int { return cmp.Compare(a.GetBlocks(), b.GetBlocks()) })
+	line := "a peer"
+	if n := len(d.GetPeers()); n > 1 {
+		line = fmt.Sprintf("a peer, %d are in trouble", n)
+	}
+	return fmt.Sprintf("%s: %s: %s", line, most.GetNode(), most.GetTrouble())
+}
+
+// drainLine is how far a drain is, and when it would be done at this pace. accounted: its manifest is there and says what was lost.
+func drainLine(d *api.DrainProgress, accounted bool) string {
+	line := fmt.Sprintf("%d/%d blocks  %s/%s", d.GetBlocksMoved(), d.GetBlocksTotal(), size(d.GetBytesMoved()), size(d.GetBytesTotal()))
+	if rate := d.GetBytesPerSecond(); rate > 0 && d.GetBytesMoved() < d.GetBytesTotal() {
+		eta := time.Duration(float64(d.GetBytesTotal()-d.GetBytesMoved()) / float64(rate) * float64(time.Second))
+		line += fmt.Sprintf("  %s/s  done in %s", size(rate), span(eta))
+	}
+	if d.GetBlocksLost() > 0 && !accounted {
+		line += fmt.Sprintf("  %d lost", d.GetBlocksLost())
+	}
+	return line
+}
+
+func lostOf(m *api.ManifestSummary) string {
+	return fmt.Sprintf("%s (%s) lost", count(m.GetLost().GetBlocks(), "block"), size(m.GetLost().GetBytes()))
+}
+
+func unfinishedOf(m *api.ManifestSummary) string {
+	return "time was up for " + strings.Join(m.GetUnfinished(), ", ")
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"time"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+type agentJSON struct {
+	Role        string            `json:"role"` // tells the two kinds of status apart
+	Node        string            `json:"node"`
+	Version     string            `json:"version"`
+	Incarnation string            `json:"incarnation"`
+	StartedAt   *time.Time        `json:"started_at"`
+	Notice      *api.NoticeJSON   `json:"notice"`
+	Drain       *api.DrainJSON    `json:"drain"`
+	Manifest    *api.ManifestJSON `json:"manifest"`
+	Disks       []api.DiskJSON    `json:"disks"`
+	RoomBytes   int64             `json:"room_bytes"`
+	VaultRoom   *int64            `json:"vault_room_bytes"` // of these; null: there is none
+	HeldBlocks  int64             `json:"held_blocks"`
+	Broken      int64             `json:"broken_blocks"`
+	HeldBytes   int64             `json:"held_bytes"`
+	Unpacking   unpackingJSON     `json:"unpacking"`
+	Index       indexJSON         `json:"index"`
+	Coordinator coordinatorLink   `json:"coordinator"`
+	Fallback    *fallbackJSON     `json:"fallback"` // null: there is none
+	Peers       []peerJSON        `json:"peers"`
+	Provider    string            `json:"provider"`
+	Changes     *float64          `json:"changes_seconds"`
+	Notices     []noticeJSON      `json:"notices"`
+	Sources     []sourceJSON      `json:"sources"`
+	Actions     []actionJSON      `json:"actions"`
+	Evacuations []evacuationJSON  `json:"evacuations"`
+
+	Workloads       []api.WorkloadJSON `json:"workloads"`
+	Stores          []api.StoreJSON    `json:"stores"`
+	WaitsFor        []string           `json:"waits_for"` // what keeps a node that leaves from its last words
+	CertificateEnds *time.Time         `json:"certificate_ends"`
+}
+
+// unpackingJSON is what landed from others in segments and is to become files.
+type unpackingJSON struct {
+	Blocks         int64 `json:"blocks"`
+	Bytes          int64 `json:"bytes"`
+	OccupiedBlocks int64 `json:"occupied_blocks"`
+}
+
+// indexJSON is what a drain would not have to look for. Without an index it holds nothing and has no age.
+type indexJSON struct {
+	Blocks int64    `json:"blocks"`
+	Bytes  int64    `json:"bytes"`
+	Age    *float64 `json:"age_seconds"`
+}
+
+// noticeJSON is one source's word that was not withdrawn.
+type noticeJSON struct {
+	Source    string   `json:"source"`
+	ID        string   `json:"id"`
+	Kind      string   `json:"kind"`
+	Goes      string   `json:"goes"`
+	Age       *float64 `json:"age_seconds"`
+	Remaining *float64 `json:"remaining_seconds"`
+	Appointed bool     `json:"appointed"`
+	Reason    string   `json:"reason"`
+}
+
+type sourceJSON struct {
+	Source   string   `json:"source"`
+	Path     string   `json:"path"`
+	LastGood *float64 `json:"last_good_seconds"`
+	Trouble  string   `json:"trouble"`
+}
+
+// actionJSON is what became of one thing that a sidecar was to do.
+type actionJSON struct {
+	Name    string   `json:"name"`
+	Phase   string   `json:"phase"`
+	State   string   `json:"state"`
+	Took    *float64 `json:"took_seconds"`
+	Trouble string   `json:"trouble"`
+}
+
+type coordinatorLink struct {
+	Address       string   `json:"address"`
+	LastHeartbeat *float64 `json:"last_heartbeat_seconds"`
+	Trouble       string   `json:"trouble"`
+}
+
+type peerJSON struct {
+	Node      string   `json:"node"`
+	Address   string   `json:"address"`
+	Zone      string   `json:"zone"`
+	Pool      string   `json:"pool"`
+	RoomBytes int64    `json:"room_bytes"`
+	VaultRoom *int64   `json:"vault_room_bytes,omitempty"` // of these, for blocks of other stores than places; absent: not told
+	Places    []string `json:"places,omitempty"`
+	Advised   bool     `json:"advised,omitempty"`
+}
+
+func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
+	st := s.GetStatus()
+	peers := make([]peerJSON, 0, len(s.GetPeers()))
+	for _, p := range s.GetPeers() {
+		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes(), p.VaultRoomBytes, p.GetPlaces(), p.GetAdvised()})
+	}
+	role := "agent"
+	if s.GetSidecar() {
+		role = "sidecar"
+	}
+	notices := make([]noticeJSON, 0, len(s.GetNotices()))
+	for _, n := range s.GetNotices() {
+		notices = append(notices, noticeJSON{n.GetSource(), n.GetId(), n.GetKind(), n.GetStance(), api.Seconds(n.GetAge()), api.Seconds(n.GetRemaining()), n.GetAppointed(), n.GetReason()})
+	}
+	sources := make([]sourceJSON, 0, len(s.GetSources()))
+	for _, h := range s.GetSources() {
+		sources = append(sources, sourceJSON{h.GetSource(), h.GetPath(), api.Seconds(h.GetLastGood()), h.GetTrouble()})
+	}
+	actions := make([]actionJSON, 0, len(s.GetActions()))
+	for _, a := range s.GetActions() {
+		actions = append(actions, actionJSON{a.GetName(), a.GetPhase(), a.GetState(), api.Seconds(a.GetTook()), a.GetTrouble()})
+	}
+	return agentJSON{
+		Role: role, Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
+		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
+		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
+		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
+		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
+		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()),
+		Peers: peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
+		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()), Stores: api.StoresToJSON(st.GetStores()),
+		WaitsFor: append([]string{}, s.GetWaitsFor()...), CertificateEnds: api.Instant(s.GetCertificateEnds()),
+	}
+}
+
+type coordinatorJSON struct {
+	Role          string           `json:"role"`
+	Name          string           `json:"name"`
+	Version       string           `json:"version"`
+	Leader        bool             `json:"leader"`
+	StartedAt     *time.Time       `json:"started_at"`
+	Nodes         map[string]int64 `json:"nodes"`
+	BlocksLocated *int64           `json:"blocks_located"` // null: only the leader knows
+	BlocksLost    int64            `json:"blocks_lost"`
+	LastIndex     uint64           `json:"last_index"`
+	Hosts         *hostsJSON       `json:"hosts"` // null: no host files
+	LeaderName    string           `json:"leader_name"`
+	LeaderAddress string           `json:"leader_address"`
+	Term          uint64           `json:"term"`
+	Members       []memberJSON     `json:"members"` // empty: one coordinator only
+	Suspects      int64            `json:"suspects"`
+	Brakes        []brakeJSON      `json:"brakes"` // that hold now
+	ClocksApart   int64            `json:"clocks_apart"`
+	Subscribers   int64            `json:"subscribers"`
+}
+
+func coordinatorToJSON(s *api.CoordinatorStatus) coordinatorJSON {
+	nodes := s.GetNodes()
+	if nodes == nil {
+		nodes = map[string]int64{}
+	}
+	var located *int64
+	if s.GetLeader() {
+		located = &s.BlocksLocated
+	}
+	return coordinatorJSON{"coordinator", s.GetName(), s.GetVersion(), s.GetLeader(), api.Instant(s.GetStartedAt()), nodes,
+		located, s.GetBlocksLost(), s.GetLastIndex(), hostsToJSON(s.GetHosts()),
+		s.GetLeaderName(), s.GetLeaderAddress(), s.GetTerm(), membersToJSON(s.GetMembers()),
+		s.GetSuspects(), brakesToJSON(s.GetBrakes()), s.GetClocksApart(), s.GetSubscribers()}
+}
