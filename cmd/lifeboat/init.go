@@ -38,7 +38,7 @@ command. Keep a copy of DIR/tls elsewhere: every certificate of the fleet hangs 
   lifeboat init --advertise 10.0.0.1 --agent      # this machine is to be emptied and filled as well`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			i.out = cmd.OutOrStdout()
+			i.out, i.errs = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return i.run(cmd.Context())
 		},
 	}
@@ -57,7 +57,7 @@ type initialiser struct {
 	advertise, name, dir, dataDir string
 	agent, noStart                bool
 	life                          time.Duration
-	out                           io.Writer
+	out, errs                     io.Writer
 }
 
 func (i *initialiser) tls(name string) string { return filepath.Join(i.dir, "tls", name) }
@@ -97,7 +97,7 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 		return err
 	}
 	if i.agent {
-		here := &joiner{coordinator: i.advertise, dir: i.dir, dataDir: filepath.Dir(i.dataDir), out: i.out}
+		here := &joiner{coordinator: i.advertise, dir: i.dir, dataDir: filepath.Dir(i.dataDir), out: i.out, errs: i.errs}
 		parsed, err := certs.ParseToken(token)
 		if err != nil {
 			return err

@@ -38,7 +38,7 @@ made it and to nobody else. Joining again does no harm: it gets the same node a 
   lifeboat join 10.0.0.1,10.0.0.2,10.0.0.3 lifeboat1.0123456789ab.SECRET.PIN --name host-a --no-start`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			j.coordinator, j.out = args[0], cmd.OutOrStdout()
+			j.coordinator, j.out, j.errs = args[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
 			token, err := certs.ParseToken(args[1])
 			if err != nil {
 				return usagef("%w", err)
@@ -57,7 +57,7 @@ made it and to nobody else. Joining again does no harm: it gets the same node a 
 type joiner struct {
 	coordinator, name, dir, dataDir string
 	noStart                         bool
-	out                             io.Writer
+	out, errs                       io.Writer
 }
 
 func (j *joiner) run(ctx context.Context, token certs.Token) error {
@@ -80,7 +80,7 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		Trouble: func(err error) {
 			if err.Error() != said {
 				said = err.Error()
-				fmt.Fprintf(j.out, "not yet, trying for %s: %s\n", span(joinPatience), said)
+				fmt.Fprintf(j.errs, "not yet, trying for %s: %s\n", span(joinPatience), said)
 			}
 		},
 	})

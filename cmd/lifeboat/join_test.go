@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/lifeboat/lifeboat/certs"
@@ -41,4 +44,26 @@ func TestJoinAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	joins("a broken certificate", false)
+}
+
+// waitedFor ends a wait as soon as it is told of.
+type waitedFor struct {
+	bytes.Buffer
+	end context.CancelFunc
+}
+
+func (w *waitedFor) Write(p []byte) (int, error) {
+	w.end()
+	return w.Buffer.Write(p)
+}
+
+// What is waited for is told beside what was done, which a script may read.
+func TestJoinTellsOfItsWaitOnStderr(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var out bytes.Buffer
+	errs := &waitedFor{end: cancel}
+	j := &joiner{coordinator: "127.0.0.1:1", name: "vm", dir: t.TempDir(), dataDir: t.TempDir(), out: &out, errs: errs}
+	if err := j.run(ctx, certs.Token{}); err == nil || out.Len() > 0 || !strings.HasPrefix(errs.String(), "not yet, trying for 2m0s: ") {
+		t.Errorf("got %v, %q, %q", err, out.String(), errs.String())
+	}
 }
