@@ -54,6 +54,9 @@ func TestPageKnowsAllEvents(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the page listens to %v, told are %v", got, want)
 	}
+	if !strings.Contains(string(script), `if (m.type === "BlocksMoved") return`) {
+		t.Error("sums of each second drive what else happens out of sight")
+	}
 	for _, f := range []string{"index.html", "page.js"} {
 		text, err := pageFiles.ReadFile("page/" + f)
 		if err != nil {

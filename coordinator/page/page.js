@@ -235,8 +235,9 @@ function follow(after) {
     if (s.readyState === EventSource.CLOSED) setTimeout(follow, askAgain, after);
   };
   const take = (m) => {
-    const e = JSON.parse(m.data);
     after = m.lastEventId;
+    if (m.type === "BlocksMoved") return; // each second, for each two nodes: cards show it, and no other event would be in sight
+    const e = JSON.parse(m.data);
     events = [e, ...events].slice(0, eventsShown);
     if (!drawing) { drawing = true; setTimeout(() => { drawing = false; drawEvents(); }, 200); } // thousands may come at once
   };
