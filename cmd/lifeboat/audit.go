@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
 )
@@ -82,6 +84,11 @@ func (a *audit) run(ctx context.Context) error {
 			return l.rpcError("audit", err)
 		}
 		records = append(records, reply.GetRecords()...)
+	}
+	if len(records) == 0 && a.node != "" { // it may be mistyped; of one that is no more there may be records
+		if _, err := operator.GetNode(ctx, &api.GetNodeRequest{Node: a.node}); status.Code(err) == codes.NotFound {
+			return l.rpcError("audit", err)
+		}
 	}
 	if a.limit > 0 {
 		records = records[max(0, len(records)-a.limit):]
