@@ -279,7 +279,10 @@ func stop(calls *grpc.Server, pages *http.Server) error {
 	case <-ended:
 	case <-ctx.Done():
 		calls.Stop()
-		<-ended
+		select {
+		case <-ended:
+		case <-time.After(hangAfter): // what waits for a disk cannot be ended
+		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return pages.Close()

@@ -23,7 +23,7 @@ func (s *raftStore) update(write func(*bolt.Tx) error) error {
 	now := time.Now()
 	s.writes.CompareAndSwap(nil, &now) // or another write waits for the disk already
 	defer s.writes.CompareAndSwap(&now, nil)
-	return s.db.Update(write)
+	return s.commit(write)
 }
 
 // hangs is why nothing can be decided here: the disk does not answer; nil: it does, or has not been asked for long.
@@ -38,11 +38,35 @@ func (s *raftStore) hangs() error {
 	return nil
 }
 
+// unlessHung is what answer returns; or why the disk hangs, where it does before that comes. Raft's main loop, which answers, waits for the
+// disk then, and so would whoever called.
+func (s *raftStore) unlessHung(answer func() error) error {
+	answered := make(chan error, 1)
+	go func() { answered <- answer() }()
+	look := time.NewTicker(hangPace)
+	defer look.Stop()
+	for {
+		select {
+		case err := <-answered:
+			return err
+		case <-look.C:
+			if why := s.hangs(); why != nil {
+				return errHangs{why}
+			}
+		}
+	}
+}
+
+// errHangs is why raft has not answered. What it was asked for may be done all the same.
+type errHangs struct{ error }
+
 // watchDisk keeps a coordinator whose disk hangs from holding the lead, until ctx ends.
 func (f *fleet) watchDisk(ctx context.Context) error {
 	tick := time.NewTicker(hangPace)
 	defer tick.Stop()
 	hung := false
+	var base context.Context // of the time as the leader that was broken off
+	var number uint64
 	for {
 		select {
 		case <-ctx.Done():
@@ -58,8 +82,14 @@ func (f *fleet) watchDisk(ctx context.Context) error {
 		} else {
 			f.log.Info("the disk of data_dir answers again")
 		}
-		if !f.ledger.alone() {
-			f.ledger.streams.silence(hung)
+		if f.ledger.alone() {
+			continue
+		}
+		f.ledger.streams.silence(hung)
+		if hung {
+			number, base = f.ledger.term(), f.ledger.office.quit() // who follows events here hears of nothing that another decides
+		} else if base != nil && f.ledger.leads() && f.ledger.term() == number {
+			f.ledger.office.enter(base, number) // it answered before raft had noticed anything
 		}
 	}
 }

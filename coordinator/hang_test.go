@@ -7,11 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 // A disk that hangs is told of, and keeps no caller: what it was to write would be waited for without end.
@@ -60,4 +63,85 @@ func TestDiskThatHangsIsTold(t *testing.T) {
 			t.Errorf("got %q, want a line when it hangs and one when it does no more", got)
 		}
 	})
+}
+
+// freeze has the disk of a log hang until thaw is called.
+func freeze(s *raftStore) (thaw func()) {
+	frozen := make(chan bool)
+	s.commit = func(write func(*bolt.Tx) error) error {
+		<-frozen
+		return s.db.Update(write)
+	}
+	return func() { close(frozen) }
+}
+
+// Who waits for a decision of a leader whose disk has begun to hang is answered, follows no more, and may come again once the disk answers.
+func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
+		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
+		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		f.identity = id
+		ctx, cancel := context.WithCancel(t.Context())
+		var g sync.WaitGroup
+		g.Go(func() { f.govern(ctx) })
+		g.Go(func() { f.watchDisk(ctx) })
+		defer g.Wait()
+		defer cancel()
+		time.Sleep(5 * time.Second)
+		term, err := f.ledger.lead()
+		if err != nil {
+			t.Fatal(err)
+		}
+		thaw := freeze(f.ledger.store)
+		began := time.Now()
+		_, err = f.do(registration("a"))
+		if took := time.Since(began); !errors.Is(err, errDeposed) || took > hangAfter+2*hangPace {
+			t.Errorf("got %v after %s, want to be told to ask elsewhere once the disk is known to hang", err, took)
+		}
+		time.Sleep(2 * hangPace)
+		if term.Err() == nil {
+			t.Error("who follows events here goes on waiting for them")
+		}
+		thaw()
+		time.Sleep(2 * hangPace)
+		if _, err := f.ledger.lead(); err != nil {
+			t.Errorf("the disk is well again, and nobody else leads: %v", err)
+		}
+		if _, err := f.do(registration("b")); err != nil {
+			t.Errorf("the disk is well again: %v", err)
+		}
+	})
+}
+
+// A coordinator whose disk hangs can be stopped.
+func TestStopWithADiskThatHangs(t *testing.T) {
+	for name, hung := range map[string]time.Duration{"just now": 0, "for long": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))
+				thaw := freeze(l.store)
+				asked := make(chan error, 1)
+				go func() {
+					_, err := l.do(registration("a"))
+					asked <- err
+				}()
+				synctest.Wait()
+				time.Sleep(hung)
+				began := time.Now()
+				if err, took := l.Close(), time.Since(began); err == nil || took > closePatience {
+					t.Errorf("got %v after %s, want to be told that the log was left as it is", err, took)
+				}
+				if err := <-asked; !errors.Is(err, errNoLog) {
+					t.Errorf("got %v, want %v", err, errNoLog)
+				}
+				thaw()
+			})
+		})
+	}
 }

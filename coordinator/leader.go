@@ -120,7 +120,7 @@ func (l *ledger) lead() (context.Context, error) {
 		return term, nil
 	}
 	asked := time.Now()
-	if err := l.raft.VerifyLeader().Error(); err != nil {
+	if err := l.leadsStill(); err != nil {
 		return nil, errFollows
 	}
 	l.office.agreed(term, asked)
@@ -169,7 +169,7 @@ func (l *ledger) verify() error {
 		return nil
 	}
 	if term, _ := l.inOffice(); term == nil && l.leads() {
-		if err := l.raft.VerifyLeader().Error(); err != nil {
+		if err := l.leadsStill(); err != nil {
 			return errFollows
 		}
 		return nil
@@ -178,13 +178,19 @@ func (l *ledger) verify() error {
 	return err
 }
 
+// leadsStill asks the others.
+func (l *ledger) leadsStill() error {
+	return l.store.unlessHung(func() error { return l.raft.VerifyLeader().Error() })
+}
+
 // whyNot is why a command was not decided, in the words that callers act on.
 func (l *ledger) whyNot(err error) error {
+	_, hangs := errors.AsType[errHangs](err)
 	switch {
 	case l.alone():
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return errFollows
-	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown), errors.Is(err, raft.ErrAbortedByRestore):
+	case hangs, errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown), errors.Is(err, raft.ErrAbortedByRestore):
 		return fmt.Errorf("%w (%w)", errDeposed, err)
 	}
 	return fmt.Errorf("%w (%w)", errNoLog, err)
@@ -214,13 +220,13 @@ func (l *ledger) handOver(to string) error {
 	}
 	number := l.term()
 	base := l.office.quit() // from here on another may decide
-	var f raft.Future
-	if to == "" {
-		f = l.raft.LeadershipTransfer()
-	} else {
-		f = l.raft.LeadershipTransferToServer(raft.ServerID(to), at)
-	}
-	if err := f.Error(); err != nil {
+	err := l.store.unlessHung(func() error {
+		if to == "" {
+			return l.raft.LeadershipTransfer().Error()
+		}
+		return l.raft.LeadershipTransferToServer(raft.ServerID(to), at).Error()
+	})
+	if err != nil {
 		if l.leads() && base != nil {
 			l.office.enter(base, number)
 		}

@@ -35,7 +35,9 @@ func (f *fleet) tellManager(ctx context.Context) error {
 		}
 		if now := time.Now(); feed > 0 && now.Sub(fed) >= feed-headlineEvery {
 			fed = now
-			f.getsOn()
+			if !f.getsOn(ctx) {
+				return nil
+			}
 			if err := systemd.Alive(); err != nil {
 				f.log.Warn("the watchdog cannot be fed", "err", err)
 			}
@@ -49,10 +51,20 @@ func (f *fleet) tellManager(ctx context.Context) error {
 }
 
 // getsOn returns once the gate that every call passes and raft's own loop have answered, whatever they said: a follower, and
-// a leader that nobody hears, get on as well. Behind a deadlock, or a log whose disk hangs, it does not return.
-func (f *fleet) getsOn() {
-	_, _ = f.ledger.lead()
-	_ = f.ledger.raft.VerifyLeader().Error()
+// a leader that nobody hears, get on as well. Behind a deadlock, or a log whose disk hangs, it does not return before ctx ends.
+func (f *fleet) getsOn(ctx context.Context) bool {
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = f.ledger.lead()
+		_ = f.ledger.raft.VerifyLeader().Error()
+	}()
+	select {
+	case <-answered:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // headline is the line that `systemctl status` shows.

@@ -207,7 +207,7 @@ func (l *ledger) catchUp() error {
 	l.log.began.Store(true)
 	last, err := l.store.lastCommand()
 	if err == nil && !l.fsm.applied(last) {
-		err = l.raft.Barrier(0).Error()
+		err = l.store.unlessHung(func() error { return l.raft.Barrier(0).Error() })
 	}
 	if err != nil {
 		return fmt.Errorf("apply the log under %s: %w", l.dir, err)
@@ -215,10 +215,28 @@ func (l *ledger) catchUp() error {
 	return l.fsm.trouble()
 }
 
-// Close stops raft and closes its files.
+// closePatience is how long raft may take to end and its files to be closed: milliseconds, unless a disk hangs.
+const closePatience = 5 * time.Second
+
+// Close stops raft and closes its files. It does not wait for a disk that hangs: what was acknowledged is on it, as after a crash.
 func (l *ledger) Close() error {
-	var err error
 	l.store.giveUp()
+	closed := make(chan error, 1)
+	go func() { closed <- l.close() }()
+	patience := closePatience
+	if l.store.hangs() != nil {
+		patience = 0
+	}
+	select {
+	case err := <-closed:
+		return err
+	case <-time.After(patience):
+		return fmt.Errorf("the log under %s is not closed, but left as by a crash: its disk does not answer", l.dir)
+	}
+}
+
+func (l *ledger) close() error {
+	var err error
 	if l.raft != nil {
 		err = l.raft.Shutdown().Error()
 	}
@@ -247,7 +265,7 @@ func (l *ledger) do(c command) ([]event, error) {
 		return nil, fmt.Errorf("%w (%w)", errNoLog, err)
 	}
 	f := l.raft.Apply(data, applyPatience)
-	if err := f.Error(); err != nil {
+	if err := l.store.unlessHung(f.Error); err != nil {
 		return nil, l.whyNot(err)
 	}
 	v := f.Response().(verdict)

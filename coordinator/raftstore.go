@@ -33,6 +33,7 @@ import (
 // given up, because raft ends the process when it hears of that error about a term.
 type raftStore struct {
 	db      *bolt.DB
+	commit  func(func(*bolt.Tx) error) error // db.Update; in tests of disks that hang, another
 	log     *slog.Logger
 	closing chan struct{} // closed by giveUp
 	ballot  []byte        // the first half of a vote; raft's main loop alone writes and reads it
@@ -87,7 +88,7 @@ func openRaftStore(path string, log *slog.Logger) (*raftStore, error) {
 	if err := errors.Join(err, durable.SyncDir(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
-	return &raftStore{db: db, log: log, closing: make(chan struct{})}, nil
+	return &raftStore{db: db, commit: db.Update, log: log, closing: make(chan struct{})}, nil
 }
 
 func openBolt(path string) (db *bolt.DB, err error) {
