@@ -7251,6 +7251,7 @@ type Position struct {
 	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
 	HttpAddress   string                 `protobuf:"bytes,4,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"` // where it serves pages
 	Leaving       bool                   `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`                           // its machine is going
+	Stranger      bool                   `protobuf:"varint,6,opt,name=stranger,proto3" json:"stranger,omitempty"`                         // it has a leader, and who asks is no member
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7316,6 +7317,13 @@ func (x *Position) GetHttpAddress() string {
 func (x *Position) GetLeaving() bool {
 	if x != nil {
 		return x.Leaving
+	}
+	return false
+}
+
+func (x *Position) GetStranger() bool {
+	if x != nil {
+		return x.Stranger
 	}
 	return false
 }
@@ -9635,13 +9643,14 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x13SaveSnapshotRequest\"'\n" +
 	"\x11SaveSnapshotReply\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x14\n" +
-	"\x12GetPositionRequest\"\xa9\x01\n" +
+	"\x12GetPositionRequest\"\xc5\x01\n" +
 	"\bPosition\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12,\n" +
 	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12!\n" +
 	"\fhttp_address\x18\x04 \x01(\tR\vhttpAddress\x12\x18\n" +
-	"\aleaving\x18\x05 \x01(\bR\aleaving\"6\n" +
+	"\aleaving\x18\x05 \x01(\bR\aleaving\x12\x1a\n" +
+	"\bstranger\x18\x06 \x01(\bR\bstranger\"6\n" +
 	"\fManifestPart\x12\x12\n" +
 	"\x04file\x18\x01 \x01(\tR\x04file\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"\x13\n" +

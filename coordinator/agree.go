@@ -14,7 +14,8 @@ const (
 	mostApart = time.Second
 )
 
-// lookAround keeps track of which of the other coordinators answer, and of how far this one's clock is ahead of theirs, until ctx ends.
+// lookAround keeps track of which of the other coordinators answer, of how far this one's clock is ahead of theirs, and of whether one that
+// has a leader takes it for a stranger, until ctx ends.
 func (f *fleet) lookAround(ctx context.Context) error {
 	tick := time.NewTicker(agreePace)
 	defer tick.Stop()
@@ -25,9 +26,12 @@ func (f *fleet) lookAround(ctx context.Context) error {
 			return nil
 		}
 		f.attendance.note(members, said, f.log)
+		disowned := false
 		for _, p := range said {
 			ahead = append(ahead, -p.ahead)
+			disowned = disowned || p.GetStranger()
 		}
+		f.ledger.disowned.Store(disowned)
 		f.ahead.Store(int64(offMost(ahead)))
 		select {
 		case <-ctx.Done():

@@ -96,8 +96,8 @@ func (f *fleet) noteTurns(ctx context.Context) error {
 				f.log.Info("this coordinator is a member of its fleet")
 			}
 		}
-		var look <-chan time.Time // it is let in after it has heard who leads
-		if said != "" {
+		var look <-chan time.Time // it is let in after it has heard who leads, and told that it was removed while nobody does
+		if said != "" || name == "" {
 			look = time.After(time.Second)
 		}
 		select {

@@ -235,6 +235,12 @@ func (l *ledger) handOver(to string) error {
 	return nil
 }
 
+// led says whether anybody is known here to lead.
+func (l *ledger) led() bool {
+	name, _ := l.leader()
+	return name != ""
+}
+
 // servers are the members as raft has them.
 func (l *ledger) servers() []raft.Server {
 	r := l.started.Load()
@@ -249,7 +255,7 @@ func (l *ledger) servers() []raft.Server {
 }
 
 // outside says why no leader speaks to this coordinator, where that is because it is none of the members; empty: it is one, as
-// far as is known here. One that did not run when it was removed has not heard of it.
+// far as is known here. One that did not run when it was removed hears of it from the others.
 func (l *ledger) outside() string {
 	if l.alone() {
 		return ""
@@ -257,7 +263,7 @@ func (l *ledger) outside() string {
 	switch all := l.servers(); {
 	case len(all) == 0:
 		return "this coordinator is in no fleet yet: the first of peers begins the log, or another is asked to add it (lifeboat raft add)"
-	case !slices.ContainsFunc(all, func(m raft.Server) bool { return m.ID == l.own }):
+	case !slices.ContainsFunc(all, func(m raft.Server) bool { return m.ID == l.own }), l.disowned.Load() && !l.led():
 		return "this coordinator was removed (lifeboat raft remove): stop it and have nobody ask it any more, or add it again (lifeboat raft add)"
 	}
 	return ""

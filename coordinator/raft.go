@@ -59,6 +59,7 @@ type ledger struct {
 	addresses map[raft.ServerID]address // of peers
 	dir       string
 	office    *office
+	disowned  atomic.Bool           // one that has a leader said that this is no member
 	turned    chan raft.Observation // what raft says of its leaders
 }
 

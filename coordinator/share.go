@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -291,11 +293,20 @@ type coordination struct {
 	version string
 }
 
-func (s *coordination) GetPosition(context.Context, *api.GetPositionRequest) (*api.Position, error) {
+func (s *coordination) GetPosition(ctx context.Context, _ *api.GetPositionRequest) (*api.Position, error) {
 	return &api.Position{
 		Applied: s.ledger.raft.AppliedIndex(), Version: s.version, Now: timestamppb.Now(),
-		HttpAddress: s.cfg.pages(), Leaving: s.unfit() != "",
+		HttpAddress: s.cfg.pages(), Leaving: s.unfit() != "", Stranger: s.disowns(ctx),
 	}, nil
+}
+
+// disowns says whether there is a leader and who asks is no member: one that did not run when it was removed cannot know.
+func (s *coordination) disowns(ctx context.Context) bool {
+	asker, err := caller(ctx)
+	if err != nil {
+		return false
+	}
+	return s.ledger.led() && !slices.ContainsFunc(s.ledger.servers(), func(m raft.Server) bool { return string(m.ID) == asker.Name })
 }
 
 func (s *coordination) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart, api.KeepManifestReply]) error {
