@@ -53,10 +53,13 @@ func Listen(ctx context.Context, on Network, path string) (net.Listener, error) 
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	if conn, err := on.Dial(ctx, "unix", path); err == nil {
+	switch conn, err := on.Dial(ctx, "unix", path); {
+	case err == nil:
 		conn.Close()
 		return nil, fmt.Errorf("%s is another daemon's, and it answers: stop it, or give this one another socket", path)
-	} else if ctx.Err() != nil {
+	case errors.Is(err, syscall.EAGAIN): // connect(2): more wait already than it lets in
+		return nil, fmt.Errorf("%s is another daemon's, and more wait there than it answers: stop it, or give this one another socket", path)
+	case ctx.Err() != nil:
 		return nil, err // which says nothing about who is there
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +55,33 @@ func TestListen(t *testing.T) {
 		t.Fatalf("replace what a killed daemon left: %v", err)
 	}
 	second.Close()
+}
+
+// A daemon that stands still, with its callers waiting, is there: its socket is not taken from it.
+func TestListenWhereNobodyIsLetIn(t *testing.T) {
+	path := filepath.Join(shortDir(t), "a.sock")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // the first of them waits, and is not answered
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			break
+		}
+		defer conn.Close()
+	}
+	if l, err := Listen(t.Context(), Network{}, path); err == nil {
+		l.Close()
+		t.Error("it listens, want it refused: somebody is there")
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the socket was taken away: %v", err)
+	}
 }
 
 // A path that is mistyped costs nobody a file.
