@@ -18,14 +18,14 @@ const (
 	thenHeld  = "held"  // another node has it too
 	thenAgain = "again" // a node that it came from leaves, and is asked to carry it again
 	thenThere = "there" // one stays, and has it itself
-	thenLost  = "lost"  // none answers any more, or nobody knows which they were
+	thenLost  = "lost"  // none answers any more
 )
 
 const (
 	// againTold is how many blocks one reply asks a node to carry again.
 	againTold = 64
 
-	// maxBroken bounds the broken blocks that are remembered. Of any more nobody is asked.
+	// maxBroken bounds the broken blocks that are remembered. Of any more nobody is asked by name.
 	maxBroken = 64 << 10
 )
 
@@ -228,10 +228,7 @@ func (f *fleet) breaks(holder string, words []*api.HeldBlock) {
 			then, by := f.fate(was.sources)
 			at.then, at.from = then, cmp.Or(by, at.from)
 			kept := f.broken.add(k, was)
-			if !kept && at.then == thenAgain {
-				at.then = thenLost
-			}
-			for _, source := range was.sources { // no reply may come to ask for it: those before may stay, for their files are gone
+			for _, source := range was.sources { // no reply may come to ask for it: it goes through its ledger, and asks who has what
 				if !kept || f.broken.count(source) > againTold {
 					f.blocks.endsAt(source)
 				}

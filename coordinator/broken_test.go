@@ -2,8 +2,11 @@ package coordinator
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -229,6 +232,38 @@ func TestBrokenBlocksBehindTheFirstAreToldOf(t *testing.T) {
 		}
 		if b.beat().Lapses != 0 {
 			v.Error("another node is told of them")
+		}
+	})
+}
+
+// More blocks are broken than are remembered, and the node that they came from leaves: it is told that some lapsed, finds out which, and
+// carries those again, too. Nobody is told that they are lost.
+func TestBrokenBlocksBeyondThoseRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := Default()
+		cfg.DataDir = t.TempDir()
+		f := opened(t, cfg)
+		var said strings.Builder
+		f.log = slog.New(slog.NewTextHandler(&said, nil))
+		for _, name := range []string{"a", "b"} {
+			if _, err := f.do(registration(name)); err != nil {
+				t.Fatal(err)
+			}
+			f.leases.beat(name, &api.Status{}, time.Now())
+		}
+		if _, err := f.do(command{Do: doAnnounce, Nodes: []string{"a"}, Incarnation: "i", Notice: &notice{Incident: "inc", Kind: "terminate", Source: "ec2"}}); err != nil {
+			t.Fatal(err)
+		}
+		words := make([]*api.HeldBlock, maxBroken+1)
+		for i := range words {
+			words[i] = &api.HeldBlock{Id: fmt.Sprint("cache/-/", i), Bytes: 1, From: "a"}
+		}
+		f.breaks("b", words)
+		if got := said.String(); !strings.Contains(got, "then=again") || strings.Contains(got, "then=lost") {
+			t.Errorf("got %q, want all carried again", got)
+		}
+		if f.blocks.endsOf("a") == 0 {
+			t.Error("a is not told that some lapsed")
 		}
 	})
 }
