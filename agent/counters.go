@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -54,12 +55,13 @@ func (c *counters) polled(p preemption.Poll) {
 
 func (c *counters) synced(took time.Duration) { c.syncs.Observe(took.Seconds()) }
 
-// joined counts a notice that changed the incident, which it opened or not.
-func (c *counters) joined(opened bool, i preemption.Incident, n preemption.Notice) {
-	if opened {
+// joined counts a notice that made i of what the incident was before; of no notices: there was none.
+func (c *counters) joined(was, i preemption.Incident, n preemption.Notice) {
+	if len(was.Notices) == 0 {
 		c.incidents.WithLabelValues(string(i.Kind())).Inc()
 	}
-	if n.Withdrawn {
+	known := func(before preemption.Notice) bool { return before.Name() == n.Name() }
+	if n.Withdrawn || slices.ContainsFunc(was.Notices, known) { // a newer word of what was seen before, perhaps by the process before
 		return
 	}
 	c.toDisk.WithLabelValues(n.Source).Observe(time.Since(n.SeenAt).Seconds())

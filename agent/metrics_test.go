@@ -5,6 +5,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -21,6 +25,30 @@ func TestMetricsTellOfADrainBeforeARestart(t *testing.T) {
 	page := httptest.NewRecorder()
 	a.metrics().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, want := range []string{`lifeboat_drain_blocks{outcome="lost"} 3`, `lifeboat_drain_bytes{outcome="lost"} 300`, `lifeboat_drain_bytes{outcome="moved"} 500`, `lifeboat_build_info{version=`} {
+		if !strings.Contains(page.Body.String(), want) {
+			t.Errorf("/metrics does not tell %s", want)
+		}
+	}
+}
+
+// How long a notice left is counted when it is first seen, and not when its source says it anew with another deadline, as it does to the
+// process after.
+func TestNoticeIsCountedWhenItIsFirstSeen(t *testing.T) {
+	now := time.Now()
+	n := preemption.Notice{Source: preemption.SourceEC2, ID: "x", Kind: preemption.KindTerminate, SeenAt: now, Deadline: now.Add(2 * time.Minute)}
+	i, c := preemption.Open(n), newCounters()
+	c.joined(preemption.Incident{}, i, n)
+	was := i
+	n.SeenAt, n.Deadline = now.Add(100*time.Second), now.Add(110*time.Second)
+	if !i.Join(n) {
+		t.Fatal("the notice says nothing new")
+	}
+	c.joined(was, i, n)
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	page := httptest.NewRecorder()
+	promhttp.HandlerFor(r, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{`lifeboat_notice_lead_seconds_count{kind="terminate"} 1`, `lifeboat_notice_lead_seconds_sum{kind="terminate"} 120`, `lifeboat_detect_to_emit_seconds_count{source="ec2"} 1`} {
 		if !strings.Contains(page.Body.String(), want) {
 			t.Errorf("/metrics does not tell %s", want)
 		}

@@ -77,7 +77,7 @@ func (a *Agent) admit(_ string, advised bool) migration.Admission {
 // join makes a notice part of the incident. It is on disk before anything acts on it.
 func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	began := time.Now()
-	was := a.incidents.IsOpen()
+	was, _ := a.incidents.Open()
 	p, changed, err := a.incidents.Join(n, undoRehearsed)
 	if n.Source == preemption.SourceLogind && a.waitsForNothing(n) { // also where the policy ignores it, and nothing has changed
 		a.letGo(ctx, n)
@@ -93,7 +93,7 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	stance, _ := a.incidents.Stance()
 	a.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
 		"left", left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
-	a.counts.joined(!was, i, n)
+	a.counts.joined(was.Incident, i, n)
 	a.beat.Nudge()
 	if i.Withdrawn() && !p.Begun {
 		a.recommission(ctx, errWithdrawn) // only watched, or copied ahead: nobody was told to leave
