@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -225,7 +226,9 @@ func (c *Config) Validate(report func(key string, value any, bound, remedy strin
 	}
 	c.tls().Validate(report, addresses)
 	c.validateJoin(report)
-	config.CheckDir(report, "data_dir", c.DataDir)
+	if config.CheckDir(report, "data_dir", c.DataDir) {
+		checkPrints(report, "data_dir", c.DataDir)
+	}
 	c.Cloud.Validate(report)
 	c.Policy.Validate(report)
 	c.validateStores(report)
@@ -334,6 +337,7 @@ func (p *places) add(report config.Report, key, path string) {
 	if !config.CheckDir(report, key, path) {
 		return
 	}
+	checkPrints(report, key, path)
 	for _, t := range *p {
 		if inside(path, t.path) || inside(t.path, path) {
 			report(key, path, fmt.Sprintf("must be apart from %s %s: no file may be in both", t.key, t.path), "choose another directory")
@@ -341,6 +345,13 @@ func (p *places) add(report config.Report, key, path string) {
 		}
 	}
 	*p = append(*p, struct{ key, path string }{key, path})
+}
+
+// checkPrints reports a directory that no coordinator takes for the name of a disk: every heartbeat would be refused.
+func checkPrints(report config.Report, key, path string) {
+	if strings.ContainsFunc(path, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		report(key, path, "must be of characters that print: heartbeats name it", "choose another name")
+	}
 }
 
 // inside says whether path is dir or lies in it.

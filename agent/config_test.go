@@ -117,6 +117,9 @@ func TestConfigFitsIntoAHeartbeat(t *testing.T) {
 			}
 		}, []string{"stores", "stores"}},
 		{"a long zone", func(c *Config) { c.Node.Zone = strings.Repeat("z", 129) }, []string{"node.zone"}},
+		{"directories that do not print", func(c *Config) {
+			c.DataDir, c.Stores = "/srv/life\u00a0boat", []Store{store("a", []string{"/mnt/ca\u3000che", "/mnt/caché"})}
+		}, []string{"data_dir", "stores[0].paths[0]"}},
 		{"a long pool", func(c *Config) { c.Node.Pool = strings.Repeat("z", 129) }, []string{"node.pool"}},
 	} {
 		if got := faults(row.change); !slices.Equal(got, row.want) {
