@@ -34,13 +34,15 @@ type judge struct {
 	want   int     // how many are needed
 	left   time.Time
 	errors []time.Time // the last criticalAbove+1, oldest first
+	hangs  bool        // by the last finding
 }
 
 // see takes a finding. One that is not whole, a mere look, may make things worse, never better.
 func (j *judge) see(now time.Time, f finding, whole bool) (changed bool) {
-	if f.Health.broken() {
+	if f.Health.broken() && !(f.Health == IOHang && j.hangs) { // a probe that does not come back is one error, however often it is looked for
 		j.count(now)
 	}
+	j.hangs = f.Health == IOHang
 	f = j.escalate(now, f)
 	switch old := j.state.Health; {
 	case f.Health > old:

@@ -75,6 +75,17 @@ func TestFlappingIsDamped(t *testing.T) {
 	}
 }
 
+// A probe that does not come back is looked for every second, and is one error all the same: a disk that hangs cannot be read, and one
+// that is critical is carried from.
+func TestADiskThatHangsForLongHangs(t *testing.T) {
+	var j judge
+	for i := range 20 * criticalAbove {
+		if j.see(at(i), finding{IOHang, "hung"}, true); j.state.Health != IOHang {
+			t.Fatalf("after %d s: got %v (%s), want that it hangs", i, j.state.Health, j.state.Why)
+		}
+	}
+}
+
 // Celeborn's rule: more than 64 errors of ten minutes are critical, 32 and fewer are not.
 func TestManyErrorsAreCritical(t *testing.T) {
 	var j judge
