@@ -1,12 +1,14 @@
 package coordinator
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -80,13 +82,30 @@ func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func (s *web) listNodes(w http.ResponseWriter, _ *http.Request) {
+func (s *web) listNodes(w http.ResponseWriter, r *http.Request) {
 	all := []api.NodeJSON{}
 	for _, n := range s.nodes() {
 		all = append(all, api.NodeToJSON(s.picture(n), time.Now()))
 	}
-	writeJSON(w, http.StatusOK, all)
+	w.Header().Set("Vary", "Accept-Encoding")
+	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		writeJSON(w, http.StatusOK, all)
+		return
+	}
+	// Of thousands of nodes it is megabytes, and the page asks for it again and again, perhaps from afar.
+	w.Header().Set("Content-Encoding", "gzip")
+	packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
+	defer packed.Close()
+	writeJSON(packing{w, packed}, http.StatusOK, all)
 }
+
+// packing packs what is answered.
+type packing struct {
+	http.ResponseWriter
+	body io.Writer
+}
+
+func (p packing) Write(b []byte) (int, error) { return p.body.Write(b) }
 
 func (s *web) getNode(w http.ResponseWriter, r *http.Request) {
 	n, known := s.node(r.PathValue("node"))

@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -128,6 +130,32 @@ func TestEventStreamOverHTTP(t *testing.T) {
 			if !strings.Contains(body, want) {
 				v.Errorf("got %q, want %q in it", body, want)
 			}
+		}
+	})
+}
+
+// The list of a large fleet is packed for who can unpack it.
+func TestNodesOverHTTPArePacked(t *testing.T) {
+	inTown(t, func(v *town) {
+		for i := range 200 {
+			v.agent(fmt.Sprintf("host-%d", i)).register()
+		}
+		app := &certs.Name{Role: certs.RoleApp, Name: "app"}
+		_, plain := v.ask(http.MethodGet, "/nodes", app, http.Header{"Accept-Encoding": {"identity"}})
+		_, packed := v.ask(http.MethodGet, "/nodes", app, http.Header{"Accept-Encoding": {"gzip, deflate, br"}})
+		if len(packed) > len(plain)/5 {
+			v.Errorf("got %d bytes of %d, want a fraction", len(packed), len(plain))
+		}
+		r, err := gzip.NewReader(strings.NewReader(packed))
+		if err != nil {
+			v.Fatal(err)
+		}
+		var nodes []api.NodeJSON
+		if err := json.NewDecoder(r).Decode(&nodes); err != nil || len(nodes) != 200 {
+			v.Errorf("got %d nodes, %v, want 200", len(nodes), err)
+		}
+		if err := json.Unmarshal([]byte(plain), &nodes); err != nil || len(nodes) != 200 {
+			v.Errorf("got %d nodes unpacked, %v, want 200", len(nodes), err)
 		}
 	})
 }
