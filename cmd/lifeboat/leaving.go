@@ -274,12 +274,19 @@ func missedPeer(d *api.DrainProgress) string {
 	return fmt.Sprintf("%s: %s: %s", line, most.GetNode(), most.GetTrouble())
 }
 
-// drainLine is how far a drain is, and when it would be done at this pace. accounted: its manifest is there and says what was lost.
+// drainLine is how far a drain is, and when it would be done at this pace, once it knows of all that there is. accounted: its manifest
+// is there and says what was lost.
 func drainLine(d *api.DrainProgress, accounted bool) string {
 	line := fmt.Sprintf("%d/%d blocks  %s/%s", d.GetBlocksMoved(), d.GetBlocksTotal(), size(d.GetBytesMoved()), size(d.GetBytesTotal()))
-	if rate := d.GetBytesPerSecond(); rate > 0 && d.GetBytesMoved() < d.GetBytesTotal() {
-		eta := time.Duration(float64(d.GetBytesTotal()-d.GetBytesMoved()) / float64(rate) * float64(time.Second))
-		line += fmt.Sprintf("  %s/s  done in %s", size(rate), span(eta))
+	rate, rest := d.GetBytesPerSecond(), d.GetBytesTotal()-d.GetBytesMoved()
+	if rate > 0 && rest > 0 {
+		line += fmt.Sprintf("  %s/s", size(rate))
+	}
+	switch {
+	case d.GetPhase() == "scanning":
+		line += "  looking for more"
+	case rate > 0 && rest > 0:
+		line += "  done in " + span(time.Duration(float64(rest)/float64(rate)*float64(time.Second)))
 	}
 	if d.GetBlocksLost() > 0 && !accounted {
 		line += fmt.Sprintf("  %d lost", d.GetBlocksLost())

@@ -200,6 +200,9 @@ func TestLeavingNode(t *testing.T) {
 		{name: "on its way", line: "DECOMMISSIONING/MIGRATING  deadline in 1m20s  3/12 blocks  1.0 MiB/4.0 MiB  1.0 MiB/s  done in 3.0s  1 lost  waits for its blocks",
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Remaining: durationpb.New(80 * time.Second), Status: &api.Status{Drain: &api.DrainProgress{
 				BlocksTotal: 12, BlocksMoved: 3, BlocksLost: 1, BytesTotal: 4 << 20, BytesMoved: 1 << 20, BytesPerSecond: 1 << 20}}}},
+		{name: "what there is is not known yet", line: "DECOMMISSIONING/MIGRATING  deadline in 1m20s  3/4 blocks  1.0 MiB/4.0 MiB  1.0 MiB/s  looking for more  waits for its blocks",
+			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Remaining: durationpb.New(80 * time.Second), Status: &api.Status{Drain: &api.DrainProgress{
+				Phase: "scanning", BlocksTotal: 4, BlocksMoved: 3, BytesTotal: 4 << 20, BytesMoved: 1 << 20, BytesPerSecond: 1 << 20}}}},
 		{name: "no peer takes its blocks", line: "DECOMMISSIONING/MIGRATING  3/12 blocks  1.0 MiB/4.0 MiB  waits for a peer, 2 are in trouble: host-c: full: no room for any block that is left",
 			node: &api.Node{State: "DECOMMISSIONING", SubState: "MIGRATING", Status: &api.Status{Drain: &api.DrainProgress{Phase: "sending", BlocksTotal: 12, BlocksMoved: 3, BytesTotal: 4 << 20, BytesMoved: 1 << 20,
 				Peers: []*api.PeerProgress{{Node: "host-b", Trouble: "busy"}, {Node: "host-c", Blocks: 3, Trouble: "full: no room for any block that is left"}}}}}},

@@ -121,8 +121,10 @@ function card(n) {
     let line = `${size(d.bytes_moved)} of ${size(d.bytes_total)}, ${d.blocks.moved} of ${d.blocks.total} blocks`;
     if (rest > 0 && rate > 0) line += `, ${size(rate)}/s`;
     a.append(make("p", line));
-    if (rest > 0 && rate > 0 && left !== null) {
-      const spare = left - rest / rate;
+    const spare = rest > 0 && rate > 0 && left !== null ? left - rest / rate : null;
+    if (d.phase === "scanning" && (spare === null || spare > 0)) { // there is more to come, of which nobody knows
+      a.append(make("p", "looking for more", "quiet"));
+    } else if (spare !== null) {
       a.append(make("p", spare > 0 ? `at this speed done ${span(spare)} early` : `at this speed ${size(Math.round(rest - Math.max(0, left) * rate))} stay behind`, spare > 0 ? "calm-ink" : "loud-ink"));
       a.classList.add(spare > 0 ? "calm" : "loud");
     }
