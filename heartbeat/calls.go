@@ -27,7 +27,7 @@ func (c *Client) WorkerDecommission(ctx context.Context, notice *api.Notice) err
 	sequence, asked := c.sequence.next(), time.Now()
 	return c.call(ctx, "say that the node is leaving", func(m *link) error {
 		r := &api.WorkerDecommissionRequest{Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, Notice: notice, Sequence: sequence}
-		if left := notice.GetRemaining(); left != nil { // an election may have passed meanwhile
+		if left := notice.GetRemaining(); left != nil { // an election may have passed meanwhile, and a handshake
 			r.Notice = proto.CloneOf(notice)
 			r.Notice.Remaining = durationpb.New(left.AsDuration() - time.Since(asked))
 		}
@@ -89,6 +89,7 @@ func (c *Client) call(ctx context.Context, what string, ask func(*link) error) e
 		if err != nil {
 			return err
 		}
+		k.connect(ctx)
 		if err = ask(k); err != nil {
 			err = plainError{fmt.Errorf("%s: coordinator %s: %w", what, k.address, err)}
 		}

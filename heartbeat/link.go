@@ -86,6 +86,18 @@ func newLinks(cfg Config) *links {
 	}
 }
 
+// connect returns once there is a connection, or none can be made. What is said over one tells how much time remains, and is to be of the
+// moment in which it goes out: where thousands come to a new leader, a handshake takes seconds.
+func (k *link) connect(ctx context.Context) {
+	for {
+		k.conn.Connect()
+		state := k.conn.GetState()
+		if state != connectivity.Idle && state != connectivity.Connecting || !k.conn.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
 // use returns the connection in use, opening it when there is none. Its caller gives it back with done.
 func (l *links) use() (*link, error) {
 	l.mu.Lock()

@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,6 +15,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lifeboat/lifeboat/api"
 )
 
 func TestMutualTLS(t *testing.T) {
@@ -72,4 +76,44 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	pool := x509.NewCertPool()
 	pool.AddCert(leaf)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// How much time remains is said as of the moment in which it goes out, however long the connection took: a coordinator takes another
+// deadline for a change, writes that down and tells everybody.
+func TestRemainingTimeIsOfTheMomentInWhichItIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{interval: time.Second}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		deadline := time.Now().Add(2 * time.Minute)
+		notice := func() *api.Notice {
+			return &api.Notice{Incident: "inc", Kind: "terminate", Stance: "drain", Remaining: durationpb.New(time.Until(deadline))}
+		}
+		cfg.Status = func() *api.Status { return &api.Status{Notice: notice()} }
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			time.Sleep(3 * time.Second)
+			return n.dial(ctx, network, address)
+		}
+		said := map[string]*api.Notice{}
+		co.onBeat = func(context.Context) error {
+			co.mu.Lock()
+			defer co.mu.Unlock()
+			said["beat"] = co.beats[0].GetStatus().GetNotice()
+			said["registration"] = co.registered[0].GetStatus().GetNotice()
+			return nil
+		}
+		c := newClient(t, cfg)
+		if err := c.WorkerDecommission(t.Context(), notice()); err != nil {
+			t.Fatal(err)
+		}
+		said["announcement"] = read(co, func() *api.Notice { return co.calls[0].(*api.WorkerDecommissionRequest).Notice })
+		start(t, newClient(t, cfg))
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		for what, wait := range map[string]time.Duration{"announcement": 3 * time.Second, "registration": 6 * time.Second, "beat": 6 * time.Second} {
+			if got, want := said[what].GetRemaining().AsDuration(), 2*time.Minute-wait; (got - want).Abs() > time.Millisecond {
+				t.Errorf("%s: got %s that remain, want %s", what, got, want)
+			}
+		}
+	})
 }

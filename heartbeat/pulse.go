@@ -97,6 +97,7 @@ func (p *pulse) attempt(ctx context.Context) error {
 	defer p.links.done(k)
 	limited, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
+	k.connect(limited)
 	if !p.registered {
 		err = p.register(limited, k)
 	}
