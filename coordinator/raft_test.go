@@ -201,6 +201,7 @@ func TestGravityOfRaftsErrors(t *testing.T) {
 		"cut off":    {"failed to appendEntries to", torn{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}}, slog.LevelDebug},
 		"garbled":    {"failed to appendEntries to", torn{errors.New("unrecognized descriptor byte")}, slog.LevelError},
 		"handed on":  {ousted, nil, slog.LevelDebug},
+		"long away":  {"failed to get log", raft.ErrLogNotFound, slog.LevelDebug}, // it is sent a snapshot
 		"disk":       {"failed to append to logs", errors.New("no space left on device"), slog.LevelError},
 		"stranger":   {"failed to heartbeat to", &net.OpError{Op: "remote error", Err: errors.New("tls: unknown certificate authority")}, slog.LevelError},
 		"of nothing": {"failed to list snapshots", nil, slog.LevelError},

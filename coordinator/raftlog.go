@@ -74,8 +74,8 @@ func gravity(msg string, args []any) slog.Level {
 		}
 		said, ok := errors.AsType[*net.OpError](err)
 		if ok && said.Op != "remote error" || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errSilent) ||
-			errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, context.DeadlineExceeded) {
-			return slog.LevelDebug // a remote error is TLS's: the other one does not trust this one
+			errors.Is(err, raft.ErrTransportShutdown) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, raft.ErrLogNotFound) {
+			return slog.LevelDebug // a remote error is TLS's: the other one does not trust this one; who was away for long is sent a snapshot
 		}
 	}
 	return slog.LevelError
