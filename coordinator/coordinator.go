@@ -204,7 +204,7 @@ func (c *Coordinator) Run(ctx context.Context) (err error) {
 		c.deps.Ready()
 	}
 	g.Go(func() error { return f.tellManager(ctx) })
-	return g.Wait()
+	return outlast(ctx, g.Wait)
 }
 
 func listen(given net.Listener, what, address string) (net.Listener, error) {

@@ -57,6 +57,27 @@ func (s *raftStore) unlessHung(answer func() error) error {
 	}
 }
 
+// stopPatience is how long a coordinator may take to stop, beside its log: to hand the lead over, to end calls, and to know that the disk
+// hangs meanwhile. Service managers give it 90 s (DefaultTimeoutStopSec of systemd-system.conf(5)).
+const stopPatience = 4 * hangAfter
+
+// outlast is what wait returns, and no longer waits for it than stopPatience once ctx has ended: a file of data_dir may be waited for.
+func outlast(ctx context.Context, wait func() error) error {
+	waited := make(chan error, 1)
+	go func() { waited <- wait() }()
+	select {
+	case err := <-waited:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-waited:
+		return err
+	case <-time.After(stopPatience):
+		return fmt.Errorf("coordinator: not all of it has ended after %s: does the disk of data_dir hang?", stopPatience)
+	}
+}
+
 // errHangs is why raft has not answered. What it was asked for may be done all the same.
 type errHangs struct{ error }
 

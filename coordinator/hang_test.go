@@ -145,3 +145,25 @@ func TestStopWithADiskThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// Nor is a file waited for that is being written there, as an account of a drain is.
+func TestStopWithAFileThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		frozen := make(chan bool)
+		ended := make(chan error, 1)
+		go func() { ended <- outlast(ctx, func() error { <-frozen; return nil }) }()
+		time.Sleep(time.Hour)
+		select {
+		case err := <-ended:
+			t.Errorf("got %v, want it to run on", err)
+		default:
+		}
+		cancel()
+		began := time.Now()
+		if err, took := <-ended, time.Since(began); err == nil || took > stopPatience {
+			t.Errorf("got %v after %s, want to be told that something hangs", err, took)
+		}
+		close(frozen)
+	})
+}
