@@ -271,6 +271,9 @@ func printSection(w io.Writer, t *table) error {
 	return t.print(w)
 }
 
+// brakesShown is how many brakes status has a line for.
+const brakesShown = 4
+
 func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	t := table{folded: true}
 	t.row("coordinator", s.GetName())
@@ -292,8 +295,12 @@ func printCoordinator(w io.Writer, s *api.CoordinatorStatus) error {
 	if n := s.GetSuspects(); n > 0 {
 		t.row("suspects", fmt.Sprintf("%s silent: nothing is sent there", count(n, "node")))
 	}
-	for _, b := range s.GetBrakes() {
+	brakes := s.GetBrakes()
+	for _, b := range brakes[:min(len(brakes), brakesShown)] { // the whole fleet's first: a fleet may have a hundred pools
 		t.row("BRAKE "+brakeName(b), brakeWords(b))
+	}
+	if more := len(brakes) - brakesShown; more > 0 {
+		t.row("", fmt.Sprintf("and %s: lifeboat brake", count(int64(more), "more brake")))
 	}
 	if n := s.GetClocksApart(); n > 0 {
 		t.row("clocks", fmt.Sprintf("%s more than a second off: lifeboat node NAME says which way", count(n, "node")))
