@@ -56,7 +56,6 @@ type Azure struct {
 	client   *http.Client
 
 	// These belong to whoever calls Next.
-	late   *question
 	seen   map[string]sighting // by notice id, the events that name us in the newest list
 	naming streak
 
@@ -92,23 +91,15 @@ func NewAzure(cfg AzureConfig) (*Azure, error) {
 		a.endpoint = strings.TrimSuffix(cfg.Endpoint, "/")
 	}
 	a.poller = poller{
-		every: every,
-		get: func(ctx context.Context, _ string) ([]byte, bool, error) {
-			var naming sync.WaitGroup
-			naming.Go(func() { a.learnName(ctx) })
-			body, err := a.events(ctx)
-			naming.Wait()
-			return body, err == nil, err // there is no "nothing found": an empty list is a body, too
-		},
-		idle: func() {
-			a.giveUpLate()
-			transport.CloseIdleConnections()
-		},
-		polled: cfg.Polled,
+		every:  every,
+		beside: a.learnName, idle: transport.CloseIdleConnections, polled: cfg.Polled,
 		// The list is whole or it is no answer, so one that leaves an event out is enough to withdraw it. A list with a
 		// lower incarnation than an earlier one counts as any other: that the number never starts anew is promised
 		// nowhere, and to wait for it to catch up would be to go deaf.
-		beliefs: []*belief{newBelief(cfg.Log, SourceAzure, pathEvents, every, 1, a.read)},
+		paths: []*polledPath{{
+			belief: newBelief(cfg.Log, SourceAzure, pathEvents, every, 1, a.read),
+			asker:  asker[answer]{ask: a.events, limit: armLimit},
+		}},
 	}
 	return a, nil
 }
@@ -122,6 +113,12 @@ func (a *Azure) Health() []Health {
 		all = append(all, Health{Source: SourceAzure, Path: pathCompute, Trouble: a.nameTrouble})
 	}
 	return all
+}
+
+// events asks for the list of events. There is no "nothing found": an empty list is a body, too.
+func (a *Azure) events(ctx context.Context) (answer, error) {
+	body, err := a.ask(ctx, http.MethodGet, azureEvents, nil)
+	return answer{body: body, found: err == nil}, err
 }
 
 // learnName asks what this machine is called, unless that is known. It does so beside the question for events, of which

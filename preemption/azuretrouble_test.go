@@ -253,7 +253,7 @@ func TestAzureLeavesNothingBehind(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		synctest.Wait()
-		if open := c.open.Load(); open != 0 || c.source.late != nil {
+		if open := c.open.Load(); open != 0 || c.source.paths[0].late != nil {
 			t.Errorf("%d questions wait for an answer after the end", open)
 		}
 	})
@@ -291,7 +291,7 @@ func FuzzAzureEvents(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := a.beliefs[0]
+		b := a.paths[0]
 		for range 2 {
 			for _, body := range [][]byte{first, second} {
 				news, err := b.hear(body, true, nil, now)

@@ -1,6 +1,8 @@
 package preemption
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -72,8 +74,10 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 	}
 	b.note(err, now)
 	if err != nil {
-		for i := range b.known {
-			b.known[i].gone = 0 // what we do not know is no second "none"
+		if !errors.Is(err, context.DeadlineExceeded) { // an answer that is yet to come may be the second one
+			for i := range b.known {
+				b.known[i].gone = 0 // what we do not know is no second "none"
+			}
 		}
 		b.trouble.failed(err)
 		return b.present(said, now), err

@@ -46,15 +46,21 @@ func NewEC2(cfg EC2Config) (*EC2, error) {
 	if every <= 0 {
 		every = time.Second
 	}
-	at := func(path string, usual time.Duration, read func([]byte, time.Time) ([]Notice, error)) *belief {
-		return newBelief(cfg.Log, SourceEC2, path, max(usual, every), goneAfter, read)
+	at := func(path string, usual time.Duration, read func([]byte, time.Time) ([]Notice, error)) *polledPath {
+		return &polledPath{
+			belief: newBelief(cfg.Log, SourceEC2, path, max(usual, every), goneAfter, read),
+			asker: asker[answer]{limit: slowLimit, ask: func(ctx context.Context) (answer, error) {
+				body, found, err := m.get(ctx, path)
+				return answer{body: body, found: found}, err
+			}},
+		}
 	}
 	return &EC2{
 		metadata:  m,
 		lifecycle: lifecycle{Lifecycle: cfg.Lifecycle, metadata: m, dial: cfg.Dial},
 		poller: poller{
-			every: every, get: m.get, rest: m.session.renew, idle: m.transport.CloseIdleConnections, polled: cfg.Polled,
-			beliefs: []*belief{
+			every: every, rest: m.session.renew, idle: m.close, polled: cfg.Polled,
+			paths: []*polledPath{
 				at(pathAction, every, m.session.byItsClock(readAction)),
 				at(pathTarget, targetEvery, cfg.Lifecycle.readTarget),
 				at(pathRebalance, rebalanceEvery, readRebalance),

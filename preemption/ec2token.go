@@ -22,6 +22,10 @@ const (
 // renewAgain is the pause after a renewal that failed. The old token has half its life left then.
 const renewAgain = time.Minute
 
+// tokenEvery is a little longer than a try may last: who waited in vain for its end is told that it failed, and does not make
+// another one, of which the next poll would have to wait for the end.
+const tokenEvery = askLimit + 100*time.Millisecond
+
 // session stands between the SDK and the wire, and keeps the token, which the SDK would keep by the wall clock, for five
 // minutes, and would fetch while a poll waits. What the SDK is given for a token is a word without a meaning.
 //
@@ -33,10 +37,11 @@ type session struct {
 
 	turn    chan struct{} // holds an element while somebody uses what follows
 	service *url.URL      // where tokens are had; nil: nothing was asked yet
-	token   string        // "": there is none
-	v1      bool          // no token could be had, and asking without one is allowed
-	tried   time.Time     // when one was last asked for
-	failed  error         // why none was had then
+	asking  asker[token]
+	token   string    // "": there is none
+	v1      bool      // no token could be had, and asking without one is allowed
+	tried   time.Time // when one was last asked for
+	failed  error     // why none was had then
 	// By the clock that only runs, which a step of the wall clock does not touch. It stands still while the machine sleeps:
 	// a token that ran out unseen is refused, and then replaced within the same poll.
 	renewAt, expires time.Time
@@ -45,7 +50,9 @@ type session struct {
 }
 
 func newSession(wire http.RoundTripper, allowV1 bool) *session {
-	return &session{wire: wire, allowV1: allowV1, turn: make(chan struct{}, 1)}
+	s := &session{wire: wire, allowV1: allowV1, turn: make(chan struct{}, 1)}
+	s.asking = asker[token]{ask: s.put, limit: slowLimit}
+	return s
 }
 
 // RoundTrip sends what the SDK asks with the token, and once more with a new one if that is refused.
@@ -156,57 +163,71 @@ func (s *session) renew(ctx context.Context) {
 	}
 }
 
-// fetch asks for a token. It does so once in askLimit at most, which is once in a poll, however many paths are asked
+// fetch asks for a token. It does so once in tokenEvery at most, which is once in a poll, however many paths are asked
 // there: one that fails, or is refused when it is new, fares no better at the next path. The caller has the turn.
 func (s *session) fetch(ctx context.Context) error {
 	now := time.Now()
-	if !s.tried.IsZero() && now.Sub(s.tried) < askLimit {
+	if !s.tried.IsZero() && now.Sub(s.tried) < tokenEvery {
 		if s.failed != nil {
 			return s.failed
 		}
 		return errRefused
 	}
 	s.tried = now
-	token, life, err := s.put(ctx)
-	if s.failed = err; err != nil {
-		return err
+	limit := askLimit // the caller may wait for longer, but not those who want the turn
+	if s.allowV1 {
+		limit /= 2 // where the answer does not cross a container's bridge it never comes: that leaves time to ask without
 	}
-	s.token, s.v1, s.renewAt, s.expires = token, false, now.Add(life/2), now.Add(life)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	got, err := s.asking.get(ctx)
+	if s.failed = err; err != nil {
+		s.failed = fmt.Errorf("get a metadata token: %w", err)
+		return s.failed
+	}
+	s.token, s.v1, s.renewAt, s.expires = got.word, false, now.Add(got.life/2), now.Add(got.life)
 	return nil
 }
 
-// put asks the service for a token, and for how long it is good.
-func (s *session) put(ctx context.Context) (token string, life time.Duration, err error) {
-	if s.allowV1 {
-		// Where the answer does not cross a container's bridge it never comes. That leaves time to ask without.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, askLimit/2)
-		defer cancel()
-	}
+// giveUp ends what still waits for a token.
+func (s *session) giveUp() {
+	s.turn <- struct{}{}
+	defer s.unlock()
+	s.asking.giveUp()
+}
+
+// token is one, and for how long it is good.
+type token struct {
+	word string
+	life time.Duration
+}
+
+// put asks the service for a token.
+func (s *session) put(ctx context.Context) (token, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPut, s.service.String(), nil)
 	if err != nil {
-		return "", 0, fmt.Errorf("get a metadata token: %w", err)
+		return token{}, err
 	}
 	r.Header.Set(ttlHeader, strconv.Itoa(longestTTL))
 	resp, err := s.send(r, "")
 	if err != nil {
-		return "", 0, fmt.Errorf("get a metadata token: %w", err)
+		return token{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return "", 0, fmt.Errorf("get a metadata token: %w", &StatusError{resp.StatusCode})
+		return token{}, &StatusError{resp.StatusCode}
 	case err != nil:
-		return "", 0, fmt.Errorf("get a metadata token: %w", err)
+		return token{}, err
 	case len(body) == 0 || strings.ContainsFunc(string(body), notOfAToken):
-		return "", 0, fmt.Errorf("get a metadata token: answered %.40q, which is none", body)
+		return token{}, fmt.Errorf("answered %.40q, which is none", body)
 	}
 	seconds, err := strconv.Atoi(resp.Header.Get(ttlHeader))
 	if err != nil {
 		seconds = longestTTL // as was asked for; that it is less will show
 	}
-	return string(body), time.Duration(min(max(seconds, 1), longestTTL)) * time.Second, nil
+	return token{string(body), time.Duration(min(max(seconds, 1), longestTTL)) * time.Second}, nil
 }
 
 // notOfAToken finds what no header can hold.

@@ -61,6 +61,7 @@ func NewGCE(cfg GCEConfig) (*GCE, error) {
 		k.belief = newBelief(cfg.Log, SourceGCE, k.path, k.every, 1, read)
 		k.waits = streak{log: k.belief.log, what: "waiting for a change"}
 		k.get, k.polled, k.news = m.get, cfg.Polled, g.news
+		k.plain = asker[answer]{limit: slowLimit, ask: func(ctx context.Context) (answer, error) { return m.get(ctx, k.target(nil)) }}
 		g.keys = append(g.keys, &k)
 	}
 	stop := &stopping{get: m.get}

@@ -19,13 +19,6 @@ type gceMetadata struct {
 	endpoint  *url.URL // nil: where the client would ask by itself
 }
 
-// gceAnswer is a definite answer: a value with its ETag, or that there is none.
-type gceAnswer struct {
-	body  []byte
-	found bool
-	etag  string
-}
-
 // newGCEMetadata returns a client of the server at cfg.Endpoint; where that is empty, of the one that GCE_METADATA_HOST
 // names, or else of the link-local address.
 func newGCEMetadata(cfg Metadata) (*gceMetadata, error) {
@@ -33,7 +26,6 @@ func newGCEMetadata(cfg Metadata) (*gceMetadata, error) {
 		return nil, err
 	}
 	m := &gceMetadata{transport: cfg.transport()}
-	m.transport.MaxIdleConnsPerHost = 8 // for each of four keys a hanging GET and a plain one
 	if cfg.Endpoint != "" {
 		at, err := url.Parse(cfg.Endpoint)
 		if err != nil {
@@ -46,7 +38,7 @@ func newGCEMetadata(cfg Metadata) (*gceMetadata, error) {
 
 // get returns what stands at a path under instance/, which may end in a query. Everything but a value and "there is none"
 // is an error: we do not know. The caller's ctx bounds it.
-func (m *gceMetadata) get(ctx context.Context, path string) (gceAnswer, error) {
+func (m *gceMetadata) get(ctx context.Context, path string) (answer, error) {
 	// The client returns neither ETags nor errors as they were, so each question has a round trip that remembers both.
 	one := &exchange{next: m.transport, endpoint: m.endpoint}
 	client := google.NewWithOptions(&google.Options{Client: &http.Client{Transport: one}})
@@ -54,15 +46,15 @@ func (m *gceMetadata) get(ctx context.Context, path string) (gceAnswer, error) {
 	_, absent := errors.AsType[google.NotDefinedError](err)
 	switch {
 	case err == nil:
-		return gceAnswer{body: []byte(body), found: true, etag: one.etag}, nil
+		return answer{body: []byte(body), found: true, etag: one.etag}, nil
 	case absent:
-		return gceAnswer{}, nil
+		return answer{}, nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return gceAnswer{}, fmt.Errorf("no whole answer in time: %w", ctx.Err())
+		return answer{}, fmt.Errorf("no whole answer in time: %w", ctx.Err())
 	case one.err != nil:
-		return gceAnswer{}, one.err
+		return answer{}, one.err
 	default: // the body broke off
-		return gceAnswer{}, err
+		return answer{}, err
 	}
 }
 

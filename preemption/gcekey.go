@@ -36,7 +36,8 @@ type gceKey struct {
 	ahead func(ctx context.Context, body []byte)
 
 	belief *belief
-	get    func(ctx context.Context, path string) (gceAnswer, error)
+	plain  asker[answer] // plain GETs
+	get    func(ctx context.Context, path string) (answer, error)
 	polled func(Poll)
 	news   *queue
 
@@ -48,6 +49,7 @@ type gceKey struct {
 
 // run listens until ctx ends.
 func (k *gceKey) run(ctx context.Context) {
+	defer k.plain.giveUp()
 	k.pause = shortestPause
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -68,7 +70,7 @@ func (k *gceKey) look(ctx context.Context) time.Duration {
 	one, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	began := time.Now()
-	answer, err := k.get(one, k.target(nil))
+	answer, err := k.plain.get(one)
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -96,18 +98,19 @@ func (k *gceKey) look(ctx context.Context) time.Duration {
 // answers are always weighed in the order in which they were true.
 func (k *gceKey) hang(ctx context.Context) time.Duration {
 	began := time.Now()
-	var answer gceAnswer
+	var said answer
 	var err error
 	answered := make(chan struct{})
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	waiting, cancel := context.WithTimeout(ctx, hangLimit)
 	defer cancel()
+	target := k.target(url.Values{
+		"wait_for_change": {"true"}, "last_etag": {k.etag}, "timeout_sec": {strconv.Itoa(int(hangFor.Seconds()))},
+	})
 	asking.Go(func() {
 		defer close(answered)
-		answer, err = k.get(waiting, k.target(url.Values{
-			"wait_for_change": {"true"}, "last_etag": {k.etag}, "timeout_sec": {strconv.Itoa(int(hangFor.Seconds()))},
-		}))
+		said, err = k.get(waiting, target)
 	})
 	for {
 		look := time.NewTimer(jittered(k.every))
@@ -117,7 +120,7 @@ func (k *gceKey) hang(ctx context.Context) time.Duration {
 			if ctx.Err() != nil {
 				return 0
 			}
-			return k.end(ctx, answer, err, time.Since(began))
+			return k.end(ctx, said, err, time.Since(began))
 		case <-look.C:
 			known := k.etag
 			if pause := k.look(ctx); k.etag != known {
@@ -129,7 +132,7 @@ func (k *gceKey) hang(ctx context.Context) time.Duration {
 
 // end weighs what a hanging GET brought, and returns how long after its start the next GET is due. A failure says nothing
 // yet: the plain GET that comes next tells whether we are informed.
-func (k *gceKey) end(ctx context.Context, answer gceAnswer, err error, took time.Duration) time.Duration {
+func (k *gceKey) end(ctx context.Context, answer answer, err error, took time.Duration) time.Duration {
 	if err == nil && answer.found {
 		_, err = k.belief.read(answer.body, time.Now())
 	}
@@ -159,7 +162,7 @@ func (k *gceKey) end(ctx context.Context, answer gceAnswer, err error, took time
 }
 
 // hear weighs an answer, and tells whether it differs from the last one. The error is why it counts for nothing.
-func (k *gceKey) hear(ctx context.Context, answer gceAnswer, err error) (changed bool, _ error) {
+func (k *gceKey) hear(ctx context.Context, answer answer, err error) (changed bool, _ error) {
 	if err == nil && k.ahead != nil {
 		k.ahead(ctx, answer.body)
 	}

@@ -63,7 +63,7 @@ const siblingLimit = 100 * time.Millisecond
 // stopping reads shutdown-details/stop-state: somebody stops the machine, and it has a graceful shutdown set up. The
 // deadline stands beside it, in two more keys.
 type stopping struct {
-	get func(ctx context.Context, path string) (gceAnswer, error)
+	get func(ctx context.Context, path string) (answer, error)
 	by  time.Time // zero: not known
 }
 

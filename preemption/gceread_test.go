@@ -143,11 +143,11 @@ func FuzzGCEBodies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body, since, within []byte) {
 		now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-		stop := &stopping{get: func(_ context.Context, path string) (gceAnswer, error) {
+		stop := &stopping{get: func(_ context.Context, path string) (answer, error) {
 			if path == "shutdown-details/max-duration" {
-				return gceAnswer{body: within, found: true}, nil
+				return answer{body: within, found: true}, nil
 			}
-			return gceAnswer{body: since, found: true}, nil
+			return answer{body: since, found: true}, nil
 		}}
 		if by := stopDeadline(since, within, now); !by.IsZero() && (!by.After(now) || by.Sub(now) > 24*time.Hour) {
 			t.Errorf("%q and %q: the stop is by %v", since, within, by)

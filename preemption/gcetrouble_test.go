@@ -148,6 +148,33 @@ func TestGCETroubleKeepsTheBelief(t *testing.T) {
 }
 
 // TestGCERefusalByRuleIsAskedLessOften: 403 is no outage, and ends by somebody's hand.
+// A server may take seconds for each answer: what it shows is heard when it has said it.
+func TestGCESlowServerIsHeard(t *testing.T) {
+	for _, takes := range []time.Duration{500 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second} {
+		t.Run(takes.String(), func(t *testing.T) {
+			gceBubble(t, func(t *testing.T, c *gceCloud) {
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(takes)
+					c.Service.ServeHTTP(w, r)
+				})
+				stop := c.listen(t)
+				c.silent(t, time.Minute)
+				for range 9 {
+					c.Preempt()
+					got := c.within(t, 2*takes+2*time.Second) // a question that just missed it, and the one after that
+					if got.Kind != KindPreempt {
+						t.Errorf("heard %+v, want preempt", got)
+					}
+					c.Withdraw()
+					c.within(t, 2*takes+2*time.Second)
+				}
+				stop()
+				time.Sleep(2 * takes) // the handlers sleep on, whoever went away
+			})
+		})
+	}
+}
+
 func TestGCERefusalByRuleIsAskedLessOften(t *testing.T) {
 	gceBubble(t, func(t *testing.T, c *gceCloud) {
 		c.listen(t)

@@ -58,6 +58,12 @@ func (m *metadata) get(ctx context.Context, path string) (body []byte, found boo
 	return body, err == nil, err
 }
 
+// close lets go of what waits and of what is kept open. It may be used again.
+func (m *metadata) close() {
+	m.session.giveUp()
+	m.transport.CloseIdleConnections()
+}
+
 // explain says in few words what the SDK says in many layers, where it can.
 func explain(ctx context.Context, err error) error {
 	if code := status(err); code != 0 {

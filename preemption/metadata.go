@@ -59,6 +59,7 @@ func (m Metadata) transport() *http.Transport {
 			return dial(ctx, network, addr)
 		},
 		DisableCompression:     true,
+		MaxIdleConnsPerHost:    8, // of four paths, each asked twice at a time: Google's hang, and an answer may be late
 		MaxResponseHeaderBytes: bodyLimit,
 		IdleConnTimeout:        5 * time.Minute, // above the longest pause between two polls
 	}

@@ -2,27 +2,34 @@ package preemption
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // poller asks a metadata service, path by path and as often as each wants it, and weighs the answers.
 type poller struct {
-	beliefs []*belief // the urgent one first
-	every   time.Duration
-	get     func(ctx context.Context, path string) (body []byte, found bool, err error)
-	rest    func(ctx context.Context) // what is done between two polls, bounded by ctx; may be nil
-	idle    func()                    // lets the connections go
-	polled  func(Poll)
+	paths  []*polledPath // the urgent one first
+	every  time.Duration
+	beside func(ctx context.Context) // what is asked beside a poll, within its time; may be nil
+	rest   func(ctx context.Context) // what is done between two polls, bounded by ctx; may be nil
+	idle   func()                    // lets the connections go
+	polled func(Poll)
 
 	due  time.Time // of the next poll
 	news []Notice  // heard and not yet given
 }
 
+// polledPath is one path: what is asked there, and what is believed of it.
+type polledPath struct {
+	*belief
+	asker[answer]
+}
+
 // Believe tells what was known before a restart, so that it is not given again, and is withdrawn if the service no
 // longer shows it. It is called before the first Next. Notices of other sources, and withdrawn ones, are passed over.
 func (p *poller) Believe(notices ...Notice) {
-	for _, b := range p.beliefs {
-		b.believe(notices...)
+	for _, path := range p.paths {
+		path.believe(notices...)
 	}
 }
 
@@ -40,6 +47,9 @@ func (p *poller) Next(ctx context.Context) (Notice, error) {
 			cancel()
 		}
 		if err := sleepUntil(ctx, p.due); err != nil {
+			for _, path := range p.paths {
+				path.giveUp()
+			}
 			p.idle()
 			return Notice{}, err
 		}
@@ -49,37 +59,53 @@ func (p *poller) Next(ctx context.Context) (Notice, error) {
 	}
 }
 
-// ask makes one poll of all that is due, within askLimit. What it did not get to stays due.
+// ask makes one poll of all that is due, side by side, so that a path that hangs keeps no other from being heard. Each has
+// askLimit; an answer that comes later is weighed in the poll that it comes in.
 func (p *poller) ask(ctx context.Context, start time.Time) {
 	poll, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	for _, b := range p.beliefs {
-		if start.Before(b.due) {
+	type heard struct {
+		*polledPath
+		reply[answer]
+		at   time.Time
+		took time.Duration
+	}
+	var all []*heard
+	var asking sync.WaitGroup
+	if p.beside != nil {
+		asking.Go(func() { p.beside(poll) })
+	}
+	for _, path := range p.paths {
+		if start.Before(path.due) {
 			continue
 		}
-		if poll.Err() != nil {
-			return
-		}
-		began := time.Now()
-		body, found, err := p.get(poll, b.path)
-		if ctx.Err() != nil {
-			return // told to stop: that the answer did not come says nothing
-		}
-		now := time.Now()
-		b.due = start.Add(b.every)
-		news, err := b.hear(body, found, err, now)
+		h := &heard{polledPath: path}
+		all = append(all, h)
+		asking.Go(func() {
+			h.answer, h.err = h.get(poll)
+			h.at = time.Now()
+			h.took = h.at.Sub(start)
+		})
+	}
+	asking.Wait()
+	if ctx.Err() != nil {
+		return // told to stop: that an answer did not come says nothing
+	}
+	for _, h := range all {
+		h.due = start.Add(h.belief.every)
+		news, err := h.hear(h.answer.body, h.answer.found, h.err, h.at)
 		p.news = append(p.news, news...)
 		if p.polled != nil {
-			p.polled(Poll{Source: b.source, Path: b.path, Result: result(err), Took: now.Sub(began)})
+			p.polled(Poll{Source: h.source, Path: h.path, Result: result(err), Took: h.took})
 		}
 	}
 }
 
 // Health tells, for each path, when it was last answered, by a notice or by none, and what ails it since.
 func (p *poller) Health() []Health {
-	all := make([]Health, len(p.beliefs))
-	for i, b := range p.beliefs {
-		all[i] = b.health()
+	all := make([]Health, len(p.paths))
+	for i, path := range p.paths {
+		all[i] = path.health()
 	}
 	return all
 }

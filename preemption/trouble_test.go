@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -90,7 +91,7 @@ func slow(w http.ResponseWriter, _ *http.Request) {
 		if http.NewResponseController(w).Flush() != nil {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(250 * time.Millisecond)
 	}
 }
 
@@ -180,6 +181,55 @@ func TestTroubleKeepsTheBelief(t *testing.T) {
 	}
 }
 
+// A service may take seconds for each answer: what it shows is heard when it has said it, also where one path hangs, and
+// also by one who has yet to get a token.
+func TestSlowServiceIsHeard(t *testing.T) {
+	for _, takes := range []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second} {
+		t.Run(takes.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, c *cloud) {
+				slowly := func(w http.ResponseWriter, r *http.Request) {
+					time.Sleep(takes)
+					c.Service.ServeHTTP(w, r)
+				}
+				c.failWith(slowly)
+				c.listen(t)
+				c.silent(t, time.Minute)
+				for range 9 {
+					shown := time.Now()
+					c.Interrupt("terminate", shown.Add(2*time.Minute))
+					most := 2*takes + 2*time.Second // a question that just missed it, and the one after that
+					if got := c.within(t, most); got.Kind != KindTerminate {
+						t.Errorf("heard %+v, want terminate", got)
+					}
+					c.Withdraw()
+					c.within(t, 3*takes+4*time.Second)
+				}
+				c.ForgetTokens()
+				c.Interrupt("stop", time.Now().Add(2*time.Minute))
+				if got := c.within(t, 4*takes+4*time.Second); got.Kind != KindStop {
+					t.Errorf("heard %+v, want stop", got)
+				}
+				c.Withdraw()
+				c.within(t, 3*takes+4*time.Second)
+
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					if strings.HasSuffix(r.URL.Path, pathAction) {
+						<-r.Context().Done()
+						return
+					}
+					slowly(w, r)
+				})
+				c.Lifecycle("Terminated")
+				if got := c.within(t, 2*takes+5*time.Second); got.Kind != KindScaleIn {
+					t.Errorf("heard %+v while another path hangs, want scale-in", got)
+				}
+				c.heal()
+				c.silent(t, slowLimit+takes) // the handlers sleep on, whoever went away
+			})
+		})
+	}
+}
+
 // TestTroubleHasAName holds what a metric counts to few words.
 func TestTroubleHasAName(t *testing.T) {
 	want := map[string]string{
@@ -209,7 +259,7 @@ func TestTroubleHasAName(t *testing.T) {
 					}
 				}
 				c.heal()
-				c.silent(t, 5*time.Second) // in which the service notices, too
+				c.silent(t, 7*time.Second) // in which the path that is asked each five is answered, and the service notices, too
 			})
 		})
 	}
