@@ -14,6 +14,10 @@ import (
 // may go on showing its time for ever.
 const staleAfter = time.Minute
 
+// troubleSettles is how long a service must answer before its trouble is over in the log. One that is slow, or asked too often by
+// this host, fails and answers in turns, for hours.
+const troubleSettles = 30 * time.Second
+
 // belief is what a metadata service was last heard to say at one path: the notices that stand there. Only a definite
 // answer changes it.
 type belief struct {
@@ -48,7 +52,7 @@ type told struct {
 // newBelief returns the belief of a source at a path that has said nothing yet.
 func newBelief(log *slog.Logger, source, path string, every time.Duration, goneAfter int, read func([]byte, time.Time) ([]Notice, error)) *belief {
 	b := &belief{source: source, path: path, every: every, goneAfter: goneAfter, read: read, log: log.With("source", source, "path", path)}
-	b.trouble = streak{log: b.log, what: "metadata service"}
+	b.trouble = streak{log: b.log, what: "metadata service", settles: troubleSettles}
 	return b
 }
 

@@ -187,7 +187,7 @@ func (k *gceKey) patience(err error) time.Duration {
 	if s, ok := errors.AsType[*StatusError](err); ok && s.Code == http.StatusForbidden {
 		longest = k.every / 2
 	}
-	return jittered(max(k.every/200, min(time.Since(k.belief.trouble.since)/20, longest)))
+	return jittered(max(k.every/200, min(time.Since(k.belief.trouble.failing)/20, longest)))
 }
 
 // target is the key as it is asked for, with more parameters for its query.

@@ -324,6 +324,7 @@ func TestGCEServersThatDoNotWait(t *testing.T) {
 
 func TestGCETroubleIsLoggedWhenItStartsAndEnds(t *testing.T) {
 	var log bytes.Buffer
+	var once int
 	synctest.Test(t, func(t *testing.T) {
 		c := newGCECloud(t, slog.New(slog.NewTextHandler(&log, nil)), spot)
 		c.listen(t)
@@ -331,10 +332,21 @@ func TestGCETroubleIsLoggedWhenItStartsAndEnds(t *testing.T) {
 		c.Fail(http.StatusServiceUnavailable)
 		c.silent(t, 10*time.Minute)
 		c.heal()
-		c.silent(t, 2*time.Minute)
+		c.silent(t, 4*time.Minute)
+		once = log.Len()
+		for range 100 { // well, and not well again: that is no end
+			c.Fail(http.StatusServiceUnavailable)
+			c.silent(t, 7*time.Second)
+			c.heal()
+			c.silent(t, 20*time.Second)
+		}
+		c.silent(t, 4*time.Minute)
 	})
+	if got := strings.Count(log.String()[once:], "path="+keyPreempted+" "); got != 2 {
+		t.Errorf("logged %d lines of a service that fails and answers in turns, want 2:\n%s", got, log.String()[once:])
+	}
 	// Four keys, each with a start and an end.
-	if got := strings.Count(log.String(), "\n"); got != 8 {
+	if got := strings.Count(log.String()[:once], "\n"); got != 8 {
 		t.Errorf("logged %d lines for one outage, want 8:\n%s", got, log.String())
 	}
 }

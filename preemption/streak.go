@@ -6,24 +6,41 @@ import (
 	"time"
 )
 
-// streak logs an unbroken run of failures twice: when it starts and when it ends.
+// streak logs an unbroken run of failures twice: when it starts and when it ends. Where settles is set, it has not ended before
+// all was well for as long: of a service of which every other answer fails there is no more to say.
 type streak struct {
-	log   *slog.Logger
-	what  string
-	since time.Time // zero: all is well
+	log     *slog.Logger
+	what    string
+	settles time.Duration
+	since   time.Time // zero: all is well
+	failing time.Time // since when nothing worked; zero: something did just now
+	good    time.Time // since when nothing failed, while that is not yet the end; zero: something did just now
 }
 
 func (s *streak) failed(err error) {
+	now := time.Now()
+	s.good = time.Time{}
+	if s.failing.IsZero() {
+		s.failing = now
+	}
 	if s.since.IsZero() {
-		s.since = time.Now()
+		s.since = now
 		s.log.Warn(s.what+" is in trouble: what was last heard still holds", "err", err)
 	}
 }
 
 func (s *streak) worked() {
-	if !s.since.IsZero() {
-		s.log.Info(s.what+" is well again", "took", time.Since(s.since))
-		s.since = time.Time{}
+	s.failing = time.Time{}
+	if s.since.IsZero() {
+		return
+	}
+	now := time.Now()
+	if s.good.IsZero() {
+		s.good = now
+	}
+	if now.Sub(s.good) >= s.settles {
+		s.log.Info(s.what+" is well again", "took", s.good.Sub(s.since))
+		s.since, s.good = time.Time{}, time.Time{}
 	}
 }
 
