@@ -48,8 +48,8 @@ func leastNotice(k Kind) time.Duration {
 }
 
 // readAzureEvents reads the list of all events and returns those that name the machine called name. What is wrong with an
-// event that clearly names others only is no concern of ours; anything else that is wrong makes the whole list count for
-// nothing, since what it leaves out would be taken for withdrawn.
+// event that clearly names others only is no concern of ours. Anything else that is wrong is an error, beside the events that
+// can be read: it takes nothing from them, and what is left out for it is not known to be gone.
 func readAzureEvents(body []byte, name string) ([]azureEvent, error) {
 	var doc struct {
 		DocumentIncarnation *json.Number
@@ -58,7 +58,7 @@ func readAzureEvents(body []byte, name string) ([]azureEvent, error) {
 	switch err := json.Unmarshal(body, &doc); {
 	case err != nil:
 		return nil, err
-	case doc.DocumentIncarnation == nil || doc.Events == nil:
+	case doc.Events == nil:
 		return nil, errors.New("it is no list of events")
 	case len(doc.Events) > maxEvents:
 		return nil, fmt.Errorf("it has %d events, more than %d", len(doc.Events), maxEvents)
@@ -66,20 +66,27 @@ func readAzureEvents(body []byte, name string) ([]azureEvent, error) {
 		return nil, fmt.Errorf("it has %d events that may or may not be for this machine, whose name is not known", len(doc.Events))
 	}
 	var ours []azureEvent
+	var unread []error
+	if doc.DocumentIncarnation == nil {
+		unread = append(unread, errors.New("it is no whole list of events: it has no incarnation"))
+	}
 	for _, raw := range doc.Events {
 		e, named, err := readAzureEvent(raw, name)
-		if err != nil {
-			return nil, err
+		at := slices.IndexFunc(ours, func(o azureEvent) bool { return o.id == e.id })
+		switch {
+		case err != nil:
+			unread = append(unread, err)
+		case !named:
+		case at >= 0:
+			unread = append(unread, fmt.Errorf("event %s is in it twice", e.id))
+			if e.kind.severity() > ours[at].kind.severity() {
+				ours[at] = e
+			}
+		default:
+			ours = append(ours, e)
 		}
-		if !named {
-			continue
-		}
-		if slices.ContainsFunc(ours, func(o azureEvent) bool { return o.id == e.id }) {
-			return nil, fmt.Errorf("event %s is in it twice", e.id)
-		}
-		ours = append(ours, e)
 	}
-	return ours, nil
+	return ours, errors.Join(unread...)
 }
 
 // readAzureEvent reads one event; named is false where it does not name this machine, or is over.

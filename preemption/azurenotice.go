@@ -2,6 +2,7 @@ package preemption
 
 import (
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -28,17 +29,20 @@ func (a *Azure) Believe(notices ...Notice) {
 	a.poller.Believe(notices...)
 }
 
-// read turns the list of events into the notices that stand for this machine.
+// read turns the list of events into the notices that stand for this machine: with an error, those that could be read.
 func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
 	name, trouble := a.ownName()
 	events, err := readAzureEvents(body, name)
 	switch {
 	case err != nil && trouble != "" && name == "":
-		return nil, fmt.Errorf("read %s: %w (%s): give it in the configuration", pathEvents, err, trouble)
+		err = fmt.Errorf("read %s: %w (%s): give it in the configuration", pathEvents, err, trouble)
 	case err != nil:
-		return nil, fmt.Errorf("read %s: %w", pathEvents, err)
+		err = fmt.Errorf("read %s: %w", pathEvents, err)
 	}
 	seen := make(map[string]sighting, len(events))
+	if err != nil { // what could not be read may stand still
+		seen = maps.Clone(a.seen)
+	}
 	notices := make([]Notice, 0, len(events))
 	ahead, word := a.clock.differs()
 	for _, e := range events {
@@ -58,7 +62,7 @@ func (a *Azure) read(body []byte, now time.Time) ([]Notice, error) {
 		notices = append(notices, n)
 	}
 	a.seen = seen
-	return notices, nil
+	return notices, err
 }
 
 // update takes in what the list says of an event, and returns the notice for it, but for its id.

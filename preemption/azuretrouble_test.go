@@ -34,22 +34,20 @@ var azureTroubles = map[string]func(*azureCloud){
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
 		})
 	},
-	"no body":    func(c *azureCloud) { c.failWith(func(http.ResponseWriter, *http.Request) {}) },
-	"no content": func(c *azureCloud) { c.Fail(http.StatusNoContent) },
-	"garbage":    says("<html>?"),
-	"null":       says("null"),
-	"no list":    says(`{"DocumentIncarnation":1}`),
-	"no count":   says(`{"Events":[]}`),
-	"null list":  says(`{"DocumentIncarnation":1,"Events":null}`),
-	"half":       says(`{"DocumentIncarnation":1,"Events":[]`),
-	"no id":      says(`{"DocumentIncarnation":1,"Events":[{"EventType":"Preempt","Resources":["pool_24"]}]}`),
-	"bad id":     says(`{"DocumentIncarnation":1,"Events":[{"EventId":"../a","EventType":"Preempt","Resources":["pool_24"]}]}`),
-	"no type":    says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","Resources":["pool_24"]}]}`),
-	"bad type":   says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":7,"Resources":["pool_24"]}]}`),
-	"no names":   says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":"Preempt"}]}`),
-	"bad names":  says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":"Preempt","Resources":"pool_24"}]}`),
-	"twice": says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":"Preempt","Resources":["pool_24"]},` +
-		`{"EventId":"a","EventType":"Freeze","Resources":["pool_24"]}]}`),
+	"no body":        func(c *azureCloud) { c.failWith(func(http.ResponseWriter, *http.Request) {}) },
+	"no content":     func(c *azureCloud) { c.Fail(http.StatusNoContent) },
+	"garbage":        says("<html>?"),
+	"null":           says("null"),
+	"no list":        says(`{"DocumentIncarnation":1}`),
+	"no count":       says(`{"Events":[]}`),
+	"null list":      says(`{"DocumentIncarnation":1,"Events":null}`),
+	"half":           says(`{"DocumentIncarnation":1,"Events":[]`),
+	"no id":          says(`{"DocumentIncarnation":1,"Events":[{"EventType":"Preempt","Resources":["pool_24"]}]}`),
+	"bad id":         says(`{"DocumentIncarnation":1,"Events":[{"EventId":"../a","EventType":"Preempt","Resources":["pool_24"]}]}`),
+	"no type":        says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","Resources":["pool_24"]}]}`),
+	"bad type":       says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":7,"Resources":["pool_24"]}]}`),
+	"no names":       says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":"Preempt"}]}`),
+	"bad names":      says(`{"DocumentIncarnation":1,"Events":[{"EventId":"a","EventType":"Preempt","Resources":"pool_24"}]}`),
 	"endless body":   func(c *azureCloud) { c.failWith(azureFlood(http.StatusOK)) },
 	"endless 503":    func(c *azureCloud) { c.failWith(azureFlood(http.StatusServiceUnavailable)) },
 	"trickling body": func(c *azureCloud) { c.failWith(trickle) },
@@ -160,6 +158,52 @@ func TestAzureBrokenEventOfOthersIsNoTrouble(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What cannot be read in a list takes nothing from what can, and what is not there beside it may stand still.
+func TestAzureUnreadableEventHidesNothing(t *testing.T) {
+	const good = `{"EventId":"g","EventType":"Preempt","Resources":["pool_24"]}`
+	for name, bad := range map[string]string{
+		"no id":    `{"EventType":"Freeze","Resources":["pool_24"]}`,
+		"no type":  `{"EventId":"b","Resources":["pool_24"]}`,
+		"no names": `{"EventId":"b","EventType":"Freeze"}`,
+		"null":     `null`,
+		"text":     `"Freeze"`,
+		"twice":    `{"EventId":"g","EventType":"Freeze","Resources":["pool_24"]}`,
+	} {
+		for _, events := range []string{good + "," + bad, bad + "," + good} {
+			t.Run(name, func(t *testing.T) {
+				azureBubble(t, AzureConfig{Name: "pool_24"}, func(t *testing.T, c *azureCloud) {
+					c.listen(t)
+					c.silent(t, time.Minute)
+					says(`{"DocumentIncarnation":2,"Events":[` + events + `]}`)(c)
+					if got := c.within(t, 2*time.Second); got.Kind != KindPreempt || got.Withdrawn {
+						t.Errorf("heard %+v, want preempt", got)
+					}
+					if trouble := c.source.Health()[0].Trouble; trouble == "" {
+						t.Error("nothing is said of the event that cannot be read")
+					}
+					if name != "twice" {
+						says(`{"DocumentIncarnation":3,"Events":[` + bad + `]}`)(c)
+						c.silent(t, time.Minute)
+					}
+					c.heal()
+					if got := c.within(t, 2*time.Second); got.Kind != KindPreempt || !got.Withdrawn {
+						t.Errorf("heard %+v, want the withdrawal", got)
+					}
+				})
+			})
+		}
+	}
+	t.Run("no count", func(t *testing.T) {
+		azureBubble(t, AzureConfig{Name: "pool_24"}, func(t *testing.T, c *azureCloud) {
+			c.listen(t)
+			says(`{"Events":[` + good + `]}`)(c)
+			if got := c.within(t, 2*time.Second); got.Kind != KindPreempt {
+				t.Errorf("heard %+v, want preempt", got)
+			}
+		})
+	})
 }
 
 func TestAzureEventThatIsOverIsNone(t *testing.T) {
