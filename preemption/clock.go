@@ -33,3 +33,18 @@ func (c *serviceClock) differs() (ahead time.Duration, word string) {
 	}
 	return ahead, fmt.Sprintf(" (by the service's clock: this host's is off by %s)", ahead.Abs().Round(time.Second))
 }
+
+// by has times read by the service's clock, where this host's differs: it is the one that they were written by.
+func (c *serviceClock) by(read func([]byte, time.Time) ([]Notice, error)) func([]byte, time.Time) ([]Notice, error) {
+	return func(body []byte, now time.Time) ([]Notice, error) {
+		ahead, word := c.differs()
+		said, err := read(body, now.Add(ahead))
+		for i := range said {
+			if !said[i].Deadline.IsZero() {
+				said[i].Deadline = said[i].Deadline.Add(-ahead)
+				said[i].Reason += word
+			}
+		}
+		return said, err
+	}
+}

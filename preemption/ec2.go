@@ -61,10 +61,10 @@ func NewEC2(cfg EC2Config) (*EC2, error) {
 		poller: poller{
 			every: every, rest: m.session.renew, idle: m.close, polled: cfg.Polled,
 			paths: []*polledPath{
-				at(pathAction, every, m.session.byItsClock(readAction)),
+				at(pathAction, every, m.session.clock.by(readAction)),
 				at(pathTarget, targetEvery, cfg.Lifecycle.readTarget),
 				at(pathRebalance, rebalanceEvery, readRebalance),
-				at(pathScheduled, scheduledEvery, m.session.byItsClock(readScheduled)),
+				at(pathScheduled, scheduledEvery, m.session.clock.by(readScheduled)),
 			},
 		},
 	}, nil

@@ -54,19 +54,6 @@ func readAction(body []byte, now time.Time) ([]Notice, error) {
 // https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
 const actionLead = 2 * time.Minute
 
-// byItsClock reads a time by the service's clock, where this host's differs: it is the one that the time was written by.
-func (s *session) byItsClock(read func([]byte, time.Time) ([]Notice, error)) func([]byte, time.Time) ([]Notice, error) {
-	return func(body []byte, now time.Time) ([]Notice, error) {
-		ahead, word := s.clock.differs()
-		said, err := read(body, now.Add(ahead))
-		for i := range said {
-			said[i].Deadline = said[i].Deadline.Add(-ahead)
-			said[i].Reason += word
-		}
-		return said, err
-	}
-}
-
 // readRebalance reads {"noticeTime": "2020-10-27T08:22:00Z"}: when the advice was given. It names no deadline.
 func readRebalance(body []byte, _ time.Time) ([]Notice, error) {
 	var doc struct{ NoticeTime string }

@@ -64,11 +64,11 @@ func NewGCE(cfg GCEConfig) (*GCE, error) {
 		k.plain = asker[answer]{limit: slowLimit, ask: func(ctx context.Context) (answer, error) { return m.get(ctx, k.target(nil)) }}
 		g.keys = append(g.keys, &k)
 	}
-	stop := &stopping{get: m.get}
+	stop := &stopping{get: m.get, clock: &m.clock}
 	add(gceKey{path: keyPreempted, every: gceLookEvery, hangs: true}, readPreempted)
 	add(gceKey{path: keyMaintenance, every: gceLookEvery, hangs: true}, readMaintenanceEvent)
 	add(gceKey{path: keyStopState, every: gceLookEvery, hangs: true, ahead: stop.ahead}, stop.read)
-	add(gceKey{path: keyUpcoming, query: "alt=json", every: upcomingEvery}, readUpcoming)
+	add(gceKey{path: keyUpcoming, query: "alt=json", every: upcomingEvery}, m.clock.by(readUpcoming))
 	return g, nil
 }
 

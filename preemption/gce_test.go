@@ -233,6 +233,82 @@ func TestGCEStopDoesNotWaitForItsDeadline(t *testing.T) {
 	})
 }
 
+// Both of the times that a stop's deadline is made of are Google's.
+func TestGCEStopIsByTheServicesClock(t *testing.T) {
+	for _, ahead := range []time.Duration{-15 * time.Minute, -5 * time.Minute, -20 * time.Second, 0, 5 * time.Minute, time.Hour} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			gceBubble(t, func(t *testing.T, c *gceCloud) {
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+					if strings.HasSuffix(r.URL.Path, "request-timestamp") {
+						fromGoogle(time.Now().Add(ahead-2*time.Minute).UTC().Format(time.RFC3339))(w, r)
+						return
+					}
+					c.Service.ServeHTTP(w, r)
+				})
+				c.listen(t)
+				c.silent(t, time.Minute)
+				c.Stop(10 * time.Minute)
+				got := c.within(t, 5*time.Second)
+				if left := got.Deadline.Sub(got.at); (left-8*time.Minute).Abs() > 3*time.Second || strings.Contains(got.Reason, "clock") != (ahead != 0) {
+					t.Errorf("%s are left of %+v, want 8 minutes", left, got.Notice)
+				}
+				c.silent(t, time.Minute)
+			})
+		})
+	}
+}
+
+// Somebody ends the graceful time, or the agent is new when it is over: the two keys beside the state no longer say anything.
+func TestGCEStopThatIsPendingNoMore(t *testing.T) {
+	for name, pending := range map[string]bool{"was heard before": true, "is heard first": false} {
+		t.Run(name, func(t *testing.T) {
+			gceBubble(t, func(t *testing.T, c *gceCloud) {
+				c.listen(t)
+				c.silent(t, time.Minute)
+				c.Stop(10 * time.Minute)
+				if pending {
+					c.within(t, time.Second)
+				}
+				c.failWith(func(w http.ResponseWriter, r *http.Request) {
+					if strings.HasSuffix(r.URL.Path, keyStopState) {
+						fromGoogle("STOPPING")(w, r)
+						return
+					}
+					c.Service.ServeHTTP(w, r)
+				})
+				got := c.within(t, 12*time.Second)
+				if left := got.Deadline.Sub(got.at); (left - preemptLead).Abs() > time.Second {
+					t.Errorf("%s are left of %+v, want what any machine has that is stopped", left, got.Notice)
+				}
+				c.silent(t, time.Minute)
+			})
+		})
+	}
+}
+
+// A server that answers late tells the deadline late, and not never.
+func TestGCEStopsDeadlineMayComeSlowly(t *testing.T) {
+	gceBubble(t, func(t *testing.T, c *gceCloud) {
+		stop := c.listen(t)
+		c.silent(t, time.Minute)
+		c.failWith(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(700 * time.Millisecond)
+			c.Service.ServeHTTP(w, r)
+		})
+		c.Stop(5 * time.Minute)
+		shown := time.Now()
+		if got := c.within(t, 2*time.Second); !got.Deadline.IsZero() {
+			t.Errorf("heard %+v, want it without a deadline at first", got)
+		}
+		if got := c.within(t, 15*time.Second); got.Deadline.Sub(shown.Add(5*time.Minute)).Abs() > time.Second {
+			t.Errorf("heard %+v, want it by %v", got, shown.Add(5*time.Minute))
+		}
+		stop()
+		time.Sleep(time.Second) // the handlers sleep on, whoever went away
+	})
+}
+
 // hangFor lets requests for what ends so hang, and no others.
 func (c *gceCloud) hangFor(suffix string) {
 	c.mu.Lock()

@@ -17,6 +17,7 @@ import (
 type gceMetadata struct {
 	transport *http.Transport
 	endpoint  *url.URL // nil: where the client would ask by itself
+	clock     serviceClock
 }
 
 // newGCEMetadata returns a client of the server at cfg.Endpoint; where that is empty, of the one that GCE_METADATA_HOST
@@ -40,7 +41,7 @@ func newGCEMetadata(cfg Metadata) (*gceMetadata, error) {
 // is an error: we do not know. The caller's ctx bounds it.
 func (m *gceMetadata) get(ctx context.Context, path string) (answer, error) {
 	// The client returns neither ETags nor errors as they were, so each question has a round trip that remembers both.
-	one := &exchange{next: m.transport, endpoint: m.endpoint}
+	one := &exchange{next: m.transport, endpoint: m.endpoint, clock: &m.clock}
 	client := google.NewWithOptions(&google.Options{Client: &http.Client{Transport: one}})
 	body, err := client.GetWithContext(ctx, "instance/"+path)
 	_, absent := errors.AsType[google.NotDefinedError](err)
@@ -69,6 +70,7 @@ var errNoAnswer = errors.New("no definite answer")
 type exchange struct {
 	next     http.RoundTripper
 	endpoint *url.URL
+	clock    *serviceClock
 
 	etag string
 	err  error
@@ -89,6 +91,7 @@ func (x *exchange) RoundTrip(r *http.Request) (*http.Response, error) {
 	case http.StatusOK, http.StatusNotFound:
 		if resp.Header.Get("Metadata-Flavor") == "Google" {
 			x.etag = resp.Header.Get("Etag")
+			x.clock.hear(resp)
 			return resp, nil
 		}
 		x.err = errFlavor

@@ -57,26 +57,41 @@ func readMaintenanceEvent(body []byte, now time.Time) ([]Notice, error) {
 	}
 }
 
-// siblingLimit bounds the questions for the deadline of a stop, which is told without one rather than late.
+// siblingLimit bounds the questions for the deadline of a stop, which is told without one rather than late. Once it is told they
+// may take slowLimit.
 const siblingLimit = 100 * time.Millisecond
 
 // stopping reads shutdown-details/stop-state: somebody stops the machine, and it has a graceful shutdown set up. The
-// deadline stands beside it, in two more keys.
+// deadline stands beside it, in two more keys, while the stop is pending.
+// https://cloud.google.com/compute/docs/reference/rest/v1/instances (resourceStatus.shutdownDetails)
 type stopping struct {
-	get func(ctx context.Context, path string) (answer, error)
-	by  time.Time // zero: not known
+	get   func(ctx context.Context, path string) (answer, error)
+	clock *serviceClock
+	by    time.Time // zero: not known
+	asked bool      // by when it is, in vain or not
+	goes  bool      // it is pending no more
 }
 
 // ahead asks by when the machine stops, unless it is known or the machine does not stop.
 func (s *stopping) ahead(ctx context.Context, body []byte) {
-	switch {
-	case !stops(word(body)):
-		s.by = time.Time{}
+	switch w := word(body); {
+	case !stops(w):
+		s.by, s.asked, s.goes = time.Time{}, false, false
+		return
+	case w == stateStopping:
+		if !s.goes { // it has what any machine has, however much of the graceful time was left: somebody ended that
+			s.goes, s.by = true, earliest(s.by, time.Now().Add(preemptLead))
+		}
 		return
 	case !s.by.IsZero():
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, siblingLimit)
+	limit := siblingLimit
+	if s.asked {
+		limit = slowLimit
+	}
+	s.asked = true
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	since, err := s.get(ctx, "shutdown-details/request-timestamp")
 	if err != nil {
@@ -86,13 +101,20 @@ func (s *stopping) ahead(ctx context.Context, body []byte) {
 	if err != nil {
 		return
 	}
-	s.by = stopDeadline(since.body, within.body, time.Now())
+	ahead, _ := s.clock.differs()
+	if by := stopDeadline(since.body, within.body, time.Now().Add(ahead)); !by.IsZero() {
+		s.by = by.Add(-ahead)
+	}
 }
 
 func (s *stopping) read(body []byte, _ time.Time) ([]Notice, error) {
 	switch w := word(body); {
 	case stops(w):
-		return []Notice{{ID: keyStopState, Kind: KindStop, Deadline: s.by, Reason: "the machine is being stopped or deleted"}}, nil
+		_, word := s.clock.differs()
+		if s.by.IsZero() || s.goes {
+			word = "" // no time of the service's is in it
+		}
+		return []Notice{{ID: keyStopState, Kind: KindStop, Deadline: s.by, Reason: "the machine is being stopped or deleted" + word}}, nil
 	case w == "" || w == "NONE" || strings.HasSuffix(w, "UNKNOWN") || strings.HasSuffix(w, "UNSPECIFIED"):
 		return nil, nil
 	default:
@@ -101,10 +123,12 @@ func (s *stopping) read(body []byte, _ time.Time) ([]Notice, error) {
 }
 
 // stops tells whether a stop state is one from which the machine goes down.
-func stops(w string) bool { return w == "PENDING_STOP" || w == "STOPPING" }
+func stops(w string) bool { return w == "PENDING_STOP" || w == stateStopping }
 
-// stopDeadline adds up when the stop was asked for and how long it may take at most, which Google bounds by an hour. The
-// deadline is never later than if the stop had been asked for now; one that is past while we live is none: the clocks differ.
+const stateStopping = "STOPPING"
+
+// stopDeadline adds up when the stop was asked for and how long it may take at most, which Google bounds by an hour, by the
+// service's clock. The deadline is never later than if the stop had been asked for now; one that is past while we live is none.
 func stopDeadline(since, within []byte, now time.Time) time.Time {
 	const longest = 24 * time.Hour // room for Google to allow more
 	from, err := time.Parse(time.RFC3339, strings.TrimSpace(string(since)))

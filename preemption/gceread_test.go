@@ -75,7 +75,7 @@ func TestGCEUpcomingMaintenanceSpellings(t *testing.T) {
 
 func TestGCEWords(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	stop := &stopping{}
+	stop := &stopping{clock: new(serviceClock)}
 	for _, row := range []struct {
 		read  func([]byte, time.Time) ([]Notice, error)
 		body  string
@@ -115,8 +115,8 @@ func TestGCEStopDeadline(t *testing.T) {
 		{"2026-11-22T12:00:00Z", "600s", 10 * time.Minute},
 		{"2026-11-22T03:59:00.5-08:00\n", "600", 9*time.Minute + 500*time.Millisecond},
 		{"2026-11-22T11:59:00Z", "1h0m0s", 59 * time.Minute},
-		{"2026-11-22T13:00:00Z", "600s", 10 * time.Minute}, // our clock is behind
-		{"2026-11-22T11:00:00Z", "600s", 0},                // our clock is ahead, or we would not be
+		{"2026-11-22T13:00:00Z", "600s", 10 * time.Minute}, // asked for later than now
+		{"2026-11-22T11:00:00Z", "600s", 0},                // over, and we are there
 		{"2026-11-22T12:00:00Z", "0", 0},
 		{"2026-11-22T12:00:00Z", "-5s", 0},
 		{"2026-11-22T12:00:00Z", "800000h", 0},
@@ -143,7 +143,7 @@ func FuzzGCEBodies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body, since, within []byte) {
 		now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-		stop := &stopping{get: func(_ context.Context, path string) (answer, error) {
+		stop := &stopping{clock: new(serviceClock), get: func(_ context.Context, path string) (answer, error) {
 			if path == "shutdown-details/max-duration" {
 				return answer{body: within, found: true}, nil
 			}
