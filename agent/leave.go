@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -151,7 +152,7 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 	sum.Started, cut = began, sending.Err() != nil
 	i := a.incident()
 	end := a.log.With("incident", incident, "blocks", sum.Moved.Blocks, "bytes", sum.Moved.Bytes, "lost", sum.Lost.Blocks,
-		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), "left", left(i.Deadline()))
+		"lost_bytes", sum.Lost.Bytes, "skipped", sum.Skipped.Blocks, "took", time.Since(began).Round(time.Millisecond), left(i.Deadline()))
 	if sum.Lost.Blocks > 0 { // we gave something up
 		end.Error("drained", "why", whyLost(a.manifest(incident)), "see", "lifeboat manifest "+a.cfg.Node.Name)
 	} else {
@@ -392,10 +393,10 @@ func (a *Agent) legible(account iter.Seq2[migration.Entry, error]) iter.Seq2[*ap
 	}
 }
 
-// left is the time to a deadline, for logs and the wire.
-func left(deadline time.Time) time.Duration {
+// left is the time to a deadline, for logs. Where none is known nothing is said: 0s would be that it is now.
+func left(deadline time.Time) slog.Attr {
 	if deadline.IsZero() {
-		return 0
+		return slog.Attr{}
 	}
-	return time.Until(deadline).Round(time.Millisecond)
+	return slog.Duration("left", time.Until(deadline).Round(time.Millisecond))
 }

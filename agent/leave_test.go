@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,6 +48,23 @@ func TestSendUntil(t *testing.T) {
 			}
 		})
 	}
+}
+
+// "left=0s" of a notice without a deadline was read as one that is over.
+func TestLeftIsNotSaidWhereItIsNotKnown(t *testing.T) {
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	log.Info("notice", left(time.Time{}), "kind", "rebalance")
+	if got := said.String(); strings.Contains(got, "left") || !strings.Contains(got, "kind=rebalance") {
+		t.Errorf("of no deadline it says %s", got)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		said.Reset()
+		log.Info("notice", left(time.Now().Add(90*time.Second)))
+		if got := said.String(); !strings.Contains(got, "left=1m30s") {
+			t.Errorf("of 90 s it says %s", got)
+		}
+	})
 }
 
 // A host that goes down waits for a large account to be taken, and not for a coordinator that is away.

@@ -92,7 +92,7 @@ func (a *Agent) join(ctx context.Context, n preemption.Notice) {
 	}
 	stance, _ := a.incidents.Stance()
 	a.log.Info("notice", "incident", i.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
-		"left", left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
+		left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
 	a.counts.joined(was.Incident, i, n)
 	a.beat.Nudge()
 	if i.Withdrawn() && !p.Begun {
@@ -143,7 +143,7 @@ func (a *Agent) begin(i preemption.Incident) {
 	if err := a.incidents.Begin(); err != nil {
 		a.log.Error("that the node leaves is not on disk", "incident", i.ID, "err", err)
 	}
-	a.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), "left", left(i.Deadline()))
+	a.log.Info("it is time to leave", "incident", i.ID, "kind", i.Kind(), left(i.Deadline()))
 	a.beat.Nudge()
 }
 

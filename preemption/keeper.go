@@ -154,7 +154,11 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 	switch {
 	case n.Stance == StanceIgnore && !(open && p.Incident.has(n)):
 		if !n.Withdrawn {
-			k.cfg.Log.Info("notice ignored: the policy says so", "kind", n.Kind, "source", n.Source, "deadline", n.Deadline, "reason", n.Reason)
+			var when slog.Attr // left out where it is not known
+			if !n.Deadline.IsZero() {
+				when = slog.Time("deadline", n.Deadline)
+			}
+			k.cfg.Log.Info("notice ignored: the policy says so", "kind", n.Kind, "source", n.Source, when, "reason", n.Reason)
 		}
 		return p, false, nil
 	case open:

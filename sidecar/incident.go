@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func (s *Sidecar) joinInTurn(n preemption.Notice) {
 	}
 	stance, _ := s.stance(p)
 	s.log.Info("notice", "incident", p.Incident.ID, "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, "stance", stance,
-		"left", left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
+		left(n.Deadline), "reason", n.Reason, "took", time.Since(began))
 	if n.Withdrawn {
 		s.unrelease(n)
 	}
@@ -151,10 +152,10 @@ func (s *Sidecar) Reload(cfg Config) (left []string) {
 	return s.cfg.differs(cfg, "policy")
 }
 
-// left is the time to a deadline, for logs; zero where none is known.
-func left(deadline time.Time) time.Duration {
+// left is the time to a deadline, for logs. Where none is known nothing is said: 0s would be that it is now.
+func left(deadline time.Time) slog.Attr {
 	if deadline.IsZero() {
-		return 0
+		return slog.Attr{}
 	}
-	return time.Until(deadline).Round(time.Millisecond)
+	return slog.Duration("left", time.Until(deadline).Round(time.Millisecond))
 }

@@ -108,7 +108,7 @@ var (
 // who runs next goes on with it.
 func (s *Sidecar) tell(ctx context.Context, a *action, w workloads.Word) {
 	began := time.Now()
-	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, "left", left(w.Deadline), "what", a.String())
+	s.log.Info("telling", "action", a.name, "phase", w.Phase, "incident", w.Incident, "kind", w.Kind, left(w.Deadline), "what", a.String())
 	var err error
 	for {
 		if err = s.attempt(ctx, a, w, began); errors.Is(err, errMoved) && ctx.Err() == nil {
