@@ -66,6 +66,7 @@ func (o *operating) Next(ctx context.Context) (systemd.Shutdown, error) {
 
 func (o *operating) Preparing(context.Context) (systemd.Shutdown, error) { return o.state(), nil }
 func (o *operating) MaxDelay(context.Context) (time.Duration, error)     { return inhibitDelay, nil }
+func (o *operating) Planned(context.Context) (systemd.Plan, error)       { return systemd.Plan{}, nil }
 func (o *operating) Close() error                                        { return nil }
 
 func (o *operating) Inhibit(context.Context, string) (io.Closer, error) {

@@ -27,6 +27,7 @@ const (
 	longestStop = 30 * time.Minute
 
 	shutdownID   = "shutdown"
+	plannedID    = "planned-shutdown"
 	shutdownPath = "PrepareForShutdown"
 )
 
@@ -36,6 +37,8 @@ type Login interface {
 	Next(ctx context.Context) (systemd.Shutdown, error)
 	// Preparing tells whether the host is going down.
 	Preparing(ctx context.Context) (systemd.Shutdown, error)
+	// Planned tells for when a shutdown is set that has not begun.
+	Planned(ctx context.Context) (systemd.Plan, error)
 	// MaxDelay is for how long logind lets a lock hold a shutdown back.
 	MaxDelay(ctx context.Context) (time.Duration, error)
 	// Inhibit takes a lock that does so until it is closed.
@@ -71,6 +74,9 @@ type Logind struct {
 	due     time.Time     // of the next question, or of the next try to connect
 	pause   time.Duration // before the try after that
 	trouble streak
+	plans   bool         // logind has said what is planned
+	plan    systemd.Plan // as it was heard last
+	planned Notice       // of it, in force; Source is empty: none is
 
 	mu       sync.Mutex // guards what follows
 	lock     io.Closer  // nil: not held
@@ -104,16 +110,25 @@ func NewLogind(cfg LogindConfig) *Logind {
 // Believe tells what was known before a restart. It is called before the first Next.
 func (l *Logind) Believe(notices ...Notice) {
 	for _, n := range notices {
-		if n.Source == SourceLogind && n.ID == shutdownID && !n.Withdrawn {
-			n.Stance = "" // not ours to say
+		if n.Source != SourceLogind || n.Withdrawn {
+			continue
+		}
+		n.Stance = "" // not ours to say
+		switch n.ID {
+		case shutdownID:
 			l.stand(n)
+		case plannedID:
+			l.planned = n
 		}
 	}
 }
 
-// Next blocks until the host goes down or no longer does, or ctx ends; it returns no other error.
+// Next blocks until the host goes down or no longer does, or is to at some time, or ctx ends; it returns no other error.
 func (l *Logind) Next(ctx context.Context) (Notice, error) {
 	for ctx.Err() == nil {
+		if n, news := l.appoint(); news {
+			return n, nil
+		}
 		said, certain, err := l.listen(ctx)
 		if ctx.Err() != nil {
 			break
@@ -181,6 +196,9 @@ func (l *Logind) ask(ctx context.Context) (systemd.Shutdown, error) {
 	l.mu.Lock()
 	l.maxDelay, l.stop = maxDelay, stop
 	l.mu.Unlock()
+	if plan, err := l.login.Planned(limited); err == nil { // one that does not say has said nothing else
+		l.plans, l.plan = true, plan
+	}
 	return l.login.Preparing(limited)
 }
 
@@ -195,6 +213,9 @@ func (l *Logind) weigh(ctx context.Context, said systemd.Shutdown, certain bool)
 		case !errors.Is(err, systemd.ErrNotBooted): // where there is no manager, logind's word is all there is
 			return Notice{}, false // not known: what stands stands, and is asked for again
 		}
+	}
+	if said.Down && said.How == "" {
+		said.How = l.asPlanned(time.Now())
 	}
 	switch {
 	case !said.Down && !standing:

@@ -2,6 +2,7 @@ package preemption
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -29,6 +30,8 @@ type loginHost struct {
 	manager     systemd.Shutdown // what the service manager says
 	unsure      error            // why the manager says nothing
 	stop        time.Duration    // 0: this process is no unit
+	plan        systemd.Plan     // what logind has planned
+	noPlans     error            // why it does not say
 	connections []*loginConn
 	tries       int // to connect
 	locks       int // held now
@@ -124,6 +127,12 @@ func (s *loginConn) Preparing(context.Context) (systemd.Shutdown, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return systemd.Shutdown{Down: s.down.Down}, s.absent // an older logind: only its signal says how
+}
+
+func (s *loginConn) Planned(context.Context) (systemd.Plan, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.plan, cmp.Or(s.noPlans, s.absent)
 }
 
 func (s *loginConn) MaxDelay(context.Context) (time.Duration, error) {

@@ -88,6 +88,7 @@ func (h *host) Next(ctx context.Context) (systemd.Shutdown, error) {
 }
 
 func (h *host) Preparing(context.Context) (systemd.Shutdown, error) { return systemd.Shutdown{}, nil }
+func (h *host) Planned(context.Context) (systemd.Plan, error)       { return systemd.Plan{}, nil }
 func (h *host) MaxDelay(context.Context) (time.Duration, error)     { return 30 * time.Second, nil }
 
 func (h *host) Inhibit(context.Context, string) (io.Closer, error) {

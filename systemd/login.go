@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -110,6 +112,32 @@ func (l *Login) Preparing(ctx context.Context) (Shutdown, error) {
 		s.How = howOf(metadata)
 	}
 	return s, nil
+}
+
+// Plan is a shutdown that is set for a time, by `shutdown -h +10` or `systemctl reboot --when=...`. Until then it may be called off.
+type Plan struct {
+	How How
+	At  time.Time // zero: nothing is planned
+}
+
+// Planned tells what logind has set for later. A rehearsal (`shutdown -k`) is nothing.
+func (l *Login) Planned(ctx context.Context) (Plan, error) {
+	var set struct {
+		Type string
+		USec uint64 // since 1970, by the wall clock
+	}
+	if err := l.property(ctx, "ScheduledShutdown", &set); err != nil {
+		return Plan{}, err
+	}
+	return planOf(set.Type, set.USec), nil
+}
+
+// planOf reads the two parts of ScheduledShutdown (org.freedesktop.login1(5)): without a type, or without a time, there is none.
+func planOf(how string, usec uint64) Plan {
+	if how == "" || usec == 0 || usec > math.MaxInt64 || strings.HasPrefix(how, "dry-") {
+		return Plan{}
+	}
+	return Plan{How(how), time.UnixMicro(int64(usec))}
 }
 
 // Inhibitor is a lock that somebody holds.

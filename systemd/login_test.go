@@ -57,6 +57,26 @@ func TestHear(t *testing.T) {
 	}
 }
 
+func TestPlanOf(t *testing.T) {
+	at := time.Date(2026, 11, 28, 4, 0, 0, 0, time.UTC)
+	for name, row := range map[string]struct {
+		how  string
+		usec uint64
+		want Plan
+	}{
+		"planned":     {"reboot", uint64(at.UnixMicro()), Plan{HowReboot, at}},
+		"nothing":     {"", 0, Plan{}},
+		"called off":  {"", 1<<64 - 1, Plan{}},
+		"no time":     {"poweroff", 0, Plan{}},
+		"endless":     {"poweroff", 1<<64 - 1, Plan{}},
+		"a rehearsal": {"dry-reboot", uint64(at.UnixMicro()), Plan{}},
+	} {
+		if got := planOf(row.how, row.usec); got.How != row.want.How || !got.At.Equal(row.want.At) {
+			t.Errorf("%s: got %+v, want %+v", name, got, row.want)
+		}
+	}
+}
+
 func TestNext(t *testing.T) {
 	l := &Login{owner: logind, signals: make(chan *dbus.Signal, 4)}
 	l.signals <- &dbus.Signal{Sender: other, Name: loginInterface + "." + signalPrepare, Body: []any{true}}
