@@ -50,6 +50,55 @@ func TestSendUntil(t *testing.T) {
 	}
 }
 
+// An event of Azure's that begins long before its time, with somebody's leave, has its deadline moved to now: the drain under way
+// gets what one gets that was told so from the start. It was cut off at that moment, and all that was left was lost.
+func TestDeadlineThatIsMovedToNowLeavesTimeToSend(t *testing.T) {
+	for name, first := range map[string]time.Duration{"later": 5 * time.Minute, "never": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k, err := preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := &Agent{}
+				a.limits.Store(&limits{Drain: Default().Drain})
+				n := preemption.Notice{Source: preemption.SourceAzure, ID: "x", Kind: preemption.KindTerminate, SeenAt: time.Now(), Stands: true}
+				if first > 0 {
+					n.Deadline = time.Now().Add(first)
+				}
+				join := func(lead time.Duration) preemption.Incident {
+					t.Helper()
+					n.Deadline = time.Now().Add(lead)
+					p, changed, err := k.Join(n)
+					if err != nil || !changed {
+						t.Fatalf("changed %v, %v", changed, err)
+					}
+					return p.Incident
+				}
+				if _, _, err := k.Join(n); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				if got, want := time.Until(a.sendUntil(join(8*time.Second))), 4*time.Second; got != want {
+					t.Errorf("%s to send of 8 s that are left, want half of them", got)
+				}
+				time.Sleep(time.Second)
+				if got := time.Until(a.sendUntil(join(0))); got != leastSending {
+					t.Errorf("%s to send from now on, want %s", got, leastSending)
+				}
+				time.Sleep(time.Second)
+				if p, changed, _ := k.Join(n); changed || time.Until(a.sendUntil(p.Incident)) != leastSending-time.Second {
+					t.Errorf("the same word again moves it: %+v", p.Incident)
+				}
+				n.Deadline = n.Deadline.Add(time.Minute) // given back: what has begun has
+				if p, _, _ := k.Join(n); a.sendUntil(p.Incident).After(n.Deadline) {
+					t.Errorf("sends until %s, after the deadline %s", a.sendUntil(p.Incident), n.Deadline)
+				}
+			})
+		})
+	}
+}
+
 // "left=0s" of a notice without a deadline was read as one that is over.
 func TestLeftIsNotSaidWhereItIsNotKnown(t *testing.T) {
 	var said strings.Builder

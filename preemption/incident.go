@@ -132,6 +132,20 @@ func (i *Incident) leave(now time.Time, estimate time.Duration) (begins bool) {
 	return begins
 }
 
+// hurry has the time of a notice whose deadline was moved closer count from now: the node could not know of it before. One that is
+// moved to this moment, as that of an event of Azure's that somebody lets begin, is one that leaves no time at all.
+func (i *Incident) hurry(was Incident, now time.Time) {
+	for at, n := range i.Notices { // what joins comes after those that were there
+		if at == len(was.Notices) {
+			break
+		}
+		before := was.Notices[at].Deadline
+		if !n.LeftAt.IsZero() && !n.Deadline.IsZero() && (before.IsZero() || before.Sub(n.Deadline) > slack) {
+			i.Notices[at].LeftAt = now // in a copy: its deadline was changed
+		}
+	}
+}
+
 // Deadline is when the machine goes, as far as anybody said: the earliest deadline in force that binds. A time that
 // comes with mere advice binds nobody. Zero: not known.
 func (i *Incident) Deadline() time.Time { return i.binding().Deadline }

@@ -165,6 +165,7 @@ func (k *Keeper[W]) Join(n Notice, so ...func(was Incident, p *Page[W])) (p Page
 		if !p.Incident.Join(n) {
 			return p, false, nil
 		}
+		p.Incident.hurry(was, time.Now())
 	case n.Withdrawn:
 		return Page[W]{}, false, nil // of something that never was an incident here
 	default:

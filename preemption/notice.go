@@ -45,8 +45,8 @@ type Notice struct {
 	// Stance is how far the node goes, by the policy in force when the notice joined its incident. Sources leave it empty.
 	Stance Stance `json:"stance,omitempty"`
 
-	// LeftAt is when the node began to leave for this notice: when it joined its incident, or when it was time to. Sources leave it
-	// empty. Zero: it has not.
+	// LeftAt is when the node began to leave for this notice: when it joined its incident, or when it was time to, or when its deadline
+	// was last moved closer. Sources leave it empty. Zero: it has not.
 	LeftAt time.Time `json:"left_at,omitzero"`
 
 	// Withdrawn says that the source took the notice back. The other fields say what it had been.
