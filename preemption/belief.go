@@ -3,7 +3,9 @@ package preemption
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +28,8 @@ type belief struct {
 	every  time.Duration
 	// goneAfter is how many answers in a row must leave a notice out before it counts as withdrawn.
 	goneAfter int
+	// missingFor is how long there must be nothing at the path before that counts as an answer while a notice stands there.
+	missingFor time.Duration
 	// read turns the body of an answer into the notices that stand, without SeenAt. The id of each is the path, or begins
 	// with the path and a slash. With an error, the notices beside it stand, and of others nothing is known. It must not
 	// keep body.
@@ -35,6 +39,7 @@ type belief struct {
 	trouble streak
 	due     time.Time
 	known   []told
+	missing time.Time // since when there is nothing where a notice stands; zero: there is something, or none stands
 
 	mu       sync.Mutex // guards what follows
 	lastGood time.Time
@@ -76,6 +81,9 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 	if err == nil && found {
 		said, err = b.read(body, now)
 	}
+	if err == nil && b.isMissing(found, now) {
+		err = errMissing
+	}
 	b.note(err, now)
 	if err != nil {
 		if !errors.Is(err, context.DeadlineExceeded) { // an answer that is yet to come may be the second one
@@ -88,6 +96,21 @@ func (b *belief) hear(body []byte, found bool, err error, now time.Time) ([]Noti
 	}
 	b.trouble.worked()
 	return append(b.present(said, now), b.absent(said)...), nil
+}
+
+// errMissing is what a service says that does not know its own paths yet, as when it has just restarted.
+var errMissing = fmt.Errorf("a notice stood where there is nothing now: %w", &StatusError{http.StatusNotFound})
+
+// isMissing tells whether that there is nothing says nothing yet.
+func (b *belief) isMissing(found bool, now time.Time) bool {
+	if found || len(b.known) == 0 {
+		b.missing = time.Time{}
+		return false
+	}
+	if b.missing.IsZero() {
+		b.missing = now
+	}
+	return now.Sub(b.missing) < b.missingFor
 }
 
 // present takes in the notices that stand, and returns those that are news.

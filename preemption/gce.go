@@ -22,6 +22,10 @@ const (
 const (
 	// gceLookEvery is how often a key is read plainly beside the hanging GET, which may be lost without a word.
 	gceLookEvery = 10 * time.Second
+	// gceMissingFor is for the keys by which a machine goes. They say in so many words that it does not, after all, and are not taken
+	// away with that; a server that has none of them for a moment would give the node back in the middle of its thirty seconds, and
+	// thirty new ones a moment later.
+	gceMissingFor = time.Minute
 	// upcomingEvery is for what is announced hours to days ahead.
 	upcomingEvery = time.Minute
 )
@@ -59,6 +63,9 @@ func NewGCE(cfg GCEConfig) (*GCE, error) {
 	g := &GCE{metadata: m, news: newQueue()}
 	add := func(k gceKey, read func([]byte, time.Time) ([]Notice, error)) {
 		k.belief = newBelief(cfg.Log, SourceGCE, k.path, k.every, 1, read)
+		if k.hangs {
+			k.belief.missingFor = gceMissingFor
+		}
 		k.waits = streak{log: k.belief.log, what: "waiting for a change"}
 		k.get, k.polled, k.news = m.get, cfg.Polled, g.news
 		k.plain = asker[answer]{limit: slowLimit, ask: func(ctx context.Context) (answer, error) { return m.get(ctx, k.target(nil)) }}

@@ -148,6 +148,38 @@ func TestGCETroubleKeepsTheBelief(t *testing.T) {
 }
 
 // TestGCERefusalByRuleIsAskedLessOften: 403 is no outage, and ends by somebody's hand.
+// A server that restarts may have no keys for some seconds. What it said before stands, with the time that it had.
+func TestGCEKeysThatAreAwayForAMomentTakeNothingBack(t *testing.T) {
+	gceBubble(t, func(t *testing.T, c *gceCloud) {
+		c.listen(t)
+		c.silent(t, time.Minute)
+		noKeys := func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Metadata-Flavor", "Google")
+			w.WriteHeader(http.StatusNotFound)
+		}
+		for name, show := range map[string]func(){
+			"preempted": c.Preempt, "maintenance": func() { c.Maintenance("TERMINATE_ON_HOST_MAINTENANCE") }, "stop": func() { c.Stop(10 * time.Minute) },
+		} {
+			show()
+			c.within(t, 2*time.Second)
+			for range 5 {
+				c.failWith(noKeys)
+				c.silent(t, 15*time.Second)
+				c.heal()
+				c.silent(t, 5*time.Second)
+			}
+			c.failWith(noKeys)
+			c.silent(t, 45*time.Second)
+			if got := c.within(t, 45*time.Second); !got.Withdrawn {
+				t.Errorf("%s: heard %+v, want it withdrawn when the key has been gone for a minute", name, got)
+			}
+			c.Withdraw()
+			c.heal()
+			c.silent(t, 15*time.Second)
+		}
+	})
+}
+
 // A server may take seconds for each answer: what it shows is heard when it has said it.
 func TestGCESlowServerIsHeard(t *testing.T) {
 	for _, takes := range []time.Duration{500 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second} {
