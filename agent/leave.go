@@ -300,9 +300,9 @@ func (a *Agent) release(ctx context.Context, released map[string]bool) {
 	for _, n := range notices {
 		released[n.Name()] = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	limited, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	if err := a.notices.Release(ctx, notices...); err != nil {
+	if err := a.notices.Release(limited, notices...); err != nil && ctx.Err() == nil { // else it stays, or a restart tells them
 		a.log.Warn("the machine could have gone sooner", "err", err)
 	}
 }

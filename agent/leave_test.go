@@ -126,14 +126,21 @@ func TestGoodbyePatience(t *testing.T) {
 }
 
 // door is a source that says nothing and is told when the machine may go.
-type door struct{ let []string }
+type door struct {
+	let    []string
+	closed bool // until the end of the context
+}
 
 func (d *door) Next(ctx context.Context) (preemption.Notice, error) {
 	<-ctx.Done()
 	return preemption.Notice{}, ctx.Err()
 }
 
-func (d *door) Release(_ context.Context, n preemption.Notice) error {
+func (d *door) Release(ctx context.Context, n preemption.Notice) error {
+	if d.closed {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	d.let = append(d.let, n.Source)
 	return nil
 }
@@ -196,6 +203,38 @@ func TestRehearsalReleasesNoMachine(t *testing.T) {
 	}
 	if a.release(t.Context(), map[string]bool{}); !slices.Contains(d.let, preemption.SourceAzure) {
 		t.Errorf("in earnest: released for %q, want all notices in force", d.let)
+	}
+}
+
+// A cloud that cannot be told is named; not so where the notice is withdrawn meanwhile, for then there is nothing to tell.
+func TestReleaseThatIsNotWantedAnyMoreIsNoTrouble(t *testing.T) {
+	for withdrawn, want := range map[bool]int{false: 1, true: 0} {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			var said strings.Builder
+			log := slog.New(slog.NewTextHandler(&said, nil))
+			a := &Agent{log: log, notices: preemption.NewWatcher(log, &door{closed: true})}
+			var err error
+			if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: log}); err != nil {
+				t.Fatal(err)
+			}
+			n := preemption.Notice{Source: preemption.SourceAzure, ID: "event", Kind: preemption.KindTerminate, SeenAt: time.Now()}
+			if _, _, err := a.incidents.Join(n); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.incidents.Amend(func(w *work) { w.Drained = &migration.Summary{} }); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if withdrawn {
+				time.AfterFunc(time.Second, func() { cancel(errWithdrawn) })
+			}
+			a.release(ctx, map[string]bool{})
+			if got := strings.Count(said.String(), "could have gone sooner"); got != want {
+				t.Errorf("withdrawn %v: said so %d times, want %d:\n%s", withdrawn, got, want, said.String())
+			}
+		})
 	}
 }
 

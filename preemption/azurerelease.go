@@ -20,7 +20,7 @@ const startLimit = 10 * time.Second
 // until ctx ends; the error is why it went without.
 func (a *Azure) Release(ctx context.Context, n Notice) error {
 	id, ours := strings.CutPrefix(n.ID, pathEvents+"/")
-	if !a.cfg.Acknowledge || n.Source != SourceAzure || !ours {
+	if !a.cfg.Acknowledge || n.Source != SourceAzure || !ours || !emptiedFor(n.Kind) {
 		return nil
 	}
 	for {

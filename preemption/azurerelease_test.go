@@ -68,7 +68,10 @@ func TestAzureReleaseOnlyWhenAlone(t *testing.T) {
 func TestAzureReleaseIsNotForOthers(t *testing.T) {
 	azureBubble(t, AzureConfig{Acknowledge: true}, func(t *testing.T, c *azureCloud) {
 		id := c.Schedule(azurefake.Event{Type: "Redeploy"})
-		for _, n := range []Notice{{Source: SourceEC2, ID: "scheduledevents/" + id}, {Source: SourceAzure, ID: id}} {
+		for _, n := range []Notice{
+			{Source: SourceEC2, ID: "scheduledevents/" + id, Kind: KindRedeploy}, {Source: SourceAzure, ID: id, Kind: KindRedeploy},
+			{Source: SourceAzure, ID: "scheduledevents/" + id, Kind: KindPreempt}, // nothing is to be acknowledged
+		} {
 			if err := c.source.Release(t.Context(), n); err != nil || c.polls.Load() > 0 {
 				t.Errorf("%+v: got %v, and %d questions", n, err, c.polls.Load())
 			}
@@ -109,7 +112,7 @@ func TestAzureReleaseReportsARefusal(t *testing.T) {
 			c.Service.ServeHTTP(w, r)
 		})
 		start := time.Now()
-		err := c.source.Release(t.Context(), Notice{Source: SourceAzure, ID: "scheduledevents/" + id})
+		err := c.source.Release(t.Context(), Notice{Source: SourceAzure, ID: "scheduledevents/" + id, Kind: KindRedeploy})
 		if s, ok := errors.AsType[*StatusError](err); !ok || s.Code != http.StatusBadRequest || time.Since(start) > time.Second {
 			t.Errorf("got %v after %v, want 400 at once", err, time.Since(start))
 		}
