@@ -13,7 +13,7 @@ import (
 
 // startLimit is how long one attempt to acknowledge an event may take. Nothing waits for it but the minutes that it may
 // give back.
-const startLimit = 10 * time.Second
+const startLimit = 30 * time.Second
 
 // Release lets the event begin that n tells of, where the configuration says so. To start it is to start it for every
 // machine that it names, so the newest list must name this one alone, and it must not have started yet. It tries again

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +98,26 @@ func TestAzureReleaseTriesAgain(t *testing.T) {
 		err := c.source.Release(ctx, n)
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), id) || time.Since(start) != time.Minute {
 			t.Errorf("got %v after %v, want why it went without after a minute", err, time.Since(start))
+		}
+	})
+}
+
+// A service that takes its time to say that it has heard is not told again and again.
+func TestAzureReleaseIsSaidOnceToASlowService(t *testing.T) {
+	azureBubble(t, AzureConfig{Acknowledge: true}, func(t *testing.T, c *azureCloud) {
+		id := c.Schedule(azurefake.Event{Type: "Terminate", NotBefore: time.Now().Add(time.Hour)})
+		var posts atomic.Int32
+		c.failWith(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				posts.Add(1)
+				time.Sleep(12 * time.Second)
+			}
+			time.Sleep(3 * time.Second)
+			c.Service.ServeHTTP(w, r)
+		})
+		n := Notice{Source: SourceAzure, ID: "scheduledevents/" + id, Kind: KindTerminate}
+		if err := c.source.Release(t.Context(), n); err != nil || len(c.Approved()) != 1 || posts.Load() != 1 {
+			t.Errorf("got %v, acknowledged %v by %d requests", err, c.Approved(), posts.Load())
 		}
 	})
 }

@@ -82,7 +82,9 @@ func (e *EC2) Instance(ctx context.Context) (Instance, error) {
 		{"placement/availability-zone", &i.Zone},
 		{"instance-life-cycle", &i.LifeCycle},
 	} {
-		word, err := e.metadata.word(ctx, fact.path)
+		one, cancel := context.WithTimeout(ctx, askLimit)
+		word, err := e.metadata.word(one, fact.path)
+		cancel()
 		if err != nil && !errors.Is(err, errNotSaid) {
 			return Instance{}, err
 		}
@@ -94,10 +96,8 @@ func (e *EC2) Instance(ctx context.Context) (Instance, error) {
 // errNotSaid is the answer 404 to a question that has no notice for an answer.
 var errNotSaid = errors.New("the metadata service does not say")
 
-// text asks for what stands at a path, within askLimit.
+// text asks for what stands at a path.
 func (m *metadata) text(ctx context.Context, path string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	body, found, err := m.get(ctx, path)
 	if err == nil && !found {
 		err = errNotSaid

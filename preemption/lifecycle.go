@@ -31,8 +31,8 @@ type Lifecycle struct {
 // groupTag is the metadata path of the tag with which Auto Scaling marks what is its own.
 const groupTag = "tags/instance/aws:autoscaling:groupName"
 
-// completeLimit bounds one try, the SDK's own three attempts included.
-const completeLimit = 10 * time.Second
+// completeLimit bounds one try, the SDK's own three attempts included. A metadata service that is slow is asked five things for it.
+const completeLimit = 30 * time.Second
 
 // lifecycle tells Auto Scaling that the instance may go.
 type lifecycle struct {

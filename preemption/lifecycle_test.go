@@ -163,6 +163,26 @@ func TestReleaseTriesAgain(t *testing.T) {
 	}
 }
 
+// The hook is completed also where the metadata service takes seconds for each answer.
+func TestReleaseAsksASlowService(t *testing.T) {
+	bubble(t, func(t *testing.T, c *cloud) {
+		s := scaled(t, c, Lifecycle{Hook: "drain"})
+		c.Show(groupTag, "workers")
+		quick := *c.trouble.Load()
+		c.failWith(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(3 * time.Second)
+			quick(w, r)
+		})
+		n := Notice{Source: SourceEC2, ID: pathTarget, Kind: KindScaleIn}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.source.Release(ctx, n); err != nil || len(s.asked) != 1 {
+			t.Errorf("got %v, and asked %v", err, s.asked)
+		}
+		c.silent(t, 10*time.Second) // the handlers sleep on, whoever went away
+	})
+}
+
 func TestReleaseEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, c *cloud) {
 		s := scaled(t, c, Lifecycle{Hook: "leave", Group: "workers"})
