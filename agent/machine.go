@@ -105,9 +105,28 @@ func (c Config) moveIn(here machine, log *slog.Logger) (machine, error) {
 	if err := c.mayBeClone(was); err != nil {
 		return machine{}, err
 	}
+	return here, c.forgetOther(here, log)
+}
+
+// StartAnew is what the agent does by itself where it may join, for somebody who lets a copy of another machine join by hand: it
+// says whether this is one.
+func (c Config) StartAnew(ctx context.Context, log *slog.Logger) (bool, error) {
+	was, err := readMachine(c.DataDir)
+	if err != nil || was == (machine{}) {
+		return false, err
+	}
+	here := c.thisMachine(ctx, nil, slog.New(slog.DiscardHandler))
+	if !was.isAnother(here) {
+		return false, nil
+	}
+	return true, c.forgetOther(here, log)
+}
+
+// forgetOther makes the data directory this machine's, with the other's certificate put aside.
+func (c Config) forgetOther(here machine, log *slog.Logger) error {
 	log.Warn("data_dir comes from another machine: this one is a node of its own, and keeps but the blocks", "data_dir", c.DataDir)
 	aside := filepath.Join(c.DataDir, ofAnother)
-	err = errors.Join(os.RemoveAll(aside), os.Mkdir(aside, 0o700))
+	err := errors.Join(os.RemoveAll(aside), os.Mkdir(aside, 0o700))
 	for _, name := range []string{"incarnation", "tls"} {
 		if gone := os.Rename(filepath.Join(c.DataDir, name), filepath.Join(aside, name)); !errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, gone)
@@ -117,10 +136,10 @@ func (c Config) moveIn(here machine, log *slog.Logger) (machine, error) {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(c.DataDir, name)))
 	}
 	if err != nil {
-		return machine{}, fmt.Errorf("forget another machine: %w", err)
+		return fmt.Errorf("forget another machine: %w", err)
 	}
 	here.write(c.DataDir, log) // before it joins: what it gets then is its own
-	return here, nil
+	return nil
 }
 
 // ErrAnothers is why an agent does not start as a copy of another machine.

@@ -44,6 +44,11 @@ stores stay. It refuses while the agent runs. A coordinator's data stays too: no
 			if err == nil && len(paths) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove")
 			}
+			for _, own := range [][2]string{{"node.name", cfg.Node.Name}, {"listen.advertise", cfg.Listen.Advertise}} {
+				if err == nil && own[1] != "" {
+					fmt.Fprintf(cmd.OutOrStdout(), "left %s: %s in the settings: each machine of the image would have it; take it out of %s\n", own[0], own[1], file)
+				}
+			}
 			return err
 		},
 	}

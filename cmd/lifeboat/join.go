@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -67,6 +68,9 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 	if j.name == "" {
 		j.name = agent.HostName()
 	}
+	if err := j.startAnew(ctx); err != nil {
+		return err
+	}
 	if err := j.sameNode(); err != nil {
 		return err
 	}
@@ -92,7 +96,7 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 		addresses = reply.Coordinators
 	}
 	wrote, err := writeSettings(filepath.Join(j.dir, "agent.yaml"), fmt.Sprintf(agentSettings,
-		config.Scalar(j.name), `"`+strings.Join(addresses, `", "`)+`"`, config.Scalar(j.dataDir), config.Scalar(files.CA), config.Scalar(files.Cert), config.Scalar(files.Key)))
+		`"`+strings.Join(addresses, `", "`)+`"`, config.Scalar(j.dataDir), config.Scalar(files.CA), config.Scalar(files.Cert), config.Scalar(files.Key)))
 	if err != nil {
 		return err
 	}
@@ -104,24 +108,36 @@ func (j *joiner) run(ctx context.Context, token certs.Token) error {
 	return j.start(ctx, "agent")
 }
 
+// startAnew lets go of who another machine was, where this one's disk is a copy of its disk. To be told to let that one leave
+// would be wrong: it serves elsewhere.
+func (j *joiner) startAnew(ctx context.Context) error {
+	cfg, err := agent.Load(filepath.Join(j.dir, "agent.yaml"))
+	if err != nil {
+		cfg = agent.Default() // the cloud is asked which machine this is, as the settings say; the agent names their faults
+	}
+	cfg.DataDir = j.dataDir
+	copied, err := cfg.StartAnew(ctx, slog.New(slog.DiscardHandler))
+	if err == nil && copied {
+		fmt.Fprintf(j.out, "this machine's disk was copied from another machine: it is a node of its own now, and keeps but the blocks in %s\n", j.dataDir)
+	}
+	return err
+}
+
 // sameNode refuses to make another node of a machine that is one: its settings would name the one and its certificate the other,
 // and the agent would not start again.
 func (j *joiner) sameNode() error {
-	is, says := "", ""
 	file, cert := filepath.Join(j.dir, "agent.yaml"), enrol.In(j.dataDir).Cert
 	// What cannot be read says nothing: a certificate that is broken is replaced, and the agent names what is wrong with its settings.
-	if n, err := certs.NameOf(cert); err == nil {
-		is, says = n.Name, cert
+	if n, err := certs.NameOf(cert); err == nil && n.Name != j.name {
+		return fmt.Errorf("join: this machine is node %s already (%s), and cannot be %s as well: "+
+			"--name %s gets that node a new certificate; to make it another node, let %s leave, stop the agent, run lifeboat generalize, remove node.name from %s if it is there, and join then",
+			n.Name, cert, j.name, n.Name, n.Name, file)
 	}
-	if cfg, err := agent.Load(file); err == nil && cfg.Node.Name != "" {
-		is, says = cfg.Node.Name, "node.name in "+file
+	if cfg, err := agent.Load(file); err == nil && cfg.Node.Name != "" && cfg.Node.Name != j.name {
+		return fmt.Errorf("join: the settings of this machine call it %s (node.name in %s), so it cannot be %[3]s: remove that to join as %[3]s, or join with --name %[1]s",
+			cfg.Node.Name, file, j.name)
 	}
-	if is == "" || is == j.name {
-		return nil
-	}
-	return fmt.Errorf("join: this machine is node %s already (%s), and cannot be %s as well: "+
-		"--name %s gets that node a new certificate; to make it another node, let %s leave, stop the agent, run lifeboat generalize, remove node.name from %s if it is there, and join then",
-		is, says, j.name, is, is, file)
+	return nil
 }
 
 func absolute(paths ...*string) (err error) {
@@ -149,9 +165,9 @@ func (j *joiner) start(ctx context.Context, daemon string) error {
 	return nil
 }
 
-// agentSettings wants a name, the coordinators, the directory of state, and the files of the certificate.
+// agentSettings wants the coordinators, the directory of state, and the files of the certificate. The node's name is in that
+// alone: in the settings it would be the name of each machine that is made from an image of this one.
 const agentSettings = `# Written by lifeboat join. What else there is: /usr/share/doc/lifeboat/examples/agent.yaml
-node: {name: %s}
 coordinators: [%s]
 data_dir: %s
 tls: {ca: %s, cert: %s, key: %s}

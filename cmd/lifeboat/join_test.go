@@ -67,3 +67,45 @@ func TestJoinTellsOfItsWaitOnStderr(t *testing.T) {
 		t.Errorf("got %v, %q, %q", err, out.String(), errs.String())
 	}
 }
+
+// A machine whose disk was copied from another one joins as itself: nobody is told to let that one leave, which serves elsewhere.
+func TestJoinOfACopy(t *testing.T) {
+	if id, _ := os.ReadFile("/etc/machine-id"); len(bytes.TrimSpace(id)) == 0 {
+		t.Skip("this machine has nothing to be told by")
+	}
+	var said bytes.Buffer
+	j := &joiner{name: "copy", dir: t.TempDir(), dataDir: t.TempDir(), out: &said}
+	pki := t.TempDir()
+	if err := certs.InitCA(pki); err != nil {
+		t.Fatal(err)
+	}
+	cert, _, err := certs.Issue(pki, certs.Name{Role: certs.RoleNode, Name: "golden"}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := enrol.In(j.dataDir).Cert
+	if err := os.Mkdir(filepath.Dir(there), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(cert, there); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(j.dataDir, "machine"), []byte(`{"product":"golden","machine_id":"golden"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"copied from another machine", ""} { // the second time it is its own
+		said.Reset()
+		if err := j.startAnew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := said.String(); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("got %q said, want %q", got, want)
+		}
+		if err := j.sameNode(); err != nil {
+			t.Errorf("it may not be itself: %v", err)
+		}
+	}
+	if _, err := os.Stat(there); !os.IsNotExist(err) {
+		t.Errorf("it still has the other's certificate (%v)", err)
+	}
+}
