@@ -50,6 +50,10 @@ func (x *examination) diagnose() (all []finding) {
 	if x.config != nil {
 		add("configuration", stateBad, "lifeboat config check FILE says it all", "%s", firstLine(x.config))
 	}
+	if x.kind == "coordinator" {
+		x.diagnoseCoordinator(add)
+		return all
+	}
 	x.diagnoseCloud(add)
 	x.diagnoseAgent(add)
 	x.diagnoseHost(add)
@@ -127,6 +131,9 @@ func (x *examination) diagnoseAgent(add adder) {
 		add("agent", stateBad, "its log says what it waits for to join; start it if it does not run: systemctl start lifeboat-agent",
 			"none answers on %s yet: it has no good certificate (%s), and waits to be let into the fleet", x.socket, x.awaits)
 		return
+	case x.agentErr != nil && x.host.UnitErr == nil && slices.Contains([]string{"failed", "activating"}, x.host.Unit.ActiveState):
+		add("agent", stateBad, "systemctl status "+x.host.Unit.Name+" says why, journalctl -u "+x.host.Unit.Name+" more", "none answers on %s: %s is %s", x.socket, x.host.Unit.Name, x.host.Unit.ActiveState)
+		return
 	case x.agentErr != nil:
 		add("agent", stateBad, "start it: systemctl start lifeboat-"+x.kind+"; or name its socket: --socket", "none answers on %s", x.socket)
 		return
@@ -165,25 +172,32 @@ const endsSoon = 7 * 24 * time.Hour
 // overdue says whether the certificate should have been renewed: that begins between half and six tenths of its life (enrol), and
 // such a life may be as short as an hour.
 func overdue(s *api.AgentStatus, now time.Time) bool {
-	ends, soon := s.GetCertificateEnds().AsTime(), endsSoon
-	if from := s.GetCertificateBegins(); from != nil {
-		soon = min(soon, ends.Sub(from.AsTime())/3)
+	from := time.Time{} // an older agent does not say
+	if at := s.GetCertificateBegins(); at != nil {
+		from = at.AsTime()
 	}
-	return ends.Sub(now) < soon
+	return due(from, s.GetCertificateEnds().AsTime(), now)
+}
+
+func due(from, until, now time.Time) bool {
+	soon := endsSoon
+	if !from.IsZero() {
+		soon = min(soon, until.Sub(from)/3)
+	}
+	return until.Sub(now) < soon
 }
 
 func (x *examination) diagnoseFleet(add adder) {
 	s := x.agent
 	if ends := s.GetCertificateEnds(); ends != nil {
-		left := time.Until(ends.AsTime())
-		at, state, remedy := ends.AsTime().UTC().Format(time.RFC3339), stateOK, ""
+		state, remedy := stateOK, ""
 		switch {
-		case left <= 0:
+		case time.Until(ends.AsTime()) <= 0:
 			state, remedy = stateBad, "nobody talks to this node: put a new one there (lifeboat tls issue, lifeboat join), then restart the agent"
 		case overdue(s, time.Now()):
 			state, remedy = stateBad, "the agent's log says why it was not renewed; without issue.ca_key at the coordinator: lifeboat tls issue"
 		}
-		add("certificate", state, remedy, "good until %s", at)
+		add("certificate", state, remedy, "good until %s", ends.AsTime().UTC().Format(time.RFC3339))
 	}
 	if trouble := s.GetCoordinatorTrouble(); trouble != "" {
 		add("coordinator", stateBad, x.coordinatorRemedy(), "%s: %s", s.GetCoordinator(), coordinatorTrouble(s))
@@ -292,7 +306,7 @@ func (x *examination) diagnoseCap(add adder) {
 	add("cap", state, remedy, "%s a second carry %s in the %s that %s gives to send in: %s at least are here", size(perSecond), size(int64(through)), span(lead), x.provider, size(x.here()))
 }
 
-func (x *examination) diagnoseHost(add adder) {
+func (x *examination) diagnoseClock(add adder) {
 	h := x.host
 	switch {
 	case h.ClockErr != nil:
@@ -302,6 +316,11 @@ func (x *examination) diagnoseHost(add adder) {
 	default:
 		add("clock", stateOK, "", "kept by a time server")
 	}
+}
+
+func (x *examination) diagnoseHost(add adder) {
+	h := x.host
+	x.diagnoseClock(add)
 	if !h.Booted {
 		add("systemd", stateUnknown, "", "not the init of this host: a shutdown is heard of only by the socket or a signal")
 		return

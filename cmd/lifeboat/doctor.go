@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
+	"github.com/lifeboat/lifeboat/coordinator"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/sidecar"
 	"github.com/lifeboat/lifeboat/systemd"
@@ -39,7 +41,10 @@ func doctorCommand() *cobra.Command {
 sources are informed, whether peers have room for what is here and the fallback would take the rest, whether the cap on a drain
 lets that through in the time that the cloud gives, its disks, logind's patience, the order of the unit, the clock, the stores of the agent's file: are their directories there, and is anything in
 them; and its workloads, or the actions of the sidecar's file: is each found, would it bear the signal that is to tell it, and
-is the program there that is to be run. It changes nothing. Exit 1 when something is bad.`,
+is the program there that is to be run. It changes nothing. Exit 1 when something is bad.
+
+Without an agent's file it goes by the sidecar's beside it, or the coordinator's: a host that has but a coordinator carries nothing and
+hears of nothing, and what counts there is that the coordinator runs, its certificate and the clock.`,
 		Example: `  lifeboat doctor
   lifeboat doctor --config /etc/lifeboat/sidecar.yaml -o json`,
 		Args: cobra.NoArgs,
@@ -73,7 +78,7 @@ is the program there that is to be run. It changes nothing. Exit 1 when somethin
 
 // examination is what was seen of a machine. What could not be seen is an error beside it.
 type examination struct {
-	kind     string // whose file it is: agent or sidecar
+	kind     string // whose file it is: agent, sidecar or coordinator
 	config   error  // why the file cannot be used; nil: it can, or it is not there
 	settings preemption.Settings
 	firmware string // the provider that the firmware names
@@ -97,6 +102,8 @@ type examination struct {
 	stores  []storeLook
 	drain   agent.Drain
 	told    []doubtful
+
+	certBegins, certEnds time.Time // a coordinator's; zero: config says why not
 }
 
 // doubtful is a workload of the agent's file, or an action of the sidecar's, and what is wrong about it.
@@ -109,8 +116,11 @@ type doubtful struct {
 // examine asks everybody, once.
 func examine(ctx context.Context, to *reach, file string, given bool) *examination {
 	x := &examination{kind: "agent", settings: preemption.DefaultSettings(), firmware: preemption.Detect("/"), container: inContainer()}
+	if !given {
+		file = ofThisHost(file)
+	}
 	if _, err := os.Stat(file); err == nil {
-		if kind, _ := kindOf(file); kind == "sidecar" {
+		if kind, _ := kindOf(file); kind != "agent" {
 			x.kind = kind
 		}
 	}
@@ -126,6 +136,17 @@ func examine(ctx context.Context, to *reach, file string, given bool) *examinati
 	x.host = systemd.Facts(asking, "lifeboat-"+x.kind+".service")
 	look(asking)
 	return x
+}
+
+// ofThisHost is the agent's file, or where that is not there the one beside it of the daemon that runs here.
+func ofThisHost(file string) string {
+	for _, kind := range []string{"agent", "sidecar", "coordinator"} {
+		path := filepath.Join(filepath.Dir(file), kind+".yaml")
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			return path
+		}
+	}
+	return file
 }
 
 // load reads the daemon's file, and returns what looks at whom it names, and the socket that it names.
@@ -145,6 +166,21 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 				x.told = append(x.told, doubtful{name: "action " + d.Name, what: d.What, doubts: d.Doubts})
 			}
 		}, cfg.Listen.Socket, nil
+	}
+	if x.kind == "coordinator" {
+		cfg, err := coordinator.Load(file)
+		if err != nil {
+			return func(context.Context) {}, "", err
+		}
+		x.settings.Provider = "none" // nobody listens here
+		id, err := cfg.Identity()
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			err = nil // whoever may not read the key knows nothing of it
+		case err == nil && !cfg.TLS.DevInsecure:
+			x.certBegins, x.certEnds = id.Leaf().NotBefore, id.Leaf().NotAfter
+		}
+		return func(context.Context) {}, "", err
 	}
 	cfg, err := agent.Load(file)
 	if err != nil {

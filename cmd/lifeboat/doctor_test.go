@@ -63,6 +63,9 @@ func TestDiagnosis(t *testing.T) {
 		{"no agent", func(x *examination) { x.agent, x.agentErr = nil, errors.New("refused") }, "agent", stateBad, "--socket"},
 		{"an agent that is not ours to ask", func(x *examination) { x.agent, x.agentErr = nil, fmt.Errorf("doctor: %w: for root", os.ErrPermission) }, "agent", stateUnknown, "ask as root"},
 		{"an agent that hangs", func(x *examination) { x.agent, x.agentErr = nil, fmt.Errorf("doctor: %w", errHangs) }, "agent", stateBad, "restart lifeboat-agent"},
+		{"an agent that fails", func(x *examination) {
+			x.agent, x.agentErr, x.host.Unit.ActiveState = nil, errors.New("refused"), "failed"
+		}, "agent", stateBad, "lifeboat-agent.service is failed systemctl status lifeboat-agent.service says why"},
 		{"an agent that waits to join", func(x *examination) { x.agent, x.agentErr, x.awaits = nil, errors.New("refused"), "/d/tls/node.pem" }, "agent", stateBad,
 			"yet: it has no good certificate (/d/tls/node.pem), and waits"},
 		{"an agent that says what it waits for", func(x *examination) {
@@ -159,12 +162,53 @@ func TestDiagnosis(t *testing.T) {
 				continue
 			}
 			found = append(found, fmt.Sprintf("%s %s: %s -> %s", f.State, f.Check, f.Found, f.Remedy))
-			if f.Check != row.check || f.State != row.state || !strings.Contains(f.Found+f.Remedy, row.words) || f.Remedy == "" {
+			if f.Check != row.check || f.State != row.state || !strings.Contains(f.Found+" "+f.Remedy, row.words) || f.Remedy == "" {
 				t.Errorf("%s: found %s %s: %s -> %s, want %s %s with %q and a remedy", row.name, f.State, f.Check, f.Found, f.Remedy, row.state, row.check, row.words)
 			}
 		}
 		if (len(found) == 0) != (row.check == "") {
 			t.Errorf("%s: found %q, want %q", row.name, found, row.check)
+		}
+	}
+}
+
+// A host that has but a coordinator is not told to start an agent, and a sidecar's is asked for the sidecar.
+func TestDoctorWithoutAnAgent(t *testing.T) {
+	dir := t.TempDir()
+	if got, want := ofThisHost(filepath.Join(dir, "agent.yaml")), filepath.Join(dir, "agent.yaml"); got != want {
+		t.Errorf("no files: got %s, want %s", got, want)
+	}
+	for _, kind := range []string{"coordinator", "sidecar", "agent"} { // the last one written comes first
+		want := filepath.Join(dir, kind+".yaml")
+		if err := os.WriteFile(want, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := ofThisHost(filepath.Join(dir, "agent.yaml")); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	for _, row := range []struct {
+		state string
+		left  time.Duration
+		want  string
+	}{
+		{"active", 300 * 24 * time.Hour, "[agent:ok certificate:ok unit:ok clock:ok]"},
+		{"failed", 300 * 24 * time.Hour, "[agent:ok certificate:ok unit:bad clock:ok]"},
+		{"active", 24 * time.Hour, "[agent:ok certificate:bad unit:ok clock:ok]"},
+	} {
+		x := well()
+		x.kind, x.agent, x.agentErr = "coordinator", nil, errors.New("there is no such socket")
+		x.host.Locks, x.host.Unit.ActiveState = nil, row.state
+		x.certEnds = time.Now().Add(row.left)
+		var got []string
+		for _, f := range x.diagnose() {
+			got = append(got, f.Check+":"+f.State)
+			if f.State == stateBad && f.Remedy == "" {
+				t.Errorf("%+v has no remedy", f)
+			}
+		}
+		if fmt.Sprint(got) != row.want {
+			t.Errorf("unit %s, certificate for %s: got %v, want %s", row.state, row.left, got, row.want)
 		}
 	}
 }
