@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/lifeboat/lifeboat/certs"
@@ -110,6 +111,10 @@ func checkHost(host string) error {
 		}
 		return nil
 	}
+	if i := strings.IndexFunc(host, func(r rune) bool { return unicode.Is(unicode.Cf, r) }); i >= 0 {
+		r, _ := utf8.DecodeRuneInString(host[i:])
+		return fmt.Errorf("has a character in it that nobody sees (%U): write it anew", r)
+	}
 	switch {
 	case strings.Contains(host, ","):
 		return errors.New("commas do not separate hosts here: write spaces or lines")
@@ -129,11 +134,14 @@ func cutWord(s string) string {
 	return s
 }
 
+// byteOrderMark is what editors elsewhere write before a text, and people do not see.
+const byteOrderMark = "\ufeff"
+
 // parseHosts reads a file's text: by the ending of its name where that says XML (as YARN does) or JSON, else by how it begins.
 func parseHosts(path string, including bool, data []byte) *hostFile {
 	f := &hostFile{path: path, including: including, at: map[string]int{}}
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	begin := bytes.TrimLeft(data, " \t\r\n\f")
+	data = bytes.TrimLeft(data, byteOrderMark)
+	begin := bytes.TrimLeft(data, " \t\r\n\f"+byteOrderMark)
 	f.blank = len(begin) == 0
 	ending := strings.ToLower(filepath.Ext(path))
 	switch {
@@ -172,6 +180,7 @@ func (f *hostFile) parseText(text string) {
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
+		line = strings.TrimLeft(line, byteOrderMark) // a file that was put together of several has one where each began
 		for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t\n\f", r) }) {
 			if strings.HasPrefix(word, "#") {
 				break

@@ -50,6 +50,7 @@ func TestHostFiles(t *testing.T) {
 		"empty.json":    "",
 		"windows.txt":   "host1 host2 host3",
 		"mac.txt":       "host1 host2",
+		"joined.txt":    "host1 host2 host3", // of two files that a Windows wrote
 		"addresses.txt": "10.0.0.1 2001:db8::1 10.0.0.2 host.example.com",
 		"yarn.xml":      yarn,
 		"capitals.XML":  yarn,
@@ -83,6 +84,7 @@ func TestHostFaults(t *testing.T) {
 		"names.txt": `2: host "host2,host3": commas do not separate hosts here: write spaces or lines; 3: host "host4:8041": want a name or an IP address: leave out the port; ` +
 			`4: host "10.0.0.300": looks like an IP address and is none; 5: host "-host": name must be of; 6: host "10.0.0.0/8": name must; 7: host "fe80::1%eth0": an address here has no zone`,
 		"latin1.txt":     "2: is not UTF-8",
+		"unseen.txt":     `1: host "host1\u200b": has a character in it that nobody sees (U+200B): write it anew; 2: host "ho\ufeffst2": has a character in it that nobody sees (U+FEFF)`,
 		"zero.txt":       `2: host "h\x00st2": name must be of letters`,
 		"timeouts.xml":   "2: <timeout>soon</timeout>: must be whole seconds from 0 to 2592000, or -1; 3: <timeout>-1s<; 4: <timeout>2592001<; 5: <timeout>1.5<; 6: <timeout><; 7: <timeout>9999",
 		"twice.xml":      `4: host "A": line 2 says something else of it: keep one`,
