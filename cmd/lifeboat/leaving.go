@@ -105,8 +105,8 @@ func leavingNode(n *api.Node, timedOut bool) leaving {
 	if n.GetState() == "DECOMMISSIONING" && n.GetRemaining() != nil {
 		parts = append(parts, "deadline "+left(n.GetRemaining())) // first: a narrow terminal cuts the line at its end
 	}
-	if d := n.GetStatus().GetDrain(); d != nil {
-		parts = append(parts, drainLine(d, departed(n) && m != nil))
+	if n.GetStatus().GetDrain() != nil {
+		parts = append(parts, drainLine(drainOf(n), departed(n) && m != nil))
 	}
 	switch n.GetState() {
 	case "DECOMMISSIONING":

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -139,6 +140,20 @@ func departed(n *api.Node) bool {
 	return n.GetState() == "DECOMMISSIONED" || n.GetState() == "GONE"
 }
 
+// drainOf is how far a node's drain is, as its last beat said, or as its account does where that came since: a drain of a moment
+// is accounted for before another beat. The account of a node that came back is history.
+func drainOf(n *api.Node) *api.DrainProgress {
+	d, m := n.GetStatus().GetDrain(), n.GetManifest()
+	if m == nil || !departed(n) || d.GetPhase() == string(migration.PhaseDrained) {
+		return d
+	}
+	return &api.DrainProgress{
+		Phase:       string(migration.PhaseDrained),
+		BlocksTotal: m.GetMoved().GetBlocks() + m.GetLost().GetBlocks(), BlocksMoved: m.GetMoved().GetBlocks(), BlocksLost: m.GetLost().GetBlocks(), // as of a drain: see summary
+		BytesTotal: m.GetMoved().GetBytes() + m.GetLost().GetBytes(), BytesMoved: m.GetMoved().GetBytes(),
+	}
+}
+
 func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 	if out == formatJSON {
 		return writeJSON(w, api.NodesToJSON(nodes, time.Now()))
@@ -155,10 +170,8 @@ func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 			remaining = nil // it has left, and lives on: nothing is to happen any more
 		}
 		blocks, held, room := "-", "-", "-"
-		if d := st.GetDrain(); d != nil {
+		if d := drainOf(n); d != nil {
 			blocks = fmt.Sprintf("%d/%d", d.GetBlocksMoved(), d.GetBlocksTotal())
-		} else if m := n.GetManifest(); m != nil && departed(n) { // of one that came back it is history
-			blocks = fmt.Sprintf("%d/%d", m.GetMoved().GetBlocks(), m.GetMoved().GetBlocks()+m.GetLost().GetBlocks()) // as of a drain: see summary
 		}
 		if st != nil {
 			held, room = size(st.GetHeldBytes()), roomWords(st.GetRoomBytes(), st.VaultRoomBytes)
