@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -88,8 +89,11 @@ func (c *catchingUp) askAll(ctx context.Context, of map[string][]record) {
 		ids[i] = BlockID(rec.ID)
 	}
 	holders, sure, err := c.WhoElse(ctx, ids)
-	if err != nil || !sure {
-		c.notSaid("", err)
+	switch {
+	case err != nil:
+		c.notSaid("", fmt.Errorf("ask the coordinator who else has them: %w", err))
+	case !sure:
+		c.notSaid("", errors.New("not every node has said yet what it has"))
 	}
 	for _, h := range holders {
 		c.ask(ctx, h, orphans)
@@ -108,7 +112,11 @@ func (c *catchingUp) where(ctx context.Context, home string) (address string, er
 
 func (c *catchingUp) notSaid(by string, err error) {
 	c.unsaid = true
-	c.r.cfg.Log.Info("it is not known whether blocks have changed: that is asked again", "node", by, "err", err)
+	log := c.r.cfg.Log
+	if by != "" {
+		log = log.With("node", by)
+	}
+	log.Info("it is not known whether blocks have changed: that is asked again", "err", err)
 }
 
 // ask removes what a node has as something else.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,8 +128,15 @@ func TestWhoIsBackAsksOthersWhereAHomeIsGone(t *testing.T) {
 				},
 			})
 		}
+		var said strings.Builder
+		c.receiver.cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
 		if back(c, false, nil) || back(c, true, errors.New("no coordinator")) || c.vault.Count().Blocks != 3 {
 			t.Error("all is said to be asked where some have yet to say what they have, or nobody knows who")
+		}
+		for _, why := range []string{"not every node has said yet", "who else has them: no coordinator"} {
+			if strings.Count(said.String(), why) != 1 || strings.Contains(said.String(), "<nil>") || strings.Contains(said.String(), "node=") {
+				t.Errorf("got %swant %q, and no node, once", said.String(), why)
+			}
 		}
 		if !back(c, true, nil) || c.reader().has("cache/-/x") || c.vault.Count().Blocks != 2 {
 			t.Errorf("%+v rest at c, want all but x", c.vault.Count())
