@@ -137,10 +137,13 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, use x509.ExtKe
 		Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{use},
 	})
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
-		return errors.New("certificate is not signed by our CA")
+		return ErrNotOurs
 	}
 	return err
 }
+
+// ErrNotOurs is why a certificate is refused that leads to none of the CAs that are believed.
+var ErrNotOurs = errors.New("certificate is not signed by our CA")
 
 // ErrExpired is why Load refuses a certificate that was good once.
 var ErrExpired = errors.New("certificate expired")

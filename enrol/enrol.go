@@ -69,6 +69,10 @@ func (r Refused) Error() string { return r.Why }
 // errNobodyJoins: a token is of no use there, whatever it is.
 var errNobodyJoins = errors.New("nobody joins there: it is no coordinator's listen.grpc (by default port 7411), or that coordinator has no issue.ca_key")
 
+// errFollowed: a coordinator that has its new certificate still hands out the CA that came before, and is not believed by it.
+var errFollowed = errors.New("its certificate is of another CA than the one that the token or join.pin names, as after a change of the CA: " +
+	"lifeboat token create makes a new token, lifeboat tls pin prints the new pin")
+
 // Join asks until a coordinator gives the certificate or refuses it, or ctx ends. What it gives is on the disk when Join
 // returns. An attempt that was cut short is repeated with the same key, and counts as the same.
 func Join(ctx context.Context, cfg Config) (*api.JoinReply, error) {
@@ -163,6 +167,9 @@ func (j *joining) ask(ctx context.Context, at string) (*api.JoinReply, error) {
 		return nil, err
 	}
 	answer, err := j.call(ctx, known, at, http.MethodPost, "/join", data)
+	if errors.Is(err, certs.ErrNotOurs) {
+		return nil, errFollowed
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package enrol
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -193,6 +194,26 @@ func TestJoinGoesPastAStranger(t *testing.T) {
 	cfg.Coordinators = []string{"c1:7411", "c1:7411"}
 	if _, err := Join(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "another fleet") {
 		t.Errorf("by strangers alone: got %v, want to be told", err)
+	}
+}
+
+// While one CA follows another, a token of the old one names no coordinator any more: whoever joins learns what to do.
+func TestJoinWithATokenOfTheCABefore(t *testing.T) {
+	w, before := newTown(t), newTown(t)
+	cfg := w.config(t)
+	cfg.Pin, cfg.Token = before.token.Pin, before.token.String()
+	both := append(bytes.Clone(w.authority.PEM()), before.authority.PEM()...)
+	if err := os.WriteFile(filepath.Join(w.dir, "ca.pem"), both, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if w.authority, err = certs.LoadAuthority(filepath.Join(w.dir, "ca.pem"), filepath.Join(w.dir, "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Trouble = func(error) { cancel() }
+	if _, err := Join(ctx, cfg); !errors.Is(err, errFollowed) || len(w.asked) > 0 {
+		t.Errorf("got %v and %d requests, want %v and none", err, len(w.asked), errFollowed)
 	}
 }
 
