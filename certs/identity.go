@@ -203,6 +203,10 @@ func parseCerts(file string, data []byte) ([]*x509.Certificate, error) {
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s: no certificate in PEM form in it", file)
 	}
+	// What cannot be read is passed over by pem.Decode: of two CAs, one would not be believed, and nobody would say so.
+	if begun := bytes.Count(data, []byte("-----BEGIN CERTIFICATE-----")); begun != len(out) {
+		return nil, fmt.Errorf("%s: %d certificates begin in it, %d can be read: was it cut short, or is the end of a line missing between two?", file, begun, len(out))
+	}
 	return out, nil
 }
 

@@ -83,6 +83,11 @@ func TestLoadRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	whole, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oneCA := string(whole)
 	for _, c := range []struct{ ca, cert, key, want string }{
 		{"/none/ca.pem", certA, keyA, "read CA: open /none/ca.pem: no such file"},
 		{ca, "/none/a.pem", keyA, "read certificate: open /none/a.pem: no such file"},
@@ -91,6 +96,8 @@ func TestLoadRefuses(t *testing.T) {
 		{write("ca.pem", "hello", 0o644), certA, keyA, "no certificate in PEM form"},
 		{write("ca.pem", strings.Repeat("x", maxFile+1), 0o644), certA, keyA, "more than"},
 		{ca, keyA, keyA, "no certificate in PEM form"},
+		{write("ca.pem", oneCA+oneCA[:len(oneCA)/2], 0o644), certA, keyA, "2 certificates begin in it, 1 can be read: was it cut short"},
+		{write("ca2.pem", strings.TrimSpace(oneCA)+oneCA+oneCA, 0o644), certA, keyA, "3 certificates begin in it, 1 can be read"},
 		{ca, certA, keyB, "private key does not match public key"},
 		{ca, certA, write("a.key", "hello", 0o600), "use key"},
 		{ca, certA, write("a.key", string(key), 0o644), "has mode 0644, others may use it: chmod 600"},
