@@ -3,10 +3,13 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -146,6 +149,10 @@ func (c *Coordinator) keepCertificate(ctx context.Context) error {
 		Ask: func(_ context.Context, request []byte) (cert, ca []byte, err error) {
 			if c.authority == nil {
 				return nil, nil, enrol.ErrNotOffered
+			}
+			// The unit lets it write to data_dir alone: what somebody put into /etc is theirs to renew.
+			if err := unix.Access(filepath.Dir(c.cfg.TLS.Cert), unix.W_OK); err != nil {
+				return nil, nil, fmt.Errorf("%w for %s, which this process may not write (%w): put it into %s", enrol.ErrNotOffered, c.cfg.TLS.Cert, err, filepath.Join(c.cfg.DataDir, "tls"))
 			}
 			shown := c.deps.Identity.Leaf()
 			cert, err = c.authority.Sign(request, c.deps.Identity.Name(), c.cfg.Issue.Life, shown.IPAddresses, shown.DNSNames)

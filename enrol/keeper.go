@@ -65,11 +65,11 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case err == nil && !silent:
 			warned = now
 			k.Log.Warn("the certificate was renewed but ends no later, as the CA ends then and nobody will talk to this process any more: add a CA that follows it",
-				"file", k.Files.CA, "until", ends, "left", left.Round(time.Hour))
+				"file", k.Files.CA, "until", ends, "left", left.Round(time.Minute))
 		case err != nil && left <= warnBefore && !silent:
 			warned = now
 			k.Log.Warn("the certificate ends soon and is not renewed: nobody will talk to this process then", "file", k.Files.Cert,
-				"until", until, "left", left.Round(time.Hour), "err", err)
+				"until", until, "left", left.Round(time.Minute), "err", err)
 		case err != nil && !errors.Is(err, ErrNotOffered):
 			k.Log.Info("the certificate was not renewed yet", "until", until, "err", err)
 		}

@@ -30,8 +30,8 @@ func initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make this machine the coordinator of a new fleet, and print how others join",
-		Long: `Makes a certificate authority, an operator's certificate and the coordinator's own in DIR/tls, writes DIR/coordinator.yaml,
-starts the coordinator where systemd runs it, and prints the one command that makes any other machine a node: it is good for
+		Long: `Makes a certificate authority and an operator's certificate in DIR/tls, and the coordinator's own in tls of the data directory, where it
+renews it; writes DIR/coordinator.yaml, starts the coordinator where systemd runs it, and prints the one command that makes any other machine a node: it is good for
 an hour, and lifeboat token create prints the next. What is there already stays as it is: running it again prints another
 command. Keep a copy of DIR/tls elsewhere: every certificate of the fleet hangs on it.`,
 		Example: `  lifeboat init
@@ -78,8 +78,8 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 		return err
 	}
 	file := filepath.Join(i.dir, "coordinator.yaml")
-	wrote, err := writeSettings(file, fmt.Sprintf(coordinatorSettings, config.Scalar(i.name), config.Scalar(i.tls("ca.pem")),
-		config.Scalar(i.tls(i.name+".pem")), config.Scalar(i.tls(i.name+".key")), config.Scalar(i.dataDir), config.Scalar(i.tls("ca.key"))))
+	wrote, err := writeSettings(file, fmt.Sprintf(coordinatorSettings, config.Scalar(i.name), config.Scalar(i.own("ca.pem")),
+		config.Scalar(i.own(i.name+".pem")), config.Scalar(i.own(i.name+".key")), config.Scalar(i.dataDir), config.Scalar(i.tls("ca.key"))))
 	if err != nil {
 		return err
 	}
@@ -111,35 +111,89 @@ func (i *initialiser) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// certificates makes what is not there yet. The coordinator is not root: what it reads belongs to its group.
+// own is where the coordinator's certificate lies: with what it keeps, for there it may renew it. Its unit lets it write to nothing else,
+// and it is not root. One that lies with the authority, where init used to put it, stays there.
+func (i *initialiser) own(name string) string {
+	if old := i.tls(i.name + ".pem"); exists(old) {
+		return i.tls(name)
+	}
+	return filepath.Join(i.dataDir, "tls", name)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// certificates makes what is not there yet.
 func (i *initialiser) certificates() error {
-	if _, err := os.Stat(i.tls("ca.pem")); errors.Is(err, fs.ErrNotExist) {
+	if !exists(i.tls("ca.pem")) {
 		if err := certs.InitCA(i.tls("")); err != nil {
 			return err
 		}
 		fmt.Fprintf(i.out, "made a certificate authority: keep a copy of %s elsewhere\n", i.tls(""))
 	}
-	own := i.name + ".pem"
-	if _, err := os.Stat(i.tls(own)); errors.Is(err, fs.ErrNotExist) {
-		var ips []net.IP
-		if ip := net.ParseIP(i.advertise); ip != nil {
-			ips = append(ips, ip)
-		}
-		if _, _, err := certs.Issue(i.tls(""), certs.Name{Role: certs.RoleCoordinator, Name: i.name}, ips, []string{i.name}); err != nil {
-			return err
+	made := !exists(i.own(i.name + ".pem"))
+	if made {
+		if err := i.certify(); err != nil {
+			return fmt.Errorf("make a certificate for coordinator %s: %w", i.name, err)
 		}
 	}
-	group, err := user.LookupGroup("lifeboat")
-	if err != nil || os.Geteuid() != 0 {
-		return nil // whoever runs this runs the coordinator, too
-	}
-	gid, err := strconv.Atoi(group.Gid)
+	return i.letRead(made)
+}
+
+// firstLife is that of a certificate that tls issue makes. From then on issue.life counts.
+const firstLife = 365 * 24 * time.Hour
+
+func (i *initialiser) certify() error {
+	authority, err := certs.LoadAuthority(i.tls("ca.pem"), i.tls("ca.key"))
 	if err != nil {
 		return err
 	}
-	for name, mode := range map[string]os.FileMode{"": 0o750, "ca.pem": 0o644, "ca.key": 0o640, own: 0o644, i.name + ".key": 0o640} {
+	if err := os.MkdirAll(filepath.Dir(i.dataDir), 0o755); err != nil { // what is below is the coordinator's alone
+		return err
+	}
+	key, err := certs.NewKey(i.own(i.name + ".key"))
+	if err != nil {
+		return err
+	}
+	request, err := certs.Request(key)
+	if err != nil {
+		return err
+	}
+	var ips []net.IP
+	if ip := net.ParseIP(i.advertise); ip != nil {
+		ips = append(ips, ip)
+	}
+	cert, err := authority.Sign(request, certs.Name{Role: certs.RoleCoordinator, Name: i.name}, firstLife, ips, []string{i.name})
+	if err != nil {
+		return err
+	}
+	return certs.Write(i.own("ca.pem"), i.own(i.name+".pem"), authority.PEM(), cert)
+}
+
+// letRead lets the coordinator, which is not root, read the CA and its key, and have its own certificate where that was made now.
+func (i *initialiser) letRead(made bool) error {
+	daemon, err := user.Lookup("lifeboat")
+	if err != nil || os.Geteuid() != 0 {
+		return nil // whoever runs this runs the coordinator, too
+	}
+	uid, err1 := strconv.Atoi(daemon.Uid)
+	gid, err2 := strconv.Atoi(daemon.Gid)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	for name, mode := range map[string]os.FileMode{"": 0o750, "ca.pem": 0o644, "ca.key": 0o640} {
 		if err := errors.Join(os.Chown(i.tls(name), 0, gid), os.Chmod(i.tls(name), mode)); err != nil {
-			return fmt.Errorf("let the coordinator read its certificate: %w", err)
+			return fmt.Errorf("let the coordinator read its CA: %w", err)
+		}
+	}
+	if !made {
+		return nil
+	}
+	for _, path := range []string{i.dataDir, i.own(""), i.own("ca.pem"), i.own(i.name + ".pem"), i.own(i.name + ".key")} {
+		if err := os.Lchown(path, uid, gid); err != nil {
+			return fmt.Errorf("give the coordinator its certificate: %w", err)
 		}
 	}
 	return nil
