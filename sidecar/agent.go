@@ -69,7 +69,7 @@ func (l localAgent) Tell(ctx context.Context, w workloads.Word) error {
 		select {
 		case <-time.After(agentRetry):
 		case <-ctx.Done():
-			return fmt.Errorf("given up after %d tries, as %w; the last: %w", tries, context.Cause(ctx), last)
+			return workloads.GivenUp(ctx, tries, last)
 		}
 	}
 }

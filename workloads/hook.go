@@ -117,7 +117,7 @@ func (h Hook) run(ctx context.Context, r run, w Word) error {
 		}
 		if ctx.Err() != nil {
 			lock.Close()
-			return fmt.Errorf("not started: %w", context.Cause(ctx))
+			return fmt.Errorf("not started: %w", WhyOver(ctx))
 		}
 		started = true
 		if detached, err = h.start(ctx, r, w, lock); err != nil {
@@ -184,7 +184,7 @@ func (h Hook) follow(ctx context.Context, r run) error {
 		case <-time.After(announcement):
 			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return WhyOver(ctx)
 		}
 	}
 	defer s.handle.close()
@@ -203,7 +203,7 @@ func (h Hook) follow(ctx context.Context, r run) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("it goes on, unwatched: %w", context.Cause(ctx))
+		return fmt.Errorf("it goes on, unwatched: %w", WhyOver(ctx))
 	case ctx.Err() == nil:
 		return r.stop(s, fmt.Sprintf("it took longer than %v", h.Timeout))
 	}

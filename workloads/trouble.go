@@ -2,6 +2,8 @@ package workloads
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 )
 
@@ -54,3 +56,36 @@ func newest(to chan error) func(error) {
 		}
 	}
 }
+
+// GivenUp is what is said of a word that was told in vain until ctx ended.
+func GivenUp(ctx context.Context, tries int, last error) error {
+	times := fmt.Sprintf("after %d tries", tries)
+	if tries == 1 {
+		times = "at the first try"
+	}
+	why := WhyOver(ctx)
+	if errors.Is(last, context.Cause(ctx)) { // all the time went into waiting for an answer
+		return fmt.Errorf("given up %s, as %w, and nobody answered", times, why)
+	}
+	return fmt.Errorf("given up %s, as %w; the last: %w", times, why, last)
+}
+
+// WhyOver is why ctx has ended, in words for whoever reads what became of a word: Go's own are those of programmers.
+func WhyOver(ctx context.Context) error {
+	switch why := context.Cause(ctx); why {
+	case context.DeadlineExceeded:
+		return over{"the time is up", why}
+	case context.Canceled:
+		return over{"whoever told it was stopped", why}
+	default:
+		return why
+	}
+}
+
+type over struct {
+	text string
+	why  error
+}
+
+func (o over) Error() string { return o.text }
+func (o over) Unwrap() error { return o.why }

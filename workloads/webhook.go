@@ -102,7 +102,7 @@ func (h Webhook) Tell(ctx context.Context, w Word) error {
 		case <-time.After(max(wait, after)):
 			pause = min(2*pause, longestPause/2)
 		case <-ctx.Done():
-			return fmt.Errorf("%s: given up after %d tries, as %w; the last: %w", h, tries, context.Cause(ctx), last)
+			return fmt.Errorf("%s: %w", h, GivenUp(ctx, tries, last))
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (h Webhook) try(ctx context.Context, client *http.Client, body []byte, key 
 	resp, err := client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return 0, context.Cause(ctx)
+			return 0, WhyOver(ctx)
 		}
 		if shown, ok := errors.AsType[*url.Error](err); ok {
 			err = shown.Err // without the URL

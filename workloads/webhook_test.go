@@ -238,7 +238,15 @@ func TestWebhookGivesUpWhenTimeIsUp(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 4*time.Second {
 			t.Errorf("got %v after %v, want the context's end", err, time.Since(began))
 		}
-		errorWith(t, err, "given up after 2 tries, as context deadline exceeded; the last: the answer is 503 Service Unavailable")
+		errorWith(t, err, "given up after 2 tries, as the time is up; the last: the answer is 503 Service Unavailable")
+	})
+}
+
+func TestWebhookNobodyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := receive(t, func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		err := Webhook{URL: hookURL, Client: client}.Tell(within(t, 4*time.Second), testWord(PhaseNoticed))
+		errorWith(t, err, "given up at the first try, as the time is up, and nobody answered")
 	})
 }
 
