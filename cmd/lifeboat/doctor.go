@@ -191,11 +191,23 @@ func (x *examination) load(file string) (look func(context.Context), socket stri
 		x.awaits = cfg.TLS.Cert
 	}
 	return func(ctx context.Context) {
-		x.stores = lookAtStores(ctx, cfg.Stores)
+		x.stores = lookAtStores(ctx, cfg.Stores, x.agentRoot())
 		for _, s := range cfg.Workloads {
 			x.told = append(x.told, doubtsOf(ctx, s))
 		}
 	}, cfg.Listen.Socket, nil
+}
+
+// agentRoot is where the agent's view of the machine's files is to be seen, and empty where it does not run or is not known.
+func (x *examination) agentRoot() string {
+	pid := x.host.Unit.MainPID
+	if len(x.host.Locks) > 0 {
+		pid = int(x.host.Locks[0].PID)
+	}
+	if pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf("/proc/%d/root", pid)
 }
 
 // doubtsOf looks at a workload without telling it anything.

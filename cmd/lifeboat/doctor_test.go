@@ -152,6 +152,7 @@ func TestDiagnosis(t *testing.T) {
 		}, "cap", stateWarn, "carry 10.0 MiB in the 10s that gce gives"},
 		{"no stores", func(x *examination) { x.stores = nil }, "stores", stateWarn, "this node carries nothing of its own"},
 		{"a store whose directory is absent", func(x *examination) { x.stores[0].absent = []string{"/mnt/d0/cache"} }, "store cache", stateWarn, "not there: /mnt/d0/cache"},
+		{"a store that the unit hides", func(x *examination) { x.stores[0].closed = errors.New("/home/a is there, and hidden from the agent") }, "store cache", stateBad, "ProtectHome=no"},
 		{"a store with nothing in it", func(x *examination) { x.stores[0].bare = true }, "store cache", stateWarn, "/mnt/d0/cache: nothing is there"},
 	} {
 		x := well()
@@ -232,7 +233,7 @@ func TestLookAtStores(t *testing.T) {
 		"[absent] in use":   {full, absent},
 		"[] cannot be read": {bare, file},
 	} {
-		l := lookAtStores(t.Context(), []agent.Store{{Name: "cache", Paths: paths}})[0]
+		l := lookAtStores(t.Context(), []agent.Store{{Name: "cache", Paths: paths}}, "")[0]
 		found := map[bool]string{true: "bare", false: "in use"}[l.bare]
 		if l.err != nil {
 			found = "cannot be read"
@@ -243,6 +244,25 @@ func TestLookAtStores(t *testing.T) {
 		if got := fmt.Sprint(l.absent, " ", found); got != want {
 			t.Errorf("%v: got %s, want %s", paths, got, want)
 		}
+	}
+}
+
+// What the agent's unit hides from it is told from what is not there at all.
+func TestDoctorSeesWhatTheAgentSees(t *testing.T) {
+	root := t.TempDir() // of an agent that sees nothing of ours
+	here := t.TempDir()
+	for _, c := range []struct {
+		root, path string
+		closed     bool
+	}{{root, here, true}, {"/proc/self/root", here, false}, {"", here, false}, {filepath.Join(root, "gone"), here, false}, {root, filepath.Join(here, "absent"), false}} {
+		l := lookAtStores(t.Context(), []agent.Store{{Name: "cache", Paths: []string{c.path}}}, c.root)[0]
+		if (l.closed != nil) != c.closed {
+			t.Errorf("%s below %q: got %v, want it closed: %t", c.path, c.root, l.closed, c.closed)
+		}
+	}
+	remarks := strings.Join(closedRemarks([]string{"/home/a/cache", "/homes/a", "/mnt/d0", "/usr"}), "\n")
+	if strings.Count(remarks, "\n") != 1 || !strings.Contains(remarks, "/home/a/cache: ") || !strings.Contains(remarks, "/usr: ") {
+		t.Errorf("got %q, want a remark on what is in /home and on /usr", remarks)
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/migration"
@@ -20,20 +23,23 @@ type storeLook struct {
 	absent []string // of its directories
 	err    error    // why one cannot be looked into
 	bare   bool     // nothing is in any of them
+	closed error    // why the agent cannot use one that is there for us
 }
 
-// lookAtStores looks into their directories. One on a disk that hangs is left behind.
-func lookAtStores(ctx context.Context, stores []agent.Store) (all []storeLook) {
+// lookAtStores looks into their directories, from here and as the agent sees them below agentRoot, unless that is empty. One on a
+// disk that hangs is left behind.
+func lookAtStores(ctx context.Context, stores []agent.Store, agentRoot string) (all []storeLook) {
 	ctx, cancel := context.WithTimeout(ctx, doctorPatience)
 	defer cancel()
 	for _, s := range stores {
 		l := storeLook{Store: s, bare: true}
 		for _, path := range s.Paths {
-			found := make(chan error, 1)
-			go func() { found <- lookInto(path) }()
+			found := make(chan [2]error, 1)
+			go func() { found <- [2]error{lookInto(path), closedTo(agentRoot, path)} }()
 			var err error
 			select {
-			case err = <-found:
+			case both := <-found:
+				err, l.closed = both[0], cmp.Or(l.closed, both[1])
 			case <-ctx.Done():
 				err = fmt.Errorf("%s: no answer in time", path)
 			}
@@ -67,12 +73,48 @@ func lookInto(path string) error {
 	}
 }
 
+// closedTo says why an agent whose files are below root cannot use a directory that is there for us: units hide and close parts of the
+// machine from their processes (ProtectHome= and ProtectSystem= in systemd.exec(5)).
+func closedTo(root, path string) error {
+	if _, err := os.Stat(root + "/"); root == "" || err != nil {
+		return nil // it has ended, or only root may look
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	if _, err := os.Stat(root + path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is there, and hidden from the agent by its unit", path)
+	}
+	var there, here unix.Statfs_t
+	if errors.Join(unix.Statfs(root+path, &there), unix.Statfs(path, &here)) == nil && there.Flags&unix.ST_RDONLY > here.Flags&unix.ST_RDONLY {
+		return fmt.Errorf("%s can be written to, and not by the agent, by its unit", path)
+	}
+	return nil
+}
+
+// closedByUnit is what the packages' unit closes to the agent, and what opens it again in a drop-in.
+var closedByUnit = map[string]string{"/home": "ProtectHome=no", "/root": "ProtectHome=no", "/run/user": "ProtectHome=no", "/usr": "ProtectSystem=no", "/boot": "ProtectSystem=no", "/etc": "ProtectSystem=no"}
+
+func closedRemarks(paths []string) (remarks []string) {
+	for _, path := range paths {
+		for dir, remedy := range closedByUnit {
+			if path == dir || strings.HasPrefix(path, dir+"/") {
+				remarks = append(remarks, fmt.Sprintf("%s: the agent's unit closes %s to it: systemctl edit lifeboat-agent, and under [Service] %s", path, dir, remedy))
+			}
+		}
+	}
+	return remarks
+}
+
 // storeRemarks say what is odd about stores and is no fault: a disk may be mounted later.
 func storeRemarks(ctx context.Context, stores []agent.Store) (remarks []string) {
 	if len(stores) == 0 {
 		remarks = append(remarks, "no stores: this node carries nothing")
 	}
-	for _, l := range lookAtStores(ctx, stores) {
+	for _, s := range stores {
+		remarks = append(remarks, closedRemarks(s.Paths)...)
+	}
+	for _, l := range lookAtStores(ctx, stores, "") {
 		for _, path := range l.absent {
 			remarks = append(remarks, fmt.Sprintf("store %s: %s is not there: the agent makes it; is its disk mounted?", l.Name, path))
 		}
@@ -87,6 +129,8 @@ func (x *examination) diagnoseStores(add adder) {
 	for _, l := range x.stores {
 		check, where := "store "+l.Name, strings.Join(l.Paths, ", ")
 		switch {
+		case l.closed != nil:
+			add(check, stateBad, "systemctl edit lifeboat-agent, and under [Service] ProtectHome=no or ReadWritePaths= as /usr/share/doc/lifeboat/docs/install.md has it; then restart the agent", "%v", l.closed)
 		case len(l.absent) > 0:
 			add(check, stateWarn, "mount its disk, then restart the agent; or is it misspelled?", "not there: %s", strings.Join(l.absent, ", "))
 		case l.err != nil:
