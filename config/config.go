@@ -9,6 +9,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +84,7 @@ func read(path string) (*reading, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read config: %w", err)
 		}
-		tree, bad := parse(file, data)
+		tree, bad := parse(file, bytes.TrimPrefix(data, []byte("\ufeff"))) // what some editors begin a text with, and YAML 1.2 allows (5.2)
 		r.faults = append(r.faults, bad...)
 		if tree == nil {
 			r.whole = false
@@ -116,11 +117,29 @@ func validate(check func(Report), tree *node, faults *Faults) {
 	})
 }
 
+// besides are the directories beside a file of settings whose files are merged into it.
+func besides(path string) []string {
+	own := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + ".d"
+	dirs := []string{filepath.Join(filepath.Dir(path), "conf.d"), filepath.Join(filepath.Dir(path), own)}
+	return slices.Compact(dirs) // a conf.yaml has but one
+}
+
+// Overlooked are the files beside the one at path that were meant to be merged into it, by their names, and are not.
+func Overlooked(path string) (files []string) {
+	for _, dir := range besides(path) {
+		entries, _ := os.ReadDir(dir) // Load says why it cannot be read
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); e.Name()[0] != '.' && (strings.EqualFold(ext, ".yml") || strings.EqualFold(ext, ".yaml") && ext != ".yaml") {
+				files = append(files, filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	return files
+}
+
 func sources(path string) ([]string, error) {
 	files := []string{path}
-	own := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)) + ".d"
-	for _, name := range slices.Compact([]string{"conf.d", own}) { // a conf.yaml has but one
-		dir := filepath.Join(filepath.Dir(path), name)
+	for _, dir := range besides(path) {
 		entries, err := os.ReadDir(dir) // in lexical order
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("read config: %w", err)

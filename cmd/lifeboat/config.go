@@ -42,7 +42,7 @@ func configCheckCommand() *cobra.Command {
 agent's, a coordinator's or a sidecar's, is said by a flag; without one it shows in keys that not all of them have, else in the
 file's name (coordinator*.yaml, sidecar*.yaml), else it is an agent's, and which it was taken for is printed. Certificates are
 checked, too: they must be there, unless it is an agent's file with join in it. What is odd and no fault is remarked on: a file
-without stores, directories of stores that are not there.`,
+without stores, directories of stores that are not there, a file in conf.d that is not read for its name.`,
 		Example: `  lifeboat config check /etc/lifeboat/agent.yaml
   lifeboat config check --coordinator /etc/lifeboat/main.yaml
   lifeboat config check -o json agent.yaml | jq -r '.faults[] | "\(.file):\(.line) \(.key)"'`,
@@ -61,6 +61,9 @@ without stores, directories of stores that are not there.`,
 				kind, guess = kindOf(file)
 			}
 			note, remarks, err := fits(cmd.Context(), kind, file)
+			for _, name := range config.Overlooked(file) {
+				remarks = append(remarks, name+" is not read: only what ends in .yaml is")
+			}
 			if out == formatJSON {
 				if err := writeJSON(cmd.OutOrStdout(), checkedOf(file, kind, note, remarks, err)); err != nil {
 					return err
