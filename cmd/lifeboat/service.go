@@ -107,10 +107,17 @@ const (
 func installService(w io.Writer, s service.Service, daemon string) error {
 	if systemd.Booted() {
 		name := units.Name(daemon) + ".service"
-		if _, err := os.Stat(filepath.Join(packagedUnits, name)); err == nil {
+		if exists(filepath.Join(packagedUnits, name)) {
 			return fmt.Errorf("a package has installed it: systemctl enable --now %s", name)
 		}
-		if err := surround(); err != nil {
+		own := filepath.Join(ownUnits, name)
+		if to, err := os.Readlink(own); err == nil && to == os.DevNull {
+			return fmt.Errorf("its unit is masked, as a package that was removed leaves it: systemctl unmask %s", name)
+		}
+		if exists(own) {
+			return fmt.Errorf("it is installed already (%s): lifeboat service uninstall %s first, to have this program and its unit in the place of that", own, daemon)
+		}
+		if err := surround(w); err != nil {
 			return err
 		}
 	}
@@ -125,7 +132,7 @@ func installService(w io.Writer, s service.Service, daemon string) error {
 }
 
 // surround makes what systemd's units rely on: their user, their directories, and logind's patience.
-func surround() error {
+func surround(w io.Writer) error {
 	files, err := units.Surrounding()
 	if err != nil {
 		return err
@@ -142,11 +149,21 @@ func surround() error {
 	for _, command := range [][]string{
 		{"systemd-sysusers", "lifeboat.conf"},
 		{"systemd-tmpfiles", "--create", "lifeboat.conf"},
-		{"systemctl", "kill", "--signal=HUP", "systemd-logind.service"}, // it reads its settings again
 	} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(string(out)))
+		if err := runs(command...); err != nil {
+			return err
 		}
+	}
+	// It reads its settings again. A host without it has nobody who holds a shutdown back, which is no reason to have no daemon.
+	if err := runs("systemctl", "kill", "--signal=HUP", "systemd-logind.service"); err != nil {
+		fmt.Fprintf(w, "logind was not told how long a shutdown may wait (%v): it learns it when it is started\n", err)
+	}
+	return nil
+}
+
+func runs(command ...string) error {
+	if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
@@ -156,8 +173,8 @@ func uninstallService(w io.Writer, s service.Service, daemon string) error {
 		return notFoundf("%s is not installed", units.Name(daemon))
 	}
 	if systemd.Booted() {
-		if _, err := os.Stat(filepath.Join(ownUnits, units.Name(daemon)+".service")); err != nil {
-			return fmt.Errorf("it was installed by something else: %w", err)
+		if name := units.Name(daemon) + ".service"; !exists(filepath.Join(ownUnits, name)) {
+			return fmt.Errorf("something else has installed it, such as a package: systemctl disable --now %s", name)
 		}
 	}
 	if err := s.Stop(); err != nil {
@@ -167,6 +184,9 @@ func uninstallService(w io.Writer, s service.Service, daemon string) error {
 		return err
 	}
 	fmt.Fprintf(w, "%s is uninstalled\n", units.Name(daemon))
+	if name := units.Name(daemon) + ".service"; systemd.Booted() && exists(filepath.Join(packagedUnits, name)) {
+		fmt.Fprintf(w, "a package has one of its own: systemctl enable --now %s\n", name)
+	}
 	return unsurround()
 }
 
