@@ -227,8 +227,8 @@ func (d *decommission) leave(ctx context.Context) error {
 		return err
 	}
 	self := &leavingSelf{agent: agent, link: l, incident: reply.GetIncident()}
-	w := newWaiter(stderr, "the decommission of this machine", "lifeboat cancel")
-	w.again = "lifeboat decommission --self --wait"
+	w := newWaiter(stderr, "the decommission of this machine", "lifeboat cancel"+d.to.again())
+	w.again = "lifeboat decommission --self --wait" + d.to.again()
 	w.patience = selfPatience
 	ended, err := w.run(ctx, self.look)
 	if err != nil {

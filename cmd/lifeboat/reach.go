@@ -72,6 +72,14 @@ func (r *reach) socketPath() string {
 	return cmp.Or(r.socket, os.Getenv("LIFEBOAT_SOCKET"), r.otherwise, defaultSocket)
 }
 
+// again is what a command that follows this one must say to ask the same agent or sidecar.
+func (r *reach) again() string {
+	if r.socket == "" {
+		return ""
+	}
+	return " --socket " + r.socket
+}
+
 // local tells whether to ask the agent of this machine rather than a coordinator. A flag beats the environment.
 func (r *reach) local() (bool, error) {
 	switch {

@@ -73,7 +73,7 @@ KIND is one of ` + kindWords() + `.`,
 		if out == formatJSON {
 			err = writeJSON(cmd.OutOrStdout(), simulationToJSON(args[0], dry, reply))
 		} else {
-			err = printSimulation(cmd.OutOrStdout(), args[0], dry, reply)
+			err = printSimulation(cmd.OutOrStdout(), args[0], dry, to.again(), reply)
 		}
 		if err == nil && dry && (reply.GetLostBytes() > 0 || stays(reply) != "") {
 			return incompletef("simulate %s: %s", args[0], forecast(reply))
@@ -115,7 +115,7 @@ func kindWords() string {
 	return strings.Join(words, ", ")
 }
 
-func printSimulation(w io.Writer, kind string, dry bool, r *api.SimulateReply) error {
+func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.SimulateReply) error {
 	var t table
 	title := "rehearsal"
 	if dry {
@@ -169,7 +169,7 @@ func printSimulation(w io.Writer, kind string, dry bool, r *api.SimulateReply) e
 		return err
 	}
 	if !dry && r.GetIncident() != "" {
-		_, err := fmt.Fprintln(w, "\nwatch it: lifeboat status --watch    take it back: lifeboat cancel")
+		_, err := fmt.Fprintf(w, "\nwatch it: lifeboat status --watch%s    take it back: lifeboat cancel%s\n", at, at)
 		return err
 	}
 	return nil
