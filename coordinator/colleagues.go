@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
@@ -58,7 +57,7 @@ func (c *colleagues) ask(p Peer) (api.CoordinationClient, error) {
 		tls := c.identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator, Name: p.Name})
 		var err error
 		conn, err = grpc.NewClient("passthrough:///"+strings.ReplaceAll(p.Address, "%", "%25"),
-			grpc.WithTransportCredentials(credentials.NewTLS(tls)), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+			grpc.WithTransportCredentials(certs.Credentials(tls)), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: redialFirst, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMost},
 				MinConnectTimeout: dialPatience,

@@ -14,11 +14,11 @@ import (
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 const (
@@ -65,7 +65,7 @@ type links struct {
 func newLinks(cfg Config) *links {
 	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
-		creds = credentials.NewTLS(cfg.TLS)
+		creds = certs.Credentials(cfg.TLS)
 	}
 	return &links{
 		addresses: cfg.Coordinators,

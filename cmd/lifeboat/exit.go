@@ -89,12 +89,13 @@ func notOurs(said string) error {
 		if reason == context.DeadlineExceeded.Error() || silent && strings.HasSuffix(preface, net.ErrClosed.Error()) { // closed by this side
 			return errHangs
 		}
-		if alert, refused := strings.CutPrefix(why, "error reading server preface: remote error: tls: "); refused {
-			return fmt.Errorf("it refuses this certificate (%s): is --tls-dir of its fleet, and in its time? Its log says what it takes it for", alert)
-		}
 		if err == nil && shake {
 			return fmt.Errorf("no handshake: %s: is --tls-dir of its fleet, and this its listen.grpc (by default port %s)?", reason, coordinatorPort)
 		}
+	}
+	// As gRPC reads or writes, whichever comes first: see certs.Credentials.
+	if _, alert, refused := strings.Cut(strings.TrimSuffix(said, `"`), "remote error: tls: "); refused {
+		return fmt.Errorf("it refuses this certificate (%s): is --tls-dir of its fleet, and in its time? Its log says what it takes it for", alert)
 	}
 	if strings.HasPrefix(said, context.DeadlineExceeded.Error()) { // this side's word, and not the other's of its own trouble
 		return errHangs

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -147,7 +146,7 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 	l := &link{whom: "coordinator " + strings.Join(addrs, ", ")}
 	l.conn = client.New(client.Config{
 		Addresses:   addrs,
-		Credentials: credentials.NewTLS(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
+		Credentials: certs.Credentials(id.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator})),
 		Dial:        l.dialler("", ""),
 	})
 	return api.NewOperatorClient(l.conn), l, nil
