@@ -1,14 +1,20 @@
 package migration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -122,5 +128,76 @@ func TestReadBackThatHangsIsOnItsOwnDisk(t *testing.T) {
 	}
 	if dir != n.more[0] {
 		t.Errorf("%s was taken to hang, want %s", dir, n.more[0])
+	}
+}
+
+// hangsAtLook is a file or a directory on a file system that hangs where a name is looked at that ends so.
+type hangsAtLook struct {
+	fs.LoopbackNode
+	name    string
+	looking chan struct{}
+	thaw    chan struct{}
+}
+
+func (n *hangsAtLook) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &hangsAtLook{fs.LoopbackNode{RootData: n.RootData}, n.name, n.looking, n.thaw}
+}
+
+func (n *hangsAtLook) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	if strings.HasSuffix(name, n.name) {
+		select {
+		case n.looking <- struct{}{}:
+		default:
+		}
+		<-n.thaw
+	}
+	return n.LoopbackNode.Lookup(ctx, name, out)
+}
+
+// Whether the node has a block of its own under an id is looked up in all directories of its store. One that hangs is not taken for another.
+func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
+	o := acrossDisks(1, 2, 3)
+	shuffle := strings.TrimPrefix(o.ID, "spark/app-1-1/")
+	for _, row := range []struct{ store, id, hangs string }{{"cache", "cache/-/x", "x"}, {"spark", "spark/blockmgr-1/" + shuffle, ".data"}} {
+		t.Run(row.store, func(t *testing.T) {
+			root := &hangsAtLook{name: row.hangs, looking: make(chan struct{}, 1), thaw: make(chan struct{})}
+			disk := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
+			cfg := filesStore
+			if row.store == "spark" {
+				cfg = sparkStore
+			}
+			cfg.Paths = []string{t.TempDir(), disk, t.TempDir()}
+			s, err := OpenStore(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			dir, sub := SparkPlace(shuffle+".index", 3)
+			write(t, filepath.Join(s.Paths[dir], "blockmgr-1", sub, shuffle+".index"), indexOf(3))
+			_, sub = SparkPlace(shuffle+".data", 3)
+			write(t, filepath.Join(disk, "blockmgr-1", sub, "another"), nil)
+			n := newNode(t, "b")
+			n.stores = []*Store{s}
+			n.receive(t)
+			in := newInbound(n.receiver, "a", nil)
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				in.recognise([]*landed{{record: record{opening: opening{ID: row.id, Members: []memberSize{{BlockID(row.id).Name(), 3}}}}}})
+			}()
+			select {
+			case <-root.looking:
+			case <-over:
+				t.Fatal("nothing was looked at there")
+			}
+			if at, _, _ := in.work.on(time.Now()); at != disk {
+				t.Errorf("%q is taken to hang, want %q", at, disk)
+			}
+			close(root.thaw)
+			<-over
+			if at, _, busy := in.work.on(time.Now()); busy {
+				t.Errorf("%s is still watched", at)
+			}
+		})
 	}
 }

@@ -124,14 +124,15 @@ func inOrder(batch []*landed) []*landed {
 
 // contradicts returns errConflict when the node's own store has other bytes under the id of a block that is about to
 // land, and errSuperseded when that is an older version of the node's own. Blocks of other sizes need not be read. One that is
-// may be as large as its disk: it calls step before each chunk.
-func (s *Store) contradicts(r record, node string, step func()) error {
-	own, err := s.Find(BlockID(r.ID))
+// may be as large as its disk: it calls at, with the
+// directory, before it looks into one of the store's and before each chunk.
+func (s *Store) contradicts(r record, node string, at func(dir *string)) error {
+	own, err := s.layout.find(s, BlockID(r.ID), at)
 	if err != nil || own.ID != BlockID(r.ID) {
 		return nil // nothing that could be read under that id
 	}
 	if slices.EqualFunc(own.Members, r.Members, func(m Member, other memberSize) bool { return m.Bytes == other.Bytes }) {
-		if sum, err := s.sum(own, step); err != nil || sum == r.Sum {
+		if sum, err := s.sum(own, at); err != nil || sum == r.Sum {
 			return nil
 		}
 	}
@@ -155,17 +156,18 @@ func (s *Store) outdoes(r record, node string) bool {
 }
 
 // sum reads a block of the store.
-func (s *Store) sum(b Block, step func()) (Sum, error) {
+func (s *Store) sum(b Block, at func(dir *string)) (Sum, error) {
 	sum := newSummer()
 	buf := make([]byte, ChunkBytes)
 	for _, m := range b.Members {
+		at(&s.Paths[m.root])
 		f, err := s.open(m)
 		if err != nil {
 			return Sum{}, err
 		}
 		sum.member(m.Bytes)
 		for left := m.Bytes; left > 0 && err == nil; left -= ChunkBytes {
-			step()
+			at(&s.Paths[m.root])
 			chunk := buf[:min(left, ChunkBytes)]
 			if _, err = io.ReadFull(f, chunk); err == nil {
 				sum.chunk(crc32.Checksum(chunk, castagnoli))

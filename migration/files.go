@@ -116,13 +116,14 @@ func (s *Store) certainlyLacks(root int, p string) bool {
 	return err == unix.ENOENT || err == unix.ENOTDIR
 }
 
-func (filesLayout) find(s *Store, id BlockID) (Block, error) {
+func (filesLayout) find(s *Store, id BlockID, at func(dir *string)) (Block, error) {
 	if id.Scope() == noScope && path.Base(id.Name()) != ValuesFile {
 		var other error // a directory or a link has the name
 		for i := range s.roots {
 			if s.readable(s.Paths[i]) != nil {
 				continue
 			}
+			at(&s.Paths[i])
 			m, err := s.member(i, id.Name(), id.Name())
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) { // where another has a directory, this one has a file
 				continue

@@ -306,9 +306,9 @@ type finds struct {
 	n *int
 }
 
-func (f finds) find(s *Store, id BlockID) (Block, error) {
+func (f finds) find(s *Store, id BlockID, at func(*string)) (Block, error) {
 	*f.n++
-	return f.layout.find(s, id)
+	return f.layout.find(s, id, at)
 }
 
 // A peer is gone that took all. While it is, no file is looked at for its sake, and it is told when it is back.

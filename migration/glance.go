@@ -12,7 +12,7 @@ import (
 type glance struct {
 	store *Store
 	dir   string
-	fds   []int // of that directory in each of the store's; -1: it is not there
+	fds   []int // of that directory in each of the store's; -1: it is not there, or its disk does not answer
 }
 
 func (g *glance) close() {
@@ -24,23 +24,25 @@ func (g *glance) close() {
 	g.store, g.fds = nil, nil
 }
 
-// lacks reports true if there is nothing. It may report false whatever there is.
-func (g *glance) lacks(s *Store, id BlockID) bool {
+// lacks reports true if there is nothing. It may report false whatever there is. It calls at with each of the store's directories
+// before it looks there.
+func (g *glance) lacks(s *Store, id BlockID, at func(dir *string)) bool {
 	if _, plain := s.layout.(filesLayout); !plain {
 		return false
 	}
 	dir, name := path.Split(id.Name())
 	if g.store != s || g.dir != dir {
 		g.close()
-		if !g.open(s, dir) {
+		if !g.open(s, dir, at) {
 			return false
 		}
 	}
-	for _, fd := range g.fds {
+	for i, fd := range g.fds {
 		var st unix.Stat_t
 		if fd < 0 {
 			continue
 		}
+		at(&s.Paths[i])
 		if _, err := again(func() (int, error) { return 0, unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) }); err != unix.ENOENT {
 			return false
 		}
@@ -49,12 +51,14 @@ func (g *glance) lacks(s *Store, id BlockID) bool {
 }
 
 // open reports false unless it is known of each of the store's directories whether it has that one.
-func (g *glance) open(s *Store, dir string) bool {
+func (g *glance) open(s *Store, dir string, at func(dir *string)) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH}
 	for i := range s.dirs {
 		if s.readable(s.Paths[i]) != nil {
+			g.fds = append(g.fds, -1)
 			continue
 		}
+		at(&s.Paths[i])
 		fd, err := again(func() (int, error) { return unix.Openat2(int(s.dirs[i].Fd()), "./"+dir, &how) })
 		if err == unix.ENOENT {
 			fd = -1

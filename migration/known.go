@@ -26,6 +26,7 @@ func (in *inbound) recognise(batch []*landed) {
 	}
 	var own glance
 	defer own.close()
+	at := in.goesOn()
 	for _, l := range batch {
 		err := error(fs.ErrNotExist)
 		old, ok := found[l]
@@ -33,7 +34,7 @@ func (in *inbound) recognise(batch []*landed) {
 			err = in.meet(l, old)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			err = in.compare(l, &own)
+			err = in.compare(l, &own, at)
 		}
 		if errors.Is(err, errSuperseded) {
 			l.already, l.outdone, err = true, true, nil
@@ -154,18 +155,16 @@ func (in *inbound) meet(l *landed, old earlier) error {
 
 // compare returns errConflict if the node's own store has other bytes under the id of a block, and errSuperseded if those are
 // a newer version. What is on a disk that does not answer stands against nothing.
-func (in *inbound) compare(l *landed, own *glance) error {
+func (in *inbound) compare(l *landed, own *glance, at func(dir *string)) error {
 	s := in.r.stores[BlockID(l.ID).Store()]
 	if s == nil {
 		return nil
 	}
-	return in.on(&s.Paths[0], func() error {
-		if own.lacks(s, BlockID(l.ID)) {
-			return nil
-		}
-		goesOn := in.goesOn()
-		return s.contradicts(l.record, in.r.cfg.Node, func() { goesOn(&s.Paths[0]) })
-	})
+	defer in.work.end()
+	if own.lacks(s, BlockID(l.ID), at) {
+		return nil
+	}
+	return s.contradicts(l.record, in.r.cfg.Node, at)
 }
 
 // goesOn returns what says, amid work on a disk that takes long because it is much, that the disk answers: nobody is to take it

@@ -49,8 +49,9 @@ type managers struct {
 	all      []*blockManager
 	passed   []error // of each of the store's directories, why it was not looked through; nil: it was, and its disk may be silent by now
 	mates    map[side]*blockManager
-	checksum string // the algorithm met last: an application has one
-	since    int64  // files that did not change since are passed by; Unix nanoseconds, 0: none is
+	checksum string            // the algorithm met last: an application has one
+	at       func(dir *string) // is told of each of the store's directories before it is looked at
+	since    int64             // files that did not change since are passed by; Unix nanoseconds, 0: none is
 }
 
 // holding is the manager that a file is in.
@@ -74,9 +75,9 @@ const maxManagerDepth = 8
 // lately returns the managers as they were at most a moment ago: who looks for one block often looks for a thousand. One at a time looks
 // anew, and nobody waits for him, since a disk may hang under a look: the others have the managers as they were before, which is said
 // (fresh is false). Who does not find there what he looks for looks for himself (lookAnew).
-func (s *Store) lately() (m *managers, fresh bool) {
+func (s *Store) lately(at func(dir *string)) (m *managers, fresh bool) {
 	s.mu.Lock()
-	m = &managers{all: s.seen.all, passed: s.seen.passed, mates: map[side]*blockManager{}}
+	m = &managers{all: s.seen.all, passed: s.seen.passed, mates: map[side]*blockManager{}, at: at}
 	fresh = time.Since(s.seenAt) <= time.Second && !s.thawed(m)
 	known, busy := !s.seenAt.IsZero(), s.seeing
 	s.seeing = busy || !fresh
@@ -91,17 +92,17 @@ func (s *Store) lately() (m *managers, fresh bool) {
 			s.seeing = false
 		}()
 	}
-	return s.lookAnew(), true
+	return s.lookAnew(at), true
 }
 
 // lookAnew returns the managers as they are, on the disks that answer.
-func (s *Store) lookAnew() *managers {
+func (s *Store) lookAnew(at func(dir *string)) *managers {
 	began := time.Now()
-	m, _ := s.managers(context.Background(), func(error) bool { return true })
+	m, _ := s.managers(context.Background(), at, func(error) bool { return true })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if began.After(s.seenAt) {
-		s.seen, s.seenAt = *m, began
+		s.seen, s.seenAt = managers{all: m.all, passed: m.passed}, began
 	}
 	return m
 }
@@ -116,8 +117,8 @@ func (s *Store) thawed(m *managers) bool {
 	return false
 }
 
-func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *managers, ok bool) {
-	m = &managers{mates: map[side]*blockManager{}, passed: make([]error, len(s.roots))}
+func (s *Store) managers(ctx context.Context, at func(dir *string), fault func(error) bool) (m *managers, ok bool) {
+	m = &managers{mates: map[side]*blockManager{}, passed: make([]error, len(s.roots)), at: at}
 	for i, root := range s.roots {
 		if err := s.readable(s.Paths[i]); err != nil {
 			m.passed[i] = err
@@ -126,6 +127,7 @@ func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *manage
 			}
 			continue
 		}
+		at(&s.Paths[i])
 		enter := func(dir string) bool {
 			base := path.Base(dir)
 			if blockManagerDir.MatchString(base) {
@@ -142,7 +144,7 @@ func (s *Store) managers(ctx context.Context, fault func(error) bool) (m *manage
 			return m, false
 		}
 	}
-	s.seated(m.all)
+	s.seated(m)
 	return m, true
 }
 
@@ -191,6 +193,7 @@ func unseen(err error) bool {
 func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string, accept func(Member) bool) (found Member, err error) {
 	dir, sub := SparkPlace(name, has.of)
 	try := func(m *blockManager) (Member, error) {
+		all.at(&s.Paths[m.root])
 		f, err := s.memberIn(m, path.Join(sub, name))
 		if err == nil && !accept(f) {
 			err = fs.ErrNotExist

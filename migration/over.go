@@ -94,7 +94,7 @@ func (d *Drain) apps() []string {
 	}
 	for _, s := range d.cfg.Stores {
 		if _, is := s.layout.(sparkLayout); is {
-			all, _ := s.lately()
+			all, _ := s.lately(nobody)
 			for _, m := range all.all {
 				if m.app {
 					apps = append(apps, m.scope)

@@ -91,9 +91,9 @@ func someNames(dir *os.Root, name string, most int) []string {
 }
 
 // seated tells the seats of a store's managers. Those that are certain are not looked at again.
-func (s *Store) seated(all []*blockManager) {
+func (s *Store) seated(all *managers) {
 	before, now := s.seats.Load(), map[seatKey]seat{}
-	for _, m := range all {
+	for _, m := range all.all {
 		key := seatKey{m.root, m.path}
 		if before != nil {
 			if known, ok := (*before)[key]; ok {
@@ -101,6 +101,7 @@ func (s *Store) seated(all []*blockManager) {
 				continue
 			}
 		}
+		all.at(&s.Paths[m.root])
 		var certain bool
 		if m.seats, certain = s.sit(m); certain {
 			now[key] = m.seats[0]

@@ -88,6 +88,7 @@ func (s *Store) mapOutput(all *managers, mgr *blockManager, index Member) (Block
 	if err != nil {
 		return Block{}, err
 	}
+	all.at(&s.Paths[mgr.root])
 	end, err := s.checkIndex(mgr, index)
 	if err != nil {
 		return Block{}, err
@@ -140,7 +141,7 @@ func (sparkLayout) parts(*Store) int { return 1 }
 // not tell which files belong together it looks at all.
 func (l sparkLayout) scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) bool {
 	fault := func(err error) bool { return yield(Item{}, err) }
-	all, ok := s.managers(ctx, fault)
+	all, ok := s.managers(ctx, nobody, fault)
 	if !ok {
 		return false
 	}
@@ -274,11 +275,11 @@ func (s *Store) sparkItem(all *managers, mgr *blockManager, f *seen) (Item, erro
 	}
 }
 
-func (l sparkLayout) find(s *Store, id BlockID) (Block, error) {
-	all, fresh := s.lately()
+func (l sparkLayout) find(s *Store, id BlockID, at func(dir *string)) (Block, error) {
+	all, fresh := s.lately(at)
 	b, err := l.findIn(s, all, id)
 	if err != nil && !fresh {
-		return l.findIn(s, s.lookAnew(), id)
+		return l.findIn(s, s.lookAnew(at), id)
 	}
 	return b, err
 }
@@ -298,6 +299,7 @@ func (sparkLayout) findIn(s *Store, all *managers, id BlockID) (Block, error) {
 			if !ok {
 				continue
 			}
+			all.at(&s.Paths[mgr.root])
 			m, err := s.member(mgr.root, path.Join(mgr.path, sub, name), name)
 			switch {
 			case err != nil:

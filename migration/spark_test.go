@@ -320,7 +320,7 @@ func TestFilesBesideExecutorsAreNotLookedAt(t *testing.T) {
 		plainFile(t, filepath.Join(n.dir, "d0/usercache/u/filecache", fmt.Sprint(i%4), fmt.Sprintf("lib-%d.jar", i)), nil)
 	}
 	s := n.stores[0]
-	if allocs := testing.AllocsPerRun(5, func() { s.lookAnew() }); allocs > files/2 {
+	if allocs := testing.AllocsPerRun(5, func() { s.lookAnew(nobody) }); allocs > files/2 {
 		t.Errorf("%v allocations: each of %d files was looked at", allocs, files)
 	}
 	if _, err := s.Find("spark/application_1_1/shuffle_0_1_0"); err != nil {

@@ -75,8 +75,8 @@ type layout interface {
 	scan(ctx context.Context, s *Store, part int, before past, yield func(Item, error) bool) (more bool)
 	parts(s *Store) int
 	// find returns the block that an id names, or the block that the named file is a member of. fs.ErrNotExist if there
-	// is none.
-	find(s *Store, id BlockID) (Block, error)
+	// is none. It calls at with each of the store's directories before it looks there.
+	find(s *Store, id BlockID, at func(dir *string)) (Block, error)
 	// place says where a member of a landing block belongs: the directory's number and the path inside it.
 	place(s *Store, id BlockID, member string) (root int, path string)
 	// anywhere reports whether the member of a landing block may lie in any of the store's directories.
@@ -259,7 +259,10 @@ func (s *Store) partDirs(part int) []string {
 }
 
 // Find returns the block that an id names, or that the named member belongs to.
-func (s *Store) Find(id BlockID) (Block, error) { return s.layout.find(s, id) }
+func (s *Store) Find(id BlockID) (Block, error) { return s.layout.find(s, id, nobody) }
+
+// nobody is who is told where a look is that nobody watches.
+func nobody(*string) {}
 
 func byName(stores []*Store) map[string]*Store {
 	all := make(map[string]*Store, len(stores))

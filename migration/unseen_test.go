@@ -70,11 +70,11 @@ func (l *erring) scan(ctx context.Context, s *Store, part int, before past, yiel
 	})
 }
 
-func (l *erring) find(s *Store, id BlockID) (Block, error) {
+func (l *erring) find(s *Store, id BlockID, at func(*string)) (Block, error) {
 	if l.errs(int(l.looks.Load())+1, id.Name()) { // a look begins with it
 		return Block{}, &fs.PathError{Op: "read", Path: id.Name(), Err: syscall.EIO}
 	}
-	return l.layout.find(s, id)
+	return l.layout.find(s, id, at)
 }
 
 // sleepPastChanges has the bubble's clock be where the files' changes are old, as most are when a drain begins.

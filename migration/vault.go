@@ -192,7 +192,7 @@ func (v *Vault) carried(stores []*Store) iter.Seq2[Item, error] {
 		var glance glance
 		defer glance.close()
 		for it, err := range v.blocks(stores) {
-			if s := storeOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID) {
+			if s := storeOf(stores, it.ID); err == nil && s != nil && !glance.lacks(s, it.ID, nobody) {
 				own, found := s.Find(it.ID)
 				switch {
 				case found != nil:
