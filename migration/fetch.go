@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ type holderKey struct{}
 func (f *Fetcher) http() *http.Client {
 	f.once.Do(func() {
 		f.client = &http.Client{
-			Transport: &http.Transport{
+			Transport: byNode{&http.Transport{
 				DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 					c, err := f.Dial(ctx, ctx.Value(holderKey{}).(Holder))
 					if err != nil {
@@ -94,11 +95,22 @@ func (f *Fetcher) http() *http.Client {
 				MaxIdleConns:          256, // of a whole fleet that was asked
 				MaxIdleConnsPerHost:   4,
 				ResponseHeaderTimeout: firstByte,
-			},
+			}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 	})
 	return f.client
+}
+
+// byNode keeps the idle connections of each node apart: two may have had one address, and a connection is to the node whose identity
+// was verified.
+type byNode struct{ *http.Transport }
+
+func (t byNode) RoundTrip(req *http.Request) (*http.Response, error) {
+	to := req.Clone(req.Context())
+	to.Host = cmp.Or(req.Host, req.URL.Host)
+	to.URL.Host = req.Context().Value(holderKey{}).(Holder).Node + "@" + req.URL.Host // by which idle ones are found, and nothing else is
+	return t.Transport.RoundTrip(to)
 }
 
 // holderConn is a connection to a holder that may stop without a word, as a machine does that is frozen or cut off. Time in

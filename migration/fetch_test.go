@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -157,5 +158,30 @@ func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A connection that waits for the next question is to the node whose identity was verified. Another one at its address is not asked over it.
+func TestNodeIsNotAskedOverAConnectionToAnother(t *testing.T) {
+	for _, address := range []string{"10.0.0.1:7412", "[fe80::1]:7412"} {
+		f := &fleet{nodes: map[string]http.Handler{}}
+		for _, node := range []string{"b", "c"} {
+			f.nodes[node] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, node, r.Host) })
+		}
+		fetch := &Fetcher{Dial: f.dial}
+		defer fetch.Close()
+		for _, node := range []string{"b", "b", "c", "b"} {
+			resp, err := fetch.ask(t.Context(), Holder{node, address}, http.MethodGet, "cache/-/x", nil, hopLast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said, err := io.ReadAll(resp.Body)
+			if err = errors.Join(err, resp.Body.Close()); err != nil || string(said) != node+address {
+				t.Errorf("asked %s at %s, heard %q (%v)", node, address, said, err)
+			}
+		}
+		if got := strings.Join(f.asked, " "); got != "b c" {
+			t.Errorf("connected to %q, want each once", got)
+		}
 	}
 }
