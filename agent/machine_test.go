@@ -168,3 +168,36 @@ func write(t *testing.T, file, text string) {
 		t.Fatal(err)
 	}
 }
+
+// What an agent that was killed had not written whole goes at the next start, and not while another one runs on the same data_dir.
+func TestDraftsOfAKilledAgentGo(t *testing.T) {
+	c := settings(t)
+	drafts := []string{filepath.Join(c.DataDir, ".new-1"), filepath.Join(c.DataDir, "evacuations", ".new-2"), filepath.Join(c.DataDir, "tls", ".new-3")}
+	leave := func() {
+		for _, f := range drafts {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(f), 0o700), os.WriteFile(f, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	leave()
+	a, err := New(t.Context(), c, deps(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	for _, f := range drafts {
+		if _, err := os.Stat(f); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s stays (%v)", f, err)
+		}
+	}
+	leave()
+	if _, err := New(t.Context(), c, deps(c)); err == nil {
+		t.Error("two agents have one data_dir")
+	}
+	for _, f := range drafts {
+		if _, err := os.Stat(f); err != nil {
+			t.Errorf("a draft of an agent that runs is taken from it: %v", err)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/lifeboat/lifeboat/api"
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -53,6 +54,10 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	}
 	if err := a.openStores(); err != nil {
 		return nil, err
+	}
+	// It is this process alone that has the vault open, and so data_dir is its own.
+	if err := durable.Sweep(cfg.DataDir, filepath.Join(cfg.DataDir, "evacuations"), filepath.Join(cfg.DataDir, "tls")); err != nil {
+		a.log.Warn("what a crash left behind stays", "err", err)
 	}
 	if err := a.openFallback(ctx); err != nil {
 		return nil, err

@@ -7,12 +7,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
+
+// draft is how the names begin of files that are not whole yet, here and in package certs.
+const draft = ".new-"
 
 // WriteFile puts data into path, mode 0600. When it returns nil, the content and the name are on disk.
 func WriteFile(path string, data []byte) (err error) {
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".new-*") // mode 0600 from the start
+	f, err := os.CreateTemp(dir, draft+"*") // mode 0600 from the start
 	if err != nil {
 		return err
 	}
@@ -31,6 +35,19 @@ func WriteFile(path string, data []byte) (err error) {
 		return err
 	}
 	return SyncDir(dir)
+}
+
+// Sweep removes what who was killed amid a WriteFile has left in these directories. Whoever calls it is the only one who writes there.
+func Sweep(dirs ...string) (err error) {
+	for _, dir := range dirs {
+		all, _ := os.ReadDir(dir) // one that is not there, or cannot be read, has none
+		for _, e := range all {
+			if strings.HasPrefix(e.Name(), draft) {
+				err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+			}
+		}
+	}
+	return err
 }
 
 // SyncDir makes the names in dir as durable as the files behind them.

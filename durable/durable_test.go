@@ -45,3 +45,19 @@ func TestWriteFileLeavesTheOldOnFailure(t *testing.T) {
 		t.Error("a file was written where there is no directory")
 	}
 }
+
+// Who is killed amid it leaves its draft. The next one to own the directory removes that, and nothing else.
+func TestSweepRemovesDrafts(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".new-1", ".new-23", "page", ".newer"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := durable.Sweep(filepath.Join(dir, "absent"), dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 || left[0].Name() != ".newer" {
+		t.Errorf("got %v (%v), want .newer and page", left, err)
+	}
+}
