@@ -201,3 +201,49 @@ func TestLookAtTheOwnStoreThatHangsIsOnItsOwnDisk(t *testing.T) {
 		})
 	}
 }
+
+// hangsAtLink is a file or a directory on a file system that hangs where a file gets its name.
+type hangsAtLink struct {
+	fs.LoopbackNode
+	linking chan struct{}
+	thaw    chan struct{}
+}
+
+func (n *hangsAtLink) WrapChild(context.Context, fs.InodeEmbedder) fs.InodeEmbedder {
+	return &hangsAtLink{fs.LoopbackNode{RootData: n.RootData}, n.linking, n.thaw}
+}
+
+func (n *hangsAtLink) Link(ctx context.Context, target fs.InodeEmbedder, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	n.linking <- struct{}{}
+	<-n.thaw
+	return n.LoopbackNode.Link(ctx, target, name, out)
+}
+
+// A map output lies on several disks. When one of them hangs as its files get their names, blocks go on landing on the others.
+func TestCommitThatHangsIsOnItsOwnDisk(t *testing.T) {
+	root := &hangsAtLink{linking: make(chan struct{}), thaw: make(chan struct{})}
+	disk := fuseDir(t, func(tree *fs.LoopbackRoot) fs.InodeEmbedder { root.RootData = tree; return root })
+	cfg := sparkStore
+	cfg.Paths = []string{t.TempDir(), disk, t.TempDir()}
+	s, err := OpenStore(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	n := newNode(t, "b")
+	n.stores = []*Store{s}
+	ctx, stop := n.receiving(t)
+	to := n.stream(t, ctx)
+	to.send(membersFrames(1, acrossDisks(1, 2, packedBytes)))
+	<-root.linking
+	if dirs := n.receiver.commit.stuck(time.Now().Add(overdue)); len(dirs) != 1 || dirs[0] != disk {
+		t.Errorf("%q are taken to hang, want %q", dirs, disk)
+	}
+	close(root.thaw)
+	to.wantReceipt()
+	if dirs := n.receiver.commit.stuck(time.Now().Add(overdue)); len(dirs) > 0 {
+		t.Errorf("%q are taken to hang when all is done", dirs)
+	}
+	to.conn.Close()
+	stop()
+}

@@ -45,6 +45,7 @@ type shelf struct {
 	running bool
 	busy    []*landed // being committed
 	since   time.Time
+	at      work // on which of several directories, while files get their names
 }
 
 const (
@@ -109,7 +110,7 @@ func (c *committer) work(s *shelf) {
 		if len(batch) == 0 {
 			return
 		}
-		c.commit(batch)
+		c.commit(batch, &s.at)
 		c.mu.Lock()
 		s.busy = nil
 		c.mu.Unlock()
@@ -128,8 +129,8 @@ func (c *committer) end(ctx context.Context) {
 	}
 }
 
-func (c *committer) commit(batch []*landed) {
-	c.durable(batch)
+func (c *committer) commit(batch []*landed, at *work) {
+	c.durable(batch, at)
 	c.acknowledge(batch)
 	for _, l := range batch {
 		if l.segment != nil && (l.fault != nil || l.already) {
@@ -174,7 +175,7 @@ func (c *committer) stuck(now time.Time) (dirs []string) {
 	defer c.mu.Unlock()
 	for _, s := range c.shelves {
 		if s.late(now) {
-			dirs = append(dirs, s.dirs...)
+			dirs = append(dirs, s.holdUp()...)
 		}
 	}
 	return dirs
@@ -219,9 +220,17 @@ func (c *committer) trouble(s *shelf, now time.Time) error {
 		}
 	}
 	if s.late(now) {
-		return &silentError{strings.Join(s.dirs, " or ")}
+		return &silentError{strings.Join(s.holdUp(), " or ")}
 	}
 	return nil
+}
+
+// holdUp is the directory that a commit waits for, or those that it may wait for.
+func (s *shelf) holdUp() []string {
+	if dir := s.at.dir.Load(); dir != nil {
+		return []string{*dir}
+	}
+	return s.dirs
 }
 
 func (s *shelf) late(now time.Time) bool { return len(s.busy) > 0 && now.Sub(s.since) >= overdue }
@@ -234,8 +243,8 @@ type unwellError struct{ dir string }
 func (e *unwellError) Error() string { return "disk " + e.dir + " takes no blocks any more" }
 
 // durable returns once what is new here would survive a power cut. What could not be made so has its fault noted, and does
-// not stand in the others' way.
-func (c *committer) durable(batch []*landed) {
+// not stand in the others' way. It says which of a store's directories it is at.
+func (c *committer) durable(batch []*landed, at *work) {
 	c.vault.catalog.contradictions(inPlace(batch)) // before they get names; the others are compared when they are recorded
 	segments := map[*segment][]*landed{}
 	stores := map[*Store][]*landed{}
@@ -256,9 +265,10 @@ func (c *committer) durable(batch []*landed) {
 		syncing.Go(func() { failAll(blocks, c.vault.sync(s, c.disks)) })
 	}
 	for s, blocks := range stores {
-		syncing.Go(func() { s.publish(blocks, c.vault.catalog, c.disks) })
+		syncing.Go(func() { s.publish(blocks, c.vault.catalog, c.disks, at) })
 	}
 	syncing.Wait()
+	at.end()
 	c.record(batch)
 }
 
@@ -360,7 +370,7 @@ const mostListed = 4 << 10
 // withdraw takes back the files of a block that is not kept.
 func (l *landed) withdraw() {
 	if l.store != nil {
-		l.store.takeBack(l)
+		l.store.takeBack(l, new(work))
 	}
 }
 

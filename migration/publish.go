@@ -34,8 +34,8 @@ func (s *Store) apart(at place) bool {
 }
 
 // publish gives staged files their names, durably: their bytes first, then the names, an index's name after all else. A
-// block that cannot be published has its fault noted and leaves nothing behind.
-func (s *Store) publish(blocks []*landed, c *catalog, disks Disks) {
+// block that cannot be published has its fault noted and leaves nothing behind. Of the store's directories it says which it is at.
+func (s *Store) publish(blocks []*landed, c *catalog, disks Disks, at *work) {
 	var staged []place
 	bytes := map[int]int64{} // that no disk has begun on yet
 	for _, l := range blocks {
@@ -44,7 +44,7 @@ func (s *Store) publish(blocks []*landed, c *catalog, disks Disks) {
 			bytes[f.root] += f.unflushed
 		}
 	}
-	failAll(blocks, s.syncAll(staged, func(root int, took time.Duration, err error) {
+	failAll(blocks, s.syncAll(staged, at, func(root int, took time.Duration, err error) {
 		if err != nil {
 			disks.Fault(s.Paths[root], err)
 		} else if bytes[root] > 0 {
@@ -59,20 +59,21 @@ func (s *Store) publish(blocks []*landed, c *catalog, disks Disks) {
 				if l.fault != nil || f.last != last {
 					continue
 				}
+				at.begin(&s.Paths[f.root])
 				if l.fault = s.name(f, l, c); l.fault == nil {
 					dirs = append(dirs, parents(place{f.root, f.to})...)
 				}
 			}
 		}
-		s.unpublish(blocks)
+		s.unpublish(blocks, at)
 		// Twice: a power cut must not keep an index's name and lose its data's.
-		failAll(blocks, s.syncAll(dirs, func(root int, _ time.Duration, err error) {
+		failAll(blocks, s.syncAll(dirs, at, func(root int, _ time.Duration, err error) {
 			if err != nil {
 				disks.Fault(s.Paths[root], err)
 			}
 		}))
 	}
-	s.unpublish(blocks)
+	s.unpublish(blocks, at)
 }
 
 // name moves a staged file to its place. A file that appeared there since the landing began is not overwritten, unless it
@@ -139,17 +140,18 @@ func (s *Store) vacant(id BlockID, c *catalog, at place) error {
 }
 
 // unpublish takes back what was staged or named for blocks that have a fault.
-func (s *Store) unpublish(blocks []*landed) {
+func (s *Store) unpublish(blocks []*landed, at *work) {
 	for _, l := range blocks {
 		if l.fault != nil {
-			s.takeBack(l)
+			s.takeBack(l, at)
 		}
 	}
 }
 
-func (s *Store) takeBack(l *landed) {
+func (s *Store) takeBack(l *landed, at *work) {
 	for i := range l.files {
 		f := &l.files[i]
+		at.begin(&s.Paths[f.root])
 		_ = s.roots[f.root].Remove(f.from) // the sweep at the next start finds what stays
 		if f.named {
 			_ = s.roots[f.root].Remove(f.to)
@@ -181,7 +183,7 @@ const syncAtOnce = 16
 // syncAll syncs files or directories: each by itself when they are few, else the file systems they are on. What is gone
 // needs no sync: an engine that removes one application's directory must not fail the others' blocks. Each directory of
 // the store is told of that was synced in.
-func (s *Store) syncAll(places []place, told func(root int, took time.Duration, err error)) error {
+func (s *Store) syncAll(places []place, at *work, told func(root int, took time.Duration, err error)) error {
 	for i := range s.roots {
 		distinct := map[string]bool{}
 		for _, p := range places {
@@ -193,6 +195,7 @@ func (s *Store) syncAll(places []place, told func(root int, took time.Duration, 
 			continue
 		}
 		began := time.Now()
+		at.beginAt(&s.Paths[i], began)
 		err := s.syncIn(i, distinct)
 		told(i, time.Since(began), err)
 		if err != nil {

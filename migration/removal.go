@@ -113,7 +113,7 @@ func (r *Receiver) removeOf(store string, batch []record, tell func([]record)) (
 		going = append(going, rec)
 	}
 	for s, dirs := range touched {
-		if err := s.syncAll(dirs, func(int, time.Duration, error) {}); err != nil {
+		if err := s.syncAll(dirs, new(work), func(int, time.Duration, error) {}); err != nil {
 			return Count{}, errors.Join(append(errs, err)...)
 		}
 	}

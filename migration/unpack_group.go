@@ -56,8 +56,9 @@ func (u *unpacker) group(ctx context.Context, records []record) (made Count, err
 		}
 		if err != nil {
 			for _, m := range moves {
-				u.store.takeBack(m.into)
+				u.store.takeBack(m.into, &u.work)
 			}
+			u.work.end()
 			return made, err
 		}
 		m, fault := u.stage(from, r)
@@ -228,13 +229,13 @@ func (u *unpacker) put(moves []*move) (made Count, err error) {
 			}
 		}
 	}
-	if err := u.store.syncAll(dirs, func(int, time.Duration, error) {}); err != nil {
+	if err := u.store.syncAll(dirs, &u.work, func(int, time.Duration, error) {}); err != nil {
 		for _, l := range blocks {
-			u.store.takeBack(l)
+			u.store.takeBack(l, &u.work)
 		}
 		return made, err
 	}
-	u.store.publish(blocks, u.r.cfg.Vault.catalog, u.r.disks)
+	u.store.publish(blocks, u.r.cfg.Vault.catalog, u.r.disks, &u.work)
 	return u.settle(moves)
 }
 
@@ -257,7 +258,7 @@ func (u *unpacker) announce(moves []*move) (still []*move, err error) {
 			still = append(still, m)
 			continue
 		}
-		u.store.takeBack(m.into)
+		u.store.takeBack(m.into, &u.work)
 		if err == nil {
 			u.again(m.was)
 		}

@@ -239,7 +239,9 @@ func TestMapOutputsAreUnpackedWhole(t *testing.T) {
 // A crash comes after each of the steps. No file has a name that it should not have, every block is read as it came, and
 // the next start ends the work.
 func TestUnpackingKilledAtEachStep(t *testing.T) {
-	publish := func(n *node, moves []*move) { n.stores[0].publish(intoOf(moves), n.vault.catalog, n.receiver.disks) }
+	publish := func(n *node, moves []*move) {
+		n.stores[0].publish(intoOf(moves), n.vault.catalog, n.receiver.disks, new(work))
+	}
 	for name, upTo := range map[string]func(t *testing.T, n *node, u *unpacker, moves []*move){
 		"staged": func(*testing.T, *node, *unpacker, []*move) {},
 		"announced": func(t *testing.T, _ *node, u *unpacker, moves []*move) {
@@ -487,7 +489,7 @@ func TestNewerVersionWhileFilesAreAnnounced(t *testing.T) {
 	}
 	s.send(rest)
 	refused := s.verdict().Code != verdictDurable
-	n.stores[0].publish(intoOf(moves), n.vault.catalog, n.receiver.disks)
+	n.stores[0].publish(intoOf(moves), n.vault.catalog, n.receiver.disks, new(work))
 	if _, err := u.settle(moves); err != nil {
 		t.Error(err)
 	}

@@ -298,7 +298,7 @@ func TestFileThatAppearsWhileLandingIsNotOverwritten(t *testing.T) {
 	write(t, filepath.Join(n.dir, "cache/x"), []byte("the engine's own"))
 	batch := []*landed{done}
 	var held []Held
-	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch)
+	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(work))
 	if len(held) != 0 || !errors.Is(batch[0].fault, errOccupied) {
 		t.Errorf("got %v, %v, want that the place is taken", held, batch[0].fault)
 	}
@@ -329,7 +329,7 @@ func TestCommitKeepsTheOthers(t *testing.T) {
 	write(t, filepath.Join(n.dir, "cache/bad"), []byte("in the way"))
 	write(t, filepath.Join(n.dir, "cache/deep"), []byte("a file where a directory should be"))
 	var held []Held
-	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch)
+	newCommitter(n.vault, nil, func(h []Held) { held = append(held, h...) }).durable(batch, new(work))
 	if len(held) != 1 || held[0].ID != "cache/-/good" || batch[2].fault != nil || batch[0].fault == nil || batch[1].fault == nil {
 		t.Errorf("got %v, faults %v, %v, %v", held, batch[0].fault, batch[1].fault, batch[2].fault)
 	}
@@ -516,7 +516,7 @@ func TestRemovedBlockStandsAgainstNothing(t *testing.T) {
 
 func TestSyncPassesByWhatIsGone(t *testing.T) {
 	n := newNode(t, "b", with(placeStore, "cache"))
-	if err := n.stores[0].syncAll([]place{{0, "an/application/that/ended"}, {0, "."}}, func(int, time.Duration, error) {}); err != nil {
+	if err := n.stores[0].syncAll([]place{{0, "an/application/that/ended"}, {0, "."}}, new(work), func(int, time.Duration, error) {}); err != nil {
 		t.Error(err)
 	}
 }

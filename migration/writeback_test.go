@@ -177,7 +177,7 @@ func TestFilesTellWhatTheirFileSystemHasToldAnother(t *testing.T) {
 		t.Skip("the disk refused nothing")
 	}
 	mended()
-	s.publish(blocks, n.vault.catalog, orWell(nil))
+	s.publish(blocks, n.vault.catalog, orWell(nil), new(work))
 	for _, b := range blocks {
 		if b.fault != nil {
 			continue
