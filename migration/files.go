@@ -117,7 +117,7 @@ func (s *Store) certainlyLacks(root int, p string) bool {
 }
 
 func (filesLayout) find(s *Store, id BlockID, at func(dir *string)) (Block, error) {
-	if id.Scope() == noScope && path.Base(id.Name()) != ValuesFile {
+	if base := path.Base(id.Name()); id.Scope() == noScope && base != ValuesFile && !temporaryName(base) {
 		var other error // a directory or a link has the name
 		for i := range s.roots {
 			if s.readable(s.Paths[i]) != nil {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,4 +142,24 @@ func (d *swapping) Readable(dir string) bool {
 		d.do()
 	}
 	return true
+}
+
+// What an engine has not finished is no block, whoever knows what it will be called.
+func TestUnfinishedFilesAreNotRead(t *testing.T) {
+	n := newNode(t, "a", with(filesStore, "cache"), with(sparkStore, "spark"))
+	_, sub := SparkPlace("rdd_1_1", 1)
+	_, half := SparkPlace("temp_local_1", 1)
+	for file, want := range map[string]int{
+		"cache/x": 200, "cache/d/x.tmp": 404, "cache/.tmp-x": 404, "cache/x.part": 404,
+		"spark/blockmgr-1/" + sub + "/rdd_1_1": 200, "spark/blockmgr-1/" + half + "/temp_local_1": 404,
+	} {
+		write(t, filepath.Join(n.dir, file), []byte("some of it"))
+		id := "cache/-/" + strings.TrimPrefix(file, "cache/")
+		if strings.HasPrefix(file, "spark") {
+			id = "spark/blockmgr-1/" + filepath.Base(file)
+		}
+		if status, _, _ := n.get(t, id, ""); status != want {
+			t.Errorf("%s: got %d, want %d", id, status, want)
+		}
+	}
 }

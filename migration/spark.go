@@ -286,6 +286,9 @@ func (l sparkLayout) find(s *Store, id BlockID, at func(dir *string)) (Block, er
 
 func (sparkLayout) findIn(s *Store, all *managers, id BlockID) (Block, error) {
 	name := id.Name()
+	if sparkTemporary.MatchString(name) {
+		return Block{}, fs.ErrNotExist // as a scan says
+	}
 	output := mapOutput.MatchString(name) || mapOutputFile.MatchString(name)
 	if output {
 		name = id.Block().Name() + ".index"
