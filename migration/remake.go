@@ -44,7 +44,7 @@ const catalogName = "catalog.db"
 // the directories to read.
 func openOrRemake(dir string, dirs []string) (*catalog, []remade, error) {
 	p := filepath.Join(dir, catalogName)
-	why := noCatalog(dir, p)
+	why := noCatalog(p, dirs)
 	if why == nil {
 		c, err := openCatalog(dir)
 		if err == nil {
@@ -68,16 +68,37 @@ func openOrRemake(dir string, dirs []string) (*catalog, []remade, error) {
 }
 
 // noCatalog says so if there is no catalog, or an empty one, where there are segments or an earlier one was set aside.
-func noCatalog(dir, p string) error {
+func noCatalog(p string, dirs []string) error {
 	if info, err := os.Lstat(p); err == nil && info.Size() > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	segments, _ := filepath.Glob(filepath.Join(dir, "segments", "seg-*"))
 	before, _ := filepath.Glob(p + ".damaged-*")
-	if len(segments)+len(before) == 0 {
+	if len(before) == 0 && !anySegments(dirs) {
 		return nil
 	}
 	return fmt.Errorf("%s is gone or empty, and there are segments: %w", p, errCorrupt)
+}
+
+// anySegments reports whether there may be segments in any of these directories: one whose disk does not answer may have some.
+func anySegments(dirs []string) bool {
+	some, late := make(chan bool, len(dirs)), time.After(openPatience)
+	for _, dir := range dirs {
+		go func() {
+			all, _ := filepath.Glob(filepath.Join(dir, "segments", "seg-*"))
+			some <- len(all) > 0
+		}()
+	}
+	for range dirs {
+		select {
+		case is := <-some:
+			if is {
+				return true
+			}
+		case <-late:
+			return true
+		}
+	}
+	return false
 }
 
 // ruined reports whether it is the catalog's bytes that keep it from being opened, and not its disk, another agent or a

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -274,4 +275,18 @@ func FuzzSalvage(f *testing.F) {
 			t.Errorf("ends at %d of %d: %v", s.end, len(b), err)
 		}
 	})
+}
+
+// A data_dir that is new, or was made anew, has no catalog, while blocks lie on the other disks. They are read, and not cleared away as
+// what nobody was given a receipt for.
+func TestSegmentsOfAnotherDirectoryOutliveTheCatalog(t *testing.T) {
+	n, _ := onDisks(t, "b", nil, "d0")
+	wantDurable(t, landAll(t, n, blockFrames(1, "cache/-/x", contentOf("x", 1000))))
+	if err := errors.Join(n.vault.Close(), os.RemoveAll(n.vault.dir)); err != nil {
+		t.Fatal(err)
+	}
+	n.open(t)
+	if got := n.content(t, "cache/-/x"); !bytes.Equal(got, contentOf("x", 1000)) {
+		t.Errorf("%d other bytes", len(got))
+	}
 }
