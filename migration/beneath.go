@@ -68,6 +68,16 @@ func (f *memberFile) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Seek is for who begins to read behind the beginning.
+func (f *memberFile) Seek(offset int64, whence int) (int64, error) {
+	at, err := unix.Seek(f.fd, offset, whence)
+	if err != nil {
+		return 0, &fs.PathError{Op: "seek", Path: f.path, Err: err}
+	}
+	f.at = at
+	return at, nil
+}
+
 func (f *memberFile) Close() error { return os.NewSyscallError("close", unix.Close(f.fd)) }
 
 // is reports whether the file is what a member was planned as.

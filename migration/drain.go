@@ -254,6 +254,7 @@ func (d *Drain) Run(ctx context.Context) (Summary, error) {
 		d.cfg.Log.Error("the drain ends without those who do not answer: a disk or a connection hangs")
 		d.surrender()
 	}
+	d.releaseAllParts()
 	d.account(ctx)
 	if d.history.severalLines() {
 		d.ledger.onceMore()

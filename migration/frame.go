@@ -22,8 +22,8 @@ import (
 // The payload comes first in the checksum so that its own CRC-32C falls out on the way: the list of those is what a
 // block's Sum is made of, whatever stream it came by.
 //
-//	sender   -> receiver   hello  (open data* close | open data* abort)*
-//	receiver -> sender     grant | refuse,  then receipts
+//	sender   -> receiver   hello  ((open | again) data* (close | abort))*
+//	receiver -> sender     grant | refuse,  then receipts, and have for each again
 const headerBytes = 16
 
 // ChunkBytes is the payload of every data frame but a member's last one, so the place of any byte in a segment can be
@@ -44,6 +44,9 @@ const (
 	frameClose    frameType = 6 // it is complete, and this is its sum
 	frameAbort    frameType = 7 // it changed under the sender's hands: forget it
 	frameReceipts frameType = 8 // receiver: these are durable, those are not and why; or none, and it is at work
+	// Where both said in hello and grant that they know of it:
+	frameAgain frameType = 9  // as open, of a block that another stream broke off in: how much of it is there?
+	frameHave  frameType = 10 // receiver: so much is, and the data go on behind it
 )
 
 // maxPayload bounds what is read before memory is taken for it.
@@ -56,6 +59,8 @@ var maxPayload = [...]int{
 	frameClose:    64,
 	frameAbort:    4 << 10,
 	frameReceipts: 64 << 10,
+	frameAgain:    32 << 10,
+	frameHave:     32,
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -89,7 +89,7 @@ type readerFunc func([]byte) (int, error)
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func FuzzFrameReader(f *testing.F) {
-	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1", false, true, false}.append(nil)), frameData, 1, []byte("x")))
+	f.Add(appendFrame(appendFrame(nil, frameHello, 0, hello{"a", "inc-1", false, true, false, true}.append(nil)), frameData, 1, []byte("x")))
 	f.Add(blockFrames(1, "cache/-/x", []byte("content")))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -114,15 +114,20 @@ func TestPayloadsRoundTrip(t *testing.T) {
 	if got, err := parseOpening(o.append(nil)); err != nil || got.ID != o.ID || got.ModTime != o.ModTime || !slices.Equal(got.Members, o.Members) {
 		t.Errorf("got %+v, %v, want %+v", got, err, o)
 	}
-	for _, h := range []hello{{"a", "i", false, false, false}, {"a", "i", true, false, true}, {"a", "i", false, true, false}, {"a", "i", true, true, true}} {
+	for _, h := range []hello{{"a", "i", false, false, false, false}, {"a", "i", true, false, true, true}, {"a", "i", false, true, false, true}, {"a", "i", true, true, true, false}} {
 		if got, err := parseHello(h.append(nil)); err != nil || got != h {
 			t.Errorf("hello: got %+v, %v, want %+v", got, err, h)
 		}
 	}
-	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {RoomBytes: 7, Apart: &vaultRoom{}},
-		{RoomBytes: 1 << 40, Shared: true, Apart: &vaultRoom{VaultBytes: 1 << 30, Places: []string{"spark", "tez"}}}} {
+	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {Resumes: true}, {RoomBytes: 7, Apart: &vaultRoom{}},
+		{RoomBytes: 1 << 40, Shared: true, Apart: &vaultRoom{VaultBytes: 1 << 30, Places: []string{"spark", "tez"}}, Resumes: true}} {
 		if got, err := parseGrant(g.append(nil)); err != nil || !reflect.DeepEqual(got, g) {
 			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)
+		}
+	}
+	for _, h := range []have{{}, {1<<32 - 1, 1 << 50}} {
+		if got, err := parseHave(h.append(nil)); err != nil || got != h {
+			t.Errorf("have: got %+v, %v, want %+v", got, err, h)
 		}
 	}
 	for _, r := range []refuse{{"no", 7, false}, {"no", 7, true}} {
@@ -204,6 +209,7 @@ func FuzzPayloads(f *testing.F) {
 	f.Add(appendRecord(nil, record{opening: o, Placed: []placed{{0, "x", 1, []byte("abcd")}}}))
 	f.Add(appendBlock(nil, Block{ID: "cache/-/x", Members: []Member{{Name: "x"}}}))
 	f.Add(refuse{"r", 1, true}.append(nil))
+	f.Add(have{7, 1 << 40}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := parseOpening(b); err == nil {
 			if again, err := parseOpening(m.append(nil)); err != nil || !slices.Equal(again.Members, m.Members) || m.bytes() < 0 {
@@ -223,6 +229,11 @@ func FuzzPayloads(f *testing.F) {
 		if blk, err := parseBlock(b, Block{}, new(roster)); err == nil {
 			if again, err := parseBlock(appendBlock(nil, blk), Block{}, new(roster)); err != nil || again.version() != blk.version() {
 				t.Errorf("block %+v: %v", blk, err)
+			}
+		}
+		if h, err := parseHave(b); err == nil {
+			if again, err := parseHave(h.append(nil)); err != nil || again != h || h.Bytes < 0 {
+				t.Errorf("have %+v: %v", h, err)
 			}
 		}
 		parseHello(b)

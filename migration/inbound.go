@@ -31,11 +31,12 @@ type inbound struct {
 	pending  []*landed  // complete, and not yet with the kernel
 	flushing []*landed
 
-	seg     *segment
-	ahead   *allotment // on its disk
-	broken  bool       // the segment failed to take bytes
-	again   bool       // what comes may be here already
-	bytes   int64      // of pending
+	seg    *segment
+	ahead  *allotment // on its disk
+	broken bool       // the segment failed to take bytes
+	again  bool       // what comes may be here already
+	bytes  int64      // of pending
+	comeback
 	owed    sync.WaitGroup
 	waiting atomic.Int64 // blocks without a receipt, of those in owed
 	kept    atomicCount  // receipted
@@ -49,13 +50,17 @@ type inbound struct {
 	promised func() // gives back its part of the quota
 	dirs     []string
 	member   int
-	left     int64 // of the member
+	left     int64  // of the member
+	has      int64  // bytes that came
+	written  uint32 // the number that its frames have where they are written: of the stream that brought the first of them
+	cutOff   bool   // the stream ended in it, and nothing was wrong with what came
 	sum      summer
 	open     atomic.Bool
 }
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
 	in := &inbound{r: r, node: node, out: newOutbox(), sum: newSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
+	in.cut, in.leave, in.claims = func() { cut(conn) }, func() {}, make(chan chan<- *unfinished)
 	var from io.Reader = flushing{conn, in}
 	if c, ok := conn.(*Conn); ok {
 		c.beforeWaiting(in.flush)
@@ -89,7 +94,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	in.alone, in.last = h.Alone, h.Advised
+	in.alone, in.last, in.offered = h.Alone, h.Advised, h.Resumes
 	advised, no := false, &refuse{Reason: fmt.Sprintf("the certificate is for %q, the stream says %q", in.node, h.Node), RetryMillis: 60000}
 	if h.Node == in.node {
 		advised, no = in.r.enter(h)
@@ -100,6 +105,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	}
 	g := in.r.grant(h.Alone)
 	g.Shared, g.Advised = in.r.budget.shared(in.node), advised
+	g.Resumes = h.Resumes
 	if !h.Apart {
 		g.Apart = nil
 	}
@@ -115,15 +121,17 @@ func (in *inbound) run() error {
 		f, err := in.frames.next()
 		switch {
 		case errors.Is(err, io.EOF) && in.open.Load():
+			in.cutOff = true
 			return io.ErrUnexpectedEOF
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
+			in.cutOff = true // what was wrong with the frame, if anything was, is not in those before
 			return err
 		}
 		in.beat.Add(1)
 		switch f.typ {
-		case frameOpen:
+		case frameOpen, frameAgain:
 			err = in.begin(f)
 		case frameData:
 			err = in.data(f)
@@ -167,8 +175,25 @@ func (in *inbound) begin(f frame) error {
 	if err != nil {
 		return err
 	}
+	again := f.typ == frameAgain
+	if again && !in.offered {
+		return fmt.Errorf("frame of type %d from a sender that did not say that it goes on", f.typ)
+	}
 	in.open.Store(true)
 	in.transfer, in.opening, in.landing = f.transfer, o, nil
+	large := in.offered && o.bytes() > resumeLeast
+	switch {
+	case again && in.resume(f):
+		return nil
+	case again:
+		f = frame{typ: frameOpen, transfer: f.transfer, raw: appendFrame(nil, frameOpen, f.transfer, f.payload), payload: f.payload}
+	case large && in.takeOver(string(f.payload)):
+		in.drop() // its sender does without
+	}
+	in.has, in.written = 0, f.transfer
+	if large {
+		in.block.set(string(f.payload))
+	}
 	in.member, in.left = 0, o.Members[0].Bytes
 	in.sum.reset()
 	in.sum.member(in.left)
@@ -199,6 +224,7 @@ func (in *inbound) data(f frame) error {
 		return fmt.Errorf("transfer %d: chunk of %d bytes, want %d", f.transfer, len(f.payload), want)
 	}
 	in.left -= int64(len(f.payload))
+	in.has += int64(len(f.payload))
 	in.sum.chunk(f.sum)
 	if in.landing == nil {
 		return nil
@@ -211,7 +237,7 @@ func (in *inbound) data(f frame) error {
 		}
 	}
 	err := in.turned()
-	if err == nil {
+	if f = in.asWritten(f); err == nil {
 		err = in.gives(f, func() error { return in.landing.data(in.member, f) })
 	}
 	if err != nil {
@@ -241,6 +267,7 @@ func (in *inbound) end(f frame) error {
 		return fmt.Errorf("block %s: %w", in.opening.ID, errCorrupt)
 	}
 	in.open.Store(false)
+	in.block.set("")
 	if in.landing == nil {
 		return nil
 	}
@@ -253,6 +280,7 @@ func (in *inbound) end(f frame) error {
 		in.opening.Origin = in.node
 	}
 	var l *landed
+	f = in.asWritten(f)
 	err := in.gives(f, func() (err error) {
 		l, err = in.landing.finish(f, record{opening: in.opening, From: in.node, Sum: sum})
 		return err
@@ -307,12 +335,14 @@ func verdictOn(transfer uint32, err error) verdict {
 // abandon forgets the block under way: the sender took it back, or is gone.
 func (in *inbound) abandon() {
 	in.open.Store(false)
+	in.block.set("")
 	if in.landing != nil {
 		in.drop()
 	}
 }
 
 func (in *inbound) drop() {
+	in.block.set("")
 	in.work.begin(in.at())
 	in.landing.abort()
 	in.work.end()

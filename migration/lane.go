@@ -37,6 +37,12 @@ type lane struct {
 	ahead   int       // how many of its last no disk was asked for
 	work    work      // on this node's disks
 
+	resumes bool      // the peer keeps what came of a block that breaks off
+	keeps   bool      // the block that is sent is large enough for it
+	sums    []uint32  // of its chunks so far
+	part    *part     // to go on with; nil: the block begins
+	have    chan have // what the peer has of it
+
 	pace  pace      // of the goroutine that sends
 	until time.Time // the end of sending, as last known
 
@@ -114,7 +120,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 
 	l := &lane{
 		d: d, peer: p, conn: conn, buf: make([]byte, laneLead+laneBuffer)[laneLead:laneLead], sum: newSummer(),
-		now: time.Now(), bulk: 1, changed: make(chan struct{}, 1), stuck: make(chan struct{}),
+		now: time.Now(), bulk: 1, have: make(chan have, 1), changed: make(chan struct{}, 1), stuck: make(chan struct{}),
 	}
 	l.near.missed = l.fetchAhead
 	frames := newFrameReader(conn, maxPayload[frameReceipts])
@@ -149,6 +155,9 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	}
 	if cause := context.Cause(sending); cause != nil && ctx.Err() == nil && err != errSettled {
 		err = cause // the peer went first, and that is why sending failed
+	}
+	if !silent(err) && ctx.Err() == nil {
+		l.keepPart(err)
 	}
 	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || err == errSurplus || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
@@ -223,7 +232,7 @@ func (l *lane) finish(received <-chan struct{}, inOrder bool) {
 func (l *lane) handshake(frames *frameReader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
-	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised(), Apart: true}
+	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised(), Apart: true, Resumes: true}
 	if _, err := l.conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
 		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
 	}
@@ -237,7 +246,7 @@ func (l *lane) handshake(frames *frameReader) error {
 		if err != nil {
 			return err
 		}
-		l.room = g.room()
+		l.room, l.resumes = g.room(), g.Resumes
 		if !l.d.granted(l.peer, g) {
 			return errSurplus
 		}
@@ -289,6 +298,17 @@ func (l *lane) receive(frames *frameReader) error {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
 		l.beat.Add(1)
+		if f.typ == frameHave {
+			h, err := parseHave(f.payload)
+			if err != nil {
+				return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
+			}
+			select {
+			case l.have <- h:
+			default: // it was not asked
+			}
+			continue
+		}
 		if f.typ != frameReceipts {
 			return fmt.Errorf("receipts from %s: frame of type %d", l.peer.Node, f.typ)
 		}

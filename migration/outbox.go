@@ -11,7 +11,8 @@ import (
 type outbox struct {
 	mu      sync.Mutex
 	queue   []verdict
-	alive   bool // the other end is to hear something
+	alive   bool   // the other end is to hear something
+	other   []byte // frames that are no verdicts
 	closed  bool
 	changed chan struct{}
 }
@@ -30,6 +31,14 @@ func (o *outbox) live() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.alive = true
+	o.nudge()
+}
+
+// has says how much of a block is here.
+func (o *outbox) has(transfer uint32, bytes int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.other = appendFrame(o.other, frameHave, 0, have{transfer, bytes}.append(nil))
 	o.nudge()
 }
 
@@ -62,9 +71,9 @@ func (o *outbox) run(w io.Writer) error {
 	for range o.changed {
 		o.mu.Lock()
 		queue, alive, closed := o.queue, o.alive, o.closed
-		o.queue, o.alive = said, false
+		buf = append(buf[:0], o.other...)
+		o.queue, o.alive, o.other = said, false, o.other[:0]
 		o.mu.Unlock()
-		buf = buf[:0]
 		for some := range slices.Chunk(queue, verdictsPerFrame) {
 			payload = appendVerdicts(payload[:0], some)
 			buf = appendFrame(buf, frameReceipts, 0, payload)

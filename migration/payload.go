@@ -17,10 +17,11 @@ type hello struct {
 	Alone    bool // its coordinator does not answer: nobody spreads what it sends
 	Advised  bool // what it sends is for a node, too, that is advised to go: nobody else takes it, and it goes no further
 	Apart    bool // it knows of the room in the vault: earlier versions take a grant that tells it for a broken one
+	Resumes  bool // it may go on with a block that a stream broke off in
 }
 
 func (m hello) append(b []byte) []byte {
-	return appendFlags(appendString(appendString(b, m.Node), m.Incident), m.Alone, m.Advised, m.Apart)
+	return appendFlags(appendString(appendString(b, m.Node), m.Incident), m.Alone, m.Advised, m.Apart, m.Resumes)
 }
 
 // appendFlags appends a byte with a bit for each, the first the lowest, and none where none is set: versions that know of fewer took
@@ -52,7 +53,7 @@ func (d *decoder) flags(into ...*bool) {
 func parseHello(p []byte) (m hello, err error) {
 	d := decoder{p: p}
 	m.Node, m.Incident = d.string(), d.string()
-	d.flags(&m.Alone, &m.Advised, &m.Apart)
+	d.flags(&m.Alone, &m.Advised, &m.Apart, &m.Resumes)
 	return m, d.end("hello")
 }
 
@@ -61,14 +62,15 @@ type grant struct {
 	Shared    bool       // others are served too, and some may find no place
 	Advised   bool       // its node may leave itself: whoever has another peer turns to that
 	Apart     *vaultRoom // nil: not told
+	Resumes   bool       // it keeps, for a while, what came of a block when its stream breaks
 }
 
 func (m grant) append(b []byte) []byte {
 	b = binary.AppendVarint(b, m.RoomBytes)
 	if m.Apart == nil {
-		return appendFlags(b, m.Shared, m.Advised)
+		return appendFlags(b, m.Shared, m.Advised, false, m.Resumes)
 	}
-	b = appendFlags(b, m.Shared, m.Advised, true)
+	b = appendFlags(b, m.Shared, m.Advised, true, m.Resumes)
 	b = binary.AppendUvarint(binary.AppendVarint(b, m.Apart.VaultBytes), uint64(len(m.Apart.Places)))
 	for _, store := range m.Apart.Places {
 		b = appendString(b, store)
@@ -79,7 +81,7 @@ func (m grant) append(b []byte) []byte {
 func parseGrant(p []byte) (m grant, err error) {
 	d, told := decoder{p: p}, false
 	m.RoomBytes = d.varint()
-	d.flags(&m.Shared, &m.Advised, &told)
+	d.flags(&m.Shared, &m.Advised, &told, &m.Resumes)
 	if told {
 		m.Apart = &vaultRoom{VaultBytes: d.varint()}
 		for n := d.uvarint(); n > 0 && d.err == nil; n-- {
@@ -214,6 +216,26 @@ const (
 	// The id names other bytes there already. Elsewhere it would only be ambiguous: the block is lost.
 	verdictConflict verdictCode = 3
 )
+
+// have says how many of a block's bytes its receiver has of an earlier stream.
+type have struct {
+	Transfer uint32
+	Bytes    int64
+}
+
+func (m have) append(b []byte) []byte {
+	return binary.AppendVarint(binary.AppendUvarint(b, uint64(m.Transfer)), m.Bytes)
+}
+
+func parseHave(p []byte) (m have, err error) {
+	d := decoder{p: p}
+	t := d.uvarint()
+	m.Transfer, m.Bytes = uint32(t), d.varint()
+	if t > 1<<32-1 || m.Bytes < 0 {
+		d.fail()
+	}
+	return m, d.end("have")
+}
 
 const maxReasonBytes = 500
 

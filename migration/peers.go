@@ -26,6 +26,7 @@ type peerState struct {
 	gone    bool      // no peer any more, by the newest list
 	said    bool      // that it may leave itself: it greeted so last
 	rest    time.Time // it is not chosen before
+	parts   []*part   // blocks that lanes to it broke off in
 	speed   float64   // of a lane to it, bytes per second as last measured; 0: never
 }
 
@@ -172,7 +173,7 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 func (d *Drain) turn(p *peerState) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return p.surplus || d.fan.spare(time.Now())
+	return p.surplus || len(p.parts) == 0 && d.fan.spare(time.Now())
 }
 
 // refusedError is a peer's no to a whole stream.

@@ -75,6 +75,7 @@ type Receiver struct {
 
 	lookingForGhosts atomic.Bool  // a look that hangs has not come back
 	scrubbed, broken atomic.Int64 // bytes that were read back, blocks that were found not to be whole
+	laidUp           atomic.Int64 // blocks that wait for their senders to come back
 
 	mu      sync.Mutex
 	live    map[*inbound]bool // streams, and whether one was given up because a disk hangs under it
@@ -357,7 +358,9 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	case !admitted:
 		return nil
 	}
-	defer r.leave(node)
+	in.leave = sync.OnceFunc(func() { r.budget.leave(node) })
+	defer r.serving.Done()
+	defer in.leave()
 	greeting.Stop()
 	began := time.Now()
 	defer func() {
@@ -378,6 +381,7 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn, node string) error 
 	go func() {
 		defer r.gone(in)
 		err := in.run()
+		in.layUp(ctx)
 		in.close()
 		in.owed.Wait() // receipts for what is being committed
 		ran <- err

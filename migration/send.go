@@ -20,6 +20,16 @@ func (l *lane) send(ctx context.Context) error {
 			}
 			return errSurplus
 		}
+		if l.part = l.takePart(); l.part != nil {
+			l.mu.Lock()
+			l.next = []entry{l.part.entry}
+			l.batch = l.next
+			l.mu.Unlock()
+			if err := l.sendBatch(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		err := l.take(ctx)
 		if err == errNoTime {
 			if err := l.lookAgain(ctx); err != nil {

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"hash/crc32"
@@ -35,6 +36,7 @@ func (l *lane) sendBlock(ctx context.Context, e entry) error {
 	}
 	l.pace.start(l.now)
 	l.partly, l.size = true, e.Bytes()
+	l.sums, l.keeps = l.sums[:0], l.resumes && e.Bytes() > resumeLeast
 	err := l.writeBlock(ctx, e)
 	local, isLocal := errors.AsType[*localError](err)
 	switch {
@@ -78,11 +80,33 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 	if err := l.space(ctx, headerBytes+len(payload)+headerBytes); err != nil {
 		return err
 	}
-	l.buf, l.held = appendFrame(l.buf, frameOpen, l.last, payload), true
+	there, typ, before := int64(0), frameOpen, l.part
+	if l.part = nil; before != nil && bytes.Equal(before.open, payload) && l.asItWas(e) {
+		typ = frameAgain
+	}
+	l.buf, l.held = appendFrame(l.buf, typ, l.last, payload), true
+	if typ == frameAgain {
+		var err error
+		l.sums = append(l.sums, before.sums...) // should the lane break now
+		if there, err = l.ask(ctx, before); err != nil {
+			return err
+		}
+		l.sums = l.sums[:0]
+		l.d.traffic.pledge(l, l.size-there)
+	}
 	l.sum.reset()
 	for i, m := range e.Members {
 		l.sum.member(m.Bytes)
-		if err := l.writeMember(ctx, e, i); err != nil {
+		skips := min(there, m.Bytes)
+		if skips > 0 {
+			if err := l.skip(before, m, skips); err != nil {
+				return err
+			}
+		}
+		if there -= skips; skips > 0 && skips == m.Bytes {
+			continue
+		}
+		if err := l.writeMember(ctx, e, i, skips); err != nil {
 			return err
 		}
 	}
@@ -94,12 +118,14 @@ func (l *lane) writeBlock(ctx context.Context, e entry) error {
 	return nil
 }
 
-func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
+// writeMember sends a member from there on.
+func (l *lane) writeMember(ctx context.Context, e entry, i int, at int64) error {
 	m, dir := e.Members[i], l.d.dirOf(e.Block, i)
 	var behind int64 // of the block, with this member
 	for _, m := range e.Members[i:] {
 		behind += m.Bytes
 	}
+	behind -= at
 	if m.Bytes <= ChunkBytes {
 		return l.writeChunk(ctx, e, int(m.Bytes), behind, dir, func(p []byte) error { return l.d.readWhole(e.Block, i, p, &l.near) })
 	}
@@ -109,7 +135,12 @@ func (l *lane) writeMember(ctx context.Context, e entry, i int) error {
 		return err
 	}
 	defer r.Close()
-	for left := m.Bytes; left > 0; {
+	if at > 0 {
+		if err := l.onDisk(dir, func() error { return forward(r, at) }); err != nil {
+			return err
+		}
+	}
+	for left := m.Bytes - at; left > 0; {
 		n := min(left, ChunkBytes)
 		if err := l.writeChunk(ctx, e, int(n), behind, dir, func(p []byte) error { return l.near.fill(r, p) }); err != nil {
 			return err
@@ -134,7 +165,7 @@ func (l *lane) writeChunk(ctx context.Context, e entry, n int, behind int64, dir
 	l.fetched.bytes += int64(n)
 	sum := crc32.Checksum(payload, castagnoli)
 	putHeader(l.buf[at:at+headerBytes], frameData, l.last, n, sum)
-	l.sum.chunk(sum)
+	l.note(sum)
 	if e.met().attempts == 0 { // a block that is refused again and again is no sign of a peer that takes any
 		l.d.peerTook(l.now)
 	}

@@ -1,0 +1,159 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// part is a large block whose stream broke off in it. Its peer keeps what came, and a lane to it goes on with the rest; what was read once
+// is not read again, for the checksums of what was sent are here. Should the peer not come back soon, others have the block from the
+// beginning.
+type part struct {
+	entry
+	open []byte   // its opening
+	sums []uint32 // of the chunks that were sent
+	why  string   // it broke off
+}
+
+// resumePatience is how long a part waits for a lane to its peer.
+const resumePatience = 5 * time.Second
+
+// keepPart keeps what is known of the block that the lane broke off in.
+func (l *lane) keepPart(err error) {
+	if !l.partly || len(l.sums) < resumeLeast/ChunkBytes {
+		return
+	}
+	l.mu.Lock()
+	e, ok := l.inflight.take(l.last)
+	l.mu.Unlock()
+	if !ok {
+		return
+	}
+	p := &part{e, bytes.Clone(l.payload), slices.Clone(l.sums), fmt.Sprintf("sent to %s: %s", l.peer.Node, err)}
+	l.d.mu.Lock()
+	l.peer.parts = append(l.peer.parts, p)
+	l.d.mu.Unlock()
+	time.AfterFunc(resumePatience, func() { l.d.releaseParts(l.peer, p) })
+}
+
+// takePart returns a block to go on with at the peer; nil: there is none.
+func (l *lane) takePart() *part {
+	if !l.resumes {
+		l.d.releaseParts(l.peer)
+		return nil
+	}
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	if len(l.peer.parts) == 0 {
+		return nil
+	}
+	p := l.peer.parts[0]
+	l.peer.parts = l.peer.parts[1:]
+	return p
+}
+
+// releaseParts gives parts, or all of a peer's, back to the plan.
+func (d *Drain) releaseParts(peer *peerState, only ...*part) {
+	d.mu.Lock()
+	var gone []*part
+	peer.parts = slices.DeleteFunc(slices.Clone(peer.parts), func(p *part) bool {
+		goes := len(only) == 0 || slices.Contains(only, p)
+		if goes {
+			gone = append(gone, p)
+		}
+		return goes
+	})
+	d.mu.Unlock()
+	for _, p := range gone {
+		past := p.met()
+		past.attempts++
+		past.shun, past.shunned, past.unanswered = peer.Node, time.Now().Add(2*backOff(past.attempts)), true
+		d.plan.giveBack(p.after(past), 0, p.why)
+	}
+}
+
+// releaseAllParts gives back what no lane goes on with any more.
+func (d *Drain) releaseAllParts() {
+	d.mu.Lock()
+	all := slices.Clone(d.fan.order)
+	d.mu.Unlock()
+	for _, p := range all {
+		d.releaseParts(p)
+	}
+}
+
+// asItWas reports whether nothing has happened to the files of a part, not even what leaves their content alone: of what was sent only
+// checksums are left to compare with.
+func (l *lane) asItWas(e entry) bool {
+	for i := range e.Members {
+		m, dir := e.Members[i], l.d.dirOf(e.Block, i)
+		err := l.onDisk(dir, func() error {
+			r, err := l.d.openMember(e.Block, i)
+			if err != nil {
+				return err
+			}
+			return errors.Join(stillSame(r, m), r.Close())
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// ask says which block the lane goes on with, and returns how much of it the peer has.
+func (l *lane) ask(ctx context.Context, p *part) (bytes int64, err error) {
+	if err := l.flush(ctx); err != nil {
+		return 0, err
+	}
+	late := time.NewTimer(dialTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case h := <-l.have:
+			if h.Transfer != l.last {
+				continue
+			}
+			return h.Bytes, nil
+		case <-late.C:
+			return 0, fmt.Errorf("%s does not say how much it has of %s", l.peer.Node, p.ID)
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// skip takes what the peer has of a member from what was sent before.
+func (l *lane) skip(p *part, m Member, bytes int64) error {
+	chunks := int((bytes + ChunkBytes - 1) / ChunkBytes)
+	if at := len(l.sums); bytes != m.Bytes && bytes%ChunkBytes != 0 || at+chunks > len(p.sums) {
+		return fmt.Errorf("%s says that it has %d bytes of %s: that was not sent", l.peer.Node, bytes, p.ID)
+	}
+	for range chunks {
+		l.note(p.sums[len(l.sums)])
+	}
+	return nil
+}
+
+// note takes in the checksum of the next chunk.
+func (l *lane) note(sum uint32) {
+	l.sum.chunk(sum)
+	if l.keeps {
+		l.sums = append(l.sums, sum)
+	}
+}
+
+// forward has a member be read from there on.
+func forward(r io.Reader, at int64) error {
+	s, ok := r.(io.Seeker)
+	if !ok {
+		return fmt.Errorf("%T cannot be read from the middle", r)
+	}
+	_, err := s.Seek(at, io.SeekStart)
+	return err
+}

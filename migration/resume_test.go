@@ -1,0 +1,301 @@
+package migration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const (
+	largeBytes = 40 << 20
+	narrow     = 4 << 20 // bytes per second: the block takes ten seconds
+)
+
+// large is a node with one large block, in a store of plain files or in Spark's, and what its largest file has.
+func large(t *testing.T, layout string) (n *node, id string, content []byte) {
+	content = contentOf("large", largeBytes-7)
+	if layout == LayoutFiles {
+		n = newNode(t, "a", with(filesStore, "cache"))
+		write(t, filepath.Join(n.dir, "cache/large"), content)
+		return n, "cache/-/large", content
+	}
+	n = newNode(t, "a", with(sparkStore, "s0"))
+	for name, is := range map[string][]byte{"shuffle_0_1_0.data": content, "shuffle_0_1_0.index": indexOf(len(content))} {
+		_, sub := SparkPlace(name, 1)
+		write(t, filepath.Join(n.dir, "s0/blockmgr-1", sub, name), is)
+	}
+	return n, "spark/blockmgr-1/shuffle_0_1_0.data", content
+}
+
+// cutting has a node's first connection break off behind so many bytes, and nobody reach it for a second. quiet: neither end is told.
+// twice: so does the next one, at once. then is what happens meanwhile.
+func cutting(n *node, at int64, quiet, twice bool, then func()) (came *atomic.Int64) {
+	came = new(atomic.Int64)
+	var until atomic.Pointer[time.Time]
+	var again atomic.Bool
+	n.plain = true
+	n.mangle = func(conn net.Conn) net.Conn {
+		if down := until.Load(); down != nil && time.Now().Before(*down) {
+			conn.Close()
+			return conn
+		}
+		if until.Load() != nil && twice && again.CompareAndSwap(false, true) {
+			return &hooked{Conn: conn, afterRead: func(total int64) {
+				if total > 60 { // it has greeted, and asks
+					conn.Close()
+				}
+			}}
+		}
+		h := &hooked{Conn: conn}
+		h.onRead = func(p []byte) {
+			came.Add(int64(len(p)))
+			if came.Load() > at && until.Load() == nil {
+				down := time.Now().Add(time.Second)
+				until.Store(&down)
+				if then != nil {
+					then()
+				}
+				if !quiet {
+					conn.Close()
+				}
+			}
+		}
+		if quiet && until.Load() == nil {
+			return stuck(h, at)
+		}
+		return h
+	}
+	return came
+}
+
+// A link is cut for a second near the end of a large block. There is no time to send it anew, and what is missing is sent.
+func TestLargeBlockGoesOnWhereItBrokeOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		layout       string
+		quiet, twice bool
+		change       bool // to another version
+		touch        bool // with the content and the times as they were
+		time         time.Duration
+		most         float64 // of the block's bytes that cross the link
+	}{
+		"cut":      {layout: LayoutFiles, time: 14 * time.Second, most: 1.1},
+		"no word":  {layout: LayoutSpark, quiet: true, time: 14*time.Second + peerTimeout, most: 1.1},
+		"twice":    {layout: LayoutFiles, twice: true, time: 15 * time.Second, most: 1.1},
+		"changed":  {layout: LayoutFiles, change: true, time: time.Minute, most: 3},
+		"replaced": {layout: LayoutFiles, touch: true, time: time.Minute, most: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, id, content := large(t, c.layout)
+				b, other := newNode(t, "b"), newNode(t, "c")
+				if c.layout == LayoutSpark {
+					b, other = newNode(t, "b", with(sparkStore, "s0")), newNode(t, "c", with(sparkStore, "s0"))
+				}
+				then := func() {
+					file := filepath.Join(a.dir, "cache/large")
+					info, err := os.Stat(file)
+					if c.change || c.touch {
+						content = contentOf("another", len(content))
+						err = errors.Join(err, os.WriteFile(file+".tmp", content, 0o644))
+						if c.touch {
+							err = errors.Join(err, os.Chtimes(file+".tmp", info.ModTime(), info.ModTime()))
+						}
+						err = errors.Join(err, os.Rename(file+".tmp", file))
+					}
+					if c.layout == LayoutFiles && err != nil {
+						t.Error(err)
+					}
+				}
+				var took [2]*atomic.Int64
+				for i, n := range []*node{b, other} {
+					took[i] = cutting(n, largeBytes*9/10, c.quiet, c.twice, then)
+				}
+				tr := newTrip(t, a, b, other)
+				tr.cfg.Connections, tr.cfg.MaxBytesPerSecond = 1, narrow
+				_, entries := tr.run(within(t, c.time))
+				moved, holder := outcome(t, entries, Moved), b
+				if len(moved) != 1 {
+					t.Fatalf("got %v", entries)
+				}
+				for _, e := range moved {
+					holder = tr.node(e.Peer)
+				}
+				if got := holder.content(t, id); !bytes.Equal(got, content) {
+					t.Error("it reads otherwise")
+				}
+				if all := took[0].Load() + took[1].Load(); float64(all) > largeBytes*c.most {
+					t.Errorf("%d bytes crossed the link for a block of %d", all, largeBytes)
+				}
+			})
+		})
+	}
+}
+
+// resuming is a stream of a sender that goes on with what broke off.
+func (n *node) resuming(t testing.TB, ctx context.Context, from string) *sender {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	s := &sender{t, ours, newFrameReader(ours, maxPayload[frameReceipts]), make(chan error, 1)}
+	go func() { s.over <- n.receiver.Serve(ctx, theirs, from) }()
+	s.send(appendFrame(nil, frameHello, 0, hello{Node: from, Resumes: true}.append(nil)))
+	f, err := s.in.next()
+	if g, broken := parseGrant(f.payload); err != nil || broken != nil || f.typ != frameGrant || !g.Resumes {
+		t.Fatalf("no grant: %v, %+v, %v", f.typ, g, err)
+	}
+	return s
+}
+
+// asks sends the opening of a block once more, and returns how much of it is there.
+func (s *sender) asks(transfer uint32, frames []byte) int64 {
+	s.t.Helper()
+	f, err := newFrameReader(bytes.NewReader(frames), ChunkBytes).next()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.send(appendFrame(nil, frameAgain, transfer, f.payload))
+	if f, err = s.in.next(); err != nil || f.typ != frameHave {
+		s.t.Fatalf("got a frame of type %d, %v", f.typ, err)
+	}
+	h, err := parseHave(f.payload)
+	if err != nil || h.Transfer != transfer {
+		s.t.Fatalf("got %+v, %v", h, err)
+	}
+	return h.Bytes
+}
+
+// What broke off is kept for its sender, while that may come back, and for nobody and nothing else; then its room is free again.
+func TestWhatBrokeOffIsKeptForItsSender(t *testing.T) {
+	content := contentOf("x", resumeLeast+4*ChunkBytes)
+	frames := blockFrames(1, "cache/-/x", content)
+	other := blockFrames(1, "cache/-/x", content[:len(content)-1])
+	cutAt := len(frames) - 2*(ChunkBytes+headerBytes) // amid a chunk
+	const there = resumeLeast + 2*ChunkBytes
+	type step struct {
+		n   *node
+		ctx context.Context
+		f   *fakeDisks
+
+		late func() // waits until nothing is kept any more
+	}
+	whole := func(t *testing.T, s step) {
+		if got := s.n.content(t, "cache/-/x"); !bytes.Equal(got, content) {
+			t.Error("it reads otherwise")
+		}
+	}
+	for name, then := range map[string]func(t *testing.T, s step){
+		"it comes back": func(t *testing.T, s step) {
+			again := s.n.resuming(t, s.ctx, "a")
+			again.send(blockFrames(1, "cache/-/small", []byte("small")))
+			again.wantReceipt()
+			if has := again.asks(2, frames); has != there {
+				t.Fatalf("%d bytes are kept, want %d", has, there)
+			}
+			rest := blockFrames(2, "cache/-/x", content)
+			again.send(rest[len(rest)-2*(ChunkBytes+headerBytes)-headerBytes-16:])
+			again.wantReceipt()
+			again.conn.Close()
+			whole(t, s)
+		},
+		"too late": func(t *testing.T, s step) {
+			s.late()
+			again := s.n.resuming(t, s.ctx, "a")
+			s.f.wantNothingReserved(t)
+			if has := again.asks(1, frames); has != 0 {
+				t.Errorf("%d bytes are kept", has)
+			}
+			again.send(frames[len(appendFrame(nil, frameOpen, 1, firstPayload(t, frames))):])
+			again.wantReceipt()
+			again.conn.Close()
+			whole(t, s)
+		},
+		"another node": func(t *testing.T, s step) {
+			of := s.n.resuming(t, s.ctx, "c")
+			if has := of.asks(1, frames); has != 0 {
+				t.Errorf("%d bytes of another node's are given away", has)
+			}
+			of.conn.Close()
+		},
+		"another version": func(t *testing.T, s step) {
+			again := s.n.resuming(t, s.ctx, "a")
+			if has := again.asks(1, other); has != 0 {
+				t.Errorf("%d bytes are taken for those of another version", has)
+			}
+			again.conn.Close()
+		},
+		"from the beginning": func(t *testing.T, s step) {
+			again := s.n.resuming(t, s.ctx, "a")
+			again.send(frames)
+			again.wantReceipt()
+			again.conn.Close()
+			whole(t, s)
+		},
+		"other bytes": func(t *testing.T, s step) {
+			again := s.n.resuming(t, s.ctx, "a")
+			if has := again.asks(2, frames); has != there {
+				t.Fatalf("%d bytes are kept, want %d", has, there)
+			}
+			changed := bytes.Clone(content)
+			changed[0]++
+			rest := blockFrames(2, "cache/-/x", changed)
+			go again.conn.Write(rest[len(rest)-2*(ChunkBytes+headerBytes)-headerBytes-16:])
+			if err := <-again.over; !errors.Is(err, errCorrupt) {
+				t.Errorf("a mixture of two contents ends with %v", err)
+			}
+		},
+		"nobody": func(t *testing.T, s step) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, f := onDisks(t, "b", nil, "d0")
+			f.give(n.more[0], resumeLeast*3/2) // not for two of it
+			synctest.Test(t, func(t *testing.T) {
+				f.changed = make(chan struct{})
+				ctx, stop := n.receiving(t)
+				s := n.resuming(t, ctx, "a")
+				s.send(frames[:cutAt])
+				s.conn.Close()
+				synctest.Wait()
+				then(t, step{n, ctx, f, func() { time.Sleep(keptFor + time.Second) }})
+				synctest.Wait()
+				if took := stop(); took > keptFor {
+					t.Errorf("the receiver waits %v for who does not come back", took)
+				}
+				f.wantNothingReserved(t)
+			})
+			if name != "it comes back" {
+				return
+			}
+			if err := errors.Join(n.vault.Close(), os.Remove(filepath.Join(n.vault.dir, "catalog.db"))); err != nil {
+				t.Fatal(err)
+			}
+			n.open(t)
+			whole(t, step{n: n}) // by what the segments say
+		})
+	}
+}
+
+func firstPayload(t *testing.T, frames []byte) []byte {
+	f, err := newFrameReader(bytes.NewReader(frames), ChunkBytes).next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.payload
+}
+
+// A sender that did not say that it knows of it is not to ask: it would not know the answer.
+func TestWhoDoesNotGoOnDoesNotAsk(t *testing.T) {
+	n := newNode(t, "b")
+	ctx, stop := n.receiving(t)
+	s := n.stream(t, ctx)
+	s.send(appendFrame(nil, frameAgain, 1, firstPayload(t, blockFrames(1, "cache/-/x", []byte("x")))))
+	if err := <-s.over; err == nil {
+		t.Error("it is answered")
+	}
+	stop()
+}
