@@ -299,3 +299,51 @@ func TestWhoDoesNotGoOnDoesNotAsk(t *testing.T) {
 	}
 	stop()
 }
+
+// A peer that breaks off each time, or says that it has what was never sent, does not keep the block from the others.
+func TestWhoBreaksOffAgainAndAgainDoesNotKeepTheBlock(t *testing.T) {
+	for _, has := range []int64{resumeLeast, 1 << 50} {
+		synctest.Test(t, func(t *testing.T) {
+			a, id, content := large(t, LayoutFiles)
+			b, c := newNode(t, "b"), newNode(t, "c")
+			c.plain = true
+			tr := newTrip(t, a, b, c)
+			tr.cfg.Connections = 1
+			all, began := tr.cfg.Peers(), time.Now()
+			tr.cfg.Peers = func() []Peer {
+				if time.Since(began) < 2*time.Second {
+					return all[:1]
+				}
+				return all
+			}
+			var asked atomic.Int64
+			tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
+				defer conn.Close()
+				in := newFrameReader(conn, ChunkBytes)
+				for came := 0; came < resumeLeast+4*ChunkBytes; {
+					f, err := in.next()
+					if err != nil {
+						return
+					}
+					came += len(f.payload)
+					switch f.typ {
+					case frameHello:
+						conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40, Resumes: true}.append(nil)))
+					case frameAgain:
+						asked.Add(1)
+						conn.Write(appendFrame(nil, frameHave, 0, have{f.transfer, has}.append(nil)))
+						in.next()
+						return
+					}
+				}
+			}}
+			_, entries := tr.run(within(t, time.Minute))
+			if e := outcome(t, entries, Moved)[id]; e.Peer != "c" {
+				t.Fatalf("got %v after it was asked %d times", entries, asked.Load())
+			}
+			if got := c.content(t, id); !bytes.Equal(got, content) || asked.Load() == 0 {
+				t.Errorf("it reads otherwise, or nobody was asked (%d)", asked.Load())
+			}
+		})
+	}
+}
