@@ -22,51 +22,25 @@ type fallback struct {
 }
 
 const (
-	// fallbackPatience is how long no peer may have taken anything before the fallback is used, when every peer that is
-	// known is in trouble but not all have said themselves that they take nothing. If it were shorter, the blocks for a
-	// peer that restarts would go to the bucket.
-	fallbackPatience = 2 * time.Second
-	// lookAtPeers is how often an idle upload asks whether it is its turn.
-	lookAtPeers = 100 * time.Millisecond
 	// answerSoon is how long the fallback may owe the answer to a first question before that is told.
 	answerSoon = 2 * time.Second
 	// largeUpload is where a rate can be told from a latency.
 	largeUpload = 1 << 20
 )
 
-func (d *Drain) peerTook(now time.Time) { d.tookAt.note(now) }
-
-// peersTake reports whether a peer takes blocks, or soon may. One that has not failed has as long to prove it as any lane
-// has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
-// something. When each has said itself that it takes nothing, there is nobody to wait for.
-func (d *Drain) peersTake() bool {
-	now := time.Now()
-	quiet := d.tookAt.ago(now)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	declined := d.cfg.Missed == nil || !d.cfg.Missed()
-	for _, p := range d.peers {
-		if p.failures == 0 && (p.lanes > 0 || !p.gone) {
-			return quiet < peerTimeout
-		}
-		declined = declined && !p.declines.IsZero() && !p.declines.After(now)
-	}
-	return !declined && quiet < fallbackPatience
-}
-
 // errTooLate says that what is left cannot be in the fallback in time.
 var errTooLate = errors.New("what is left cannot be uploaded before the deadline")
 
-// runFallback uploads blocks one after the other while no peer takes any, until all blocks are settled (true) or ctx ends.
+// runFallback uploads blocks that no peer takes one after the other, until all blocks are settled (true) or ctx ends.
 func (d *Drain) runFallback(ctx context.Context) (settled bool) {
 	for ctx.Err() == nil {
 		pause := lookAtPeers
-		if !d.peersTake() {
+		if larger, any := d.leftByPeers(); any {
 			var one []entry
 			err := errNoRoom
-			if room := d.affordable(ctx); room >= 0 {
+			if bytes := d.affordable(ctx); bytes >= 0 {
 				d.handOut(func(crowded map[string]bool) (some bool) {
-					one, _, err = d.plan.takeSome(nil, 1, 0, d.fallback.state.Node, roomOf(room), math.MaxInt64, crowded)
+					one, _, err = d.plan.takeSome(nil, 1, 0, d.fallback.state.Node, room{most: bytes, vault: untold, larger: larger}, math.MaxInt64, crowded)
 					return len(one) > 0
 				})
 			}

@@ -26,6 +26,7 @@ type lane struct {
 	members []memberSize // of the block that is sent, and its opening: kept for the next one's
 	payload []byte
 
+	greeted time.Time
 	last    uint32    // transfer number
 	partly  bool      // the newest block is not complete
 	held    bool      // all of it that there is, is in the buffer
@@ -138,6 +139,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 		stop(l.receive(frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
 	})
+	l.greeted = time.Now()
 	d.join(l)
 	sent := make(chan error, 1)
 	go func() {

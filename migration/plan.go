@@ -198,7 +198,9 @@ func (p *plan) one(now time.Time, passed *int, peer string, room room, affordabl
 			}
 			there = past.unanswered && past.shun == peer
 		}
-		if n, left := e.Bytes(), room.left(e.ID.Store()); n > affordable || n > left && !there {
+		if n, left := e.Bytes(), room.left(e.ID.Store()); n <= room.larger.of(e.ID.Store()) {
+			continue
+		} else if n > affordable || n > left && !there {
 			leave(n, left)
 			continue
 		}
@@ -213,8 +215,11 @@ func (p *plan) one(now time.Time, passed *int, peer string, room room, affordabl
 		if s.left.Blocks == 0 || p.shuts(s.dir) {
 			continue
 		}
-		left := room.left(s.store)
+		left, larger := room.left(s.store), room.larger.of(s.store)
 		most := min(left, affordable)
+		if s.most <= larger {
+			continue
+		}
 		if least := s.least(); least > most {
 			leave(least, left)
 			continue
@@ -223,16 +228,23 @@ func (p *plan) one(now time.Time, passed *int, peer string, room room, affordabl
 			leave(s.most, left)
 			continue
 		}
+		if s.least() <= larger && len(p.returned) >= maxReturned {
+			continue
+		}
 		for b := range p.pops(s.spool) {
 			p.wake() // there is room in memory, should the scan wait for it
 			if p.setAside(b) {
 				continue
 			}
-			if b.Bytes() <= most {
+			switch n := b.Bytes(); {
+			case n <= larger:
+				p.returned = append(p.returned, entry{Block: b})
+			case n <= most:
 				p.outstanding++
 				return entry{Block: b}, true, 0, nil
+			default:
+				p.returned = append(p.returned, entry{Block: b}.after(setbacks{why: leave(n, left)}))
 			}
-			p.returned = append(p.returned, entry{Block: b}.after(setbacks{why: leave(b.Bytes(), left)}))
 			if len(p.returned) >= maxReturned {
 				break // the next class may have some that fit for certain
 			}

@@ -19,6 +19,7 @@ type room struct {
 	most   int64
 	vault  int64 // of that, for blocks that can only go to the vault
 	places []string
+	larger moreThan // than this, or a block is left to others
 }
 
 // untold is the room in the vault of a peer that does not tell it: as much as there is.
@@ -28,7 +29,7 @@ func (g grant) room() room {
 	if g.Apart == nil {
 		return roomOf(g.RoomBytes)
 	}
-	return room{g.RoomBytes, g.Apart.VaultBytes, g.Apart.Places}
+	return room{most: g.RoomBytes, vault: g.Apart.VaultBytes, places: g.Apart.Places}
 }
 
 // roomOf is the same room for every block.

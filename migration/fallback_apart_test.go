@@ -1,0 +1,87 @@
+package migration
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// What no peer has room for goes to the fallback while peers are still taking the rest: there may be no time left afterwards.
+func TestFallbackTakesBesidePeersWhatTheyHaveNoRoomFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
+		shuffles, cache := map[string][]byte{}, map[string][]byte{}
+		for i := range 40 {
+			for name, content := range writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, 1<<20) {
+				shuffles["spark/blockmgr-x/"+name] = content
+			}
+			name := fmt.Sprintf("f-%04d", i)
+			cache["cache/-/"+name] = contentOf(name, 1000)
+			write(t, filepath.Join(a.dir, "cache", name), cache["cache/-/"+name])
+		}
+		b.room = vaultOf(0)
+		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
+		tr := newTrip(t, a, b)
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		sum, entries := tr.run(within(t, 30*time.Second)) // ten seconds too few for all map outputs
+		wantInFallback(t, tr.cfg.Fallback, cache, entries)
+		if sum.Moved.Blocks < 40+20 {
+			t.Errorf("got %+v, want the cache in the fallback, and most of the map outputs at the peer", sum)
+		}
+		for name := range maps.Keys(s.things) {
+			if strings.Contains(name, "shuffle_") {
+				t.Errorf("%s went to the fallback, and the peer takes it", name)
+			}
+		}
+	})
+}
+
+// A block that is too large for any peer does not wait for the small ones to be there.
+func TestFallbackTakesBesidePeersWhatIsTooLargeForThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := cached(t, 40, 512<<10)
+		write(t, filepath.Join(a.dir, "cache", "large"), contentOf("large", 22<<20))
+		b := newNode(t, "b")
+		b.room = func(string) int64 { return 21 << 20 } // however much is there
+		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
+		tr := newTrip(t, a, b)
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		_, entries := tr.run(within(t, 20*time.Second))
+		wantInFallback(t, tr.cfg.Fallback, map[string][]byte{"cache/-/large": contentOf("large", 22<<20)}, entries)
+	})
+}
+
+// Peers come first: what one of them has room for that is not sent to yet, or that has not greeted yet, is not for the fallback.
+func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
+	GB := int64(1 << 30)
+	now := time.Now()
+	none := int64(0)
+	for name, c := range map[string]struct {
+		peer peerState
+		left bool // to the fallback
+	}{
+		"has no room in its vault":     {peerState{Peer: Peer{RoomBytes: GB, VaultBytes: &none, Places: []string{"spark"}}}, true},
+		"has a place for the store":    {peerState{Peer: Peer{RoomBytes: GB, VaultBytes: &none, Places: []string{"cache"}}}, false},
+		"does not tell of its vault":   {peerState{Peer: Peer{RoomBytes: GB}}, false},
+		"is gone":                      {peerState{Peer: Peer{RoomBytes: GB}, gone: true}, true},
+		"has yet to greet":             {peerState{lanes: 1, tried: now}, false},
+		"has not greeted for long":     {peerState{lanes: 1, tried: now.Add(-peerTimeout)}, true},
+		"is in trouble":                {peerState{failures: 1, tried: now}, false},
+		"has been in trouble for long": {peerState{failures: 9, tried: now.Add(-fallbackPatience)}, true},
+		"says that it is full":         {peerState{failures: 1, tried: now, declines: now}, true},
+	} {
+		d := &Drain{peers: map[string]*peerState{"b": &c.peer, "full": {Peer: Peer{RoomBytes: GB, VaultBytes: &none}}}}
+		if got := d.roomAtPeers("cache"); (got == 0) != c.left {
+			t.Errorf("a peer that %s: got room for %d", name, got)
+		}
+	}
+}

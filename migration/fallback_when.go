@@ -1,0 +1,119 @@
+package migration
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// fallbackPatience is how long no peer may have taken anything before the fallback is used, when every peer that is
+	// known is in trouble but not all have said themselves that they take nothing. If it were shorter, the blocks for a
+	// peer that restarts would go to the bucket.
+	fallbackPatience = 2 * time.Second
+	// lookAtPeers is how often an idle upload asks whether it is its turn.
+	lookAtPeers = 100 * time.Millisecond
+)
+
+func (d *Drain) peerTook(now time.Time) { d.tookAt.note(now) }
+
+// peersTake reports whether a peer takes blocks as far as is known, or else may soon. One that has not failed has as long to prove it as
+// any lane has. Peers in trouble go on being asked, block by block, and take over from the fallback as soon as one of them takes
+// something. When each has said itself that it takes nothing, there is nobody to wait for.
+func (d *Drain) peersTake() (taken, hoped bool) {
+	now := time.Now()
+	quiet := d.tookAt.ago(now)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	declined := d.cfg.Missed == nil || !d.cfg.Missed()
+	for _, p := range d.peers {
+		if p.failures == 0 && (p.lanes > 0 || !p.gone) {
+			return quiet < peerTimeout, false
+		}
+		declined = declined && !p.declines.IsZero() && !p.declines.After(now)
+	}
+	return false, !declined && quiet < fallbackPatience
+}
+
+// moreThan is, by store, what a block must be larger than. Nil: any is.
+type moreThan map[string]int64
+
+// anyStore has what goes for the blocks of stores that this node does not have: they landed here.
+const anyStore = ""
+
+func (m moreThan) of(store string) int64 {
+	if m == nil {
+		return -1
+	}
+	if bytes, ok := m[store]; ok {
+		return bytes
+	}
+	return m[anyStore]
+}
+
+// leftByPeers says which blocks are for the fallback now: all, while no peer takes any; else those that none of them has room for. To
+// wait with these until the others are sent would be to lose them where that takes all the time there is.
+func (d *Drain) leftByPeers() (larger moreThan, any bool) {
+	switch taken, hoped := d.peersTake(); {
+	case !taken && !hoped:
+		return nil, true
+	case !taken:
+		return nil, false
+	}
+	larger = moreThan{}
+	for _, store := range append([]string{anyStore}, d.fan.stores...) {
+		larger[store] = d.roomAtPeers(store)
+		any = any || larger[store] < math.MaxInt64
+	}
+	return larger, any
+}
+
+// roomAtPeers is how large a block of a store some peer may have room for, as it granted, or as the coordinator told of those that are
+// not sent to. One that is in trouble or does not greet may have it for as long as it would be waited for by itself, and one that has
+// just greeted, too: an agent that has just started has no room until its disks were tried.
+func (d *Drain) roomAtPeers(store string) int64 {
+	now := time.Now()
+	most, lanes := d.roomUnseen(store, now)
+	for _, l := range lanes {
+		if now.Sub(l.greeted) < fullSettles {
+			return math.MaxInt64
+		}
+		room := l.roomLeft()
+		most = max(most, room.left(store))
+	}
+	return most
+}
+
+// roomUnseen is what the peers may have room for that granted nothing, beside the lanes to those that did.
+func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*lane) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	greeted := map[*peerState]bool{}
+	for c := range d.lanes {
+		if l, ok := c.(*lane); ok {
+			lanes = append(lanes, l)
+			greeted[l.peer] = true
+		}
+	}
+	for _, p := range d.peers {
+		silent := time.Duration(0)
+		if !p.tried.IsZero() {
+			silent = now.Sub(p.tried)
+		}
+		switch {
+		case p.failures > 0:
+			declined := !p.declines.IsZero() && !p.declines.After(now)
+			if !declined && silent < fallbackPatience {
+				return math.MaxInt64, nil
+			}
+		case p.lanes > 0:
+			if !greeted[p] && silent < peerTimeout {
+				return math.MaxInt64, nil
+			}
+		case !p.gone && p.RoomBytes == 0: // it is not known
+			return math.MaxInt64, nil
+		case !p.gone:
+			most = max(most, p.RoomFor(store))
+		}
+	}
+	return most, lanes
+}
