@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"path/filepath"
@@ -83,5 +84,23 @@ func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
 		if got := d.roomAtPeers("cache"); (got == 0) != c.left {
 			t.Errorf("a peer that %s: got room for %d", name, got)
 		}
+	}
+}
+
+// A peer that had no room for what was found first, and takes what was found then, does not leave that to the fallback.
+func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
+	d := &Drain{peers: map[string]*peerState{}, cfg: DrainConfig{Log: slog.New(slog.DiscardHandler)}}
+	d.fan = newFan("", "", d.peers)
+	d.fan.hear("a", []Peer{{Node: "b"}})
+	b := d.peers["b"]
+	d.peerTook(time.Now())
+	d.note(b, errPeerFull)
+	b.declines = time.Now() // for so long
+	if taken, hoped := d.peersTake(); taken || hoped {
+		t.Errorf("got %t, %t of a peer that is full, want nothing of it", taken, hoped)
+	}
+	d.fits(b)
+	if _, hoped := d.peersTake(); !hoped {
+		t.Error("it sends to the peer, and all goes to the fallback")
 	}
 }

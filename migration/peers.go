@@ -220,6 +220,13 @@ func (d *Drain) greeted(p *peerState) (failures int) {
 	return p.failures
 }
 
+// fits notes that a peer has room for something after all: when it had not, the stores were not looked through yet.
+func (d *Drain) fits(p *peerState) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p.declines = time.Time{}
+}
+
 // granted says whether a stream goes on that a peer has let begin: not to one that turns out to be advised to go, while others take blocks.
 func (d *Drain) granted(p *peerState, g grant) bool {
 	d.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 // send writes blocks until none is left (errSettled), the peer has no room, or ctx ends.
 func (l *lane) send(ctx context.Context) error {
-	for ctx.Err() == nil {
+	for found := false; ctx.Err() == nil; {
 		if err := l.wait(ctx, l.open); err != nil {
 			return err
 		}
@@ -45,6 +45,10 @@ func (l *lane) send(ctx context.Context) error {
 		}
 		if err != nil {
 			return err
+		}
+		if !found {
+			found = true
+			l.d.fits(l.peer)
 		}
 		if err := l.sendBatch(ctx); err != nil {
 			return err
