@@ -111,6 +111,12 @@ func (l *landing) Disk(path string) string {
 	return cmp.Or(d.Whole, d.Device)
 }
 
+// FileSystem names the file system that a path lies on: each has a number, and a partition one of its own.
+func (l *landing) FileSystem(path string) string {
+	d, _ := on(path, l.healths())
+	return d.Device
+}
+
 // Flushed and Fetched tell of work that was done, Fault of work that the disk refused.
 func (l *landing) Flushed(path string, bytes int64, took time.Duration) {
 	l.agent.disks.Observe(path, disks.Flush, bytes, took)

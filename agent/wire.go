@@ -37,8 +37,9 @@ func (a *Agent) status() *api.Status {
 	s.Disks = a.diskStates()
 	s.Workloads = a.apiWorkloads()
 	if !a.leaving() { // nothing is taken then
-		most, vault := a.receiver.Room()
-		s.RoomBytes, s.VaultRoomBytes = most, &vault
+		all, vault := a.receiver.Room()
+		s.RoomBytes, s.VaultRoomBytes = all.Bytes, &vault.Bytes
+		s.LargestRoomBytes, s.LargestVaultRoomBytes = all.LargestBytes, vault.LargestBytes
 	}
 	if a.fallback != nil {
 		s.Fallback = a.fallback.Name
@@ -147,7 +148,10 @@ func apiHeld(h migration.Held) *api.HeldBlock {
 func (a *Agent) peers() []migration.Peer {
 	var all []migration.Peer
 	for _, p := range a.beat.Peers() {
-		all = append(all, migration.Peer{Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes, VaultBytes: p.VaultRoomBytes, Places: p.Places, Advised: p.Advised})
+		all = append(all, migration.Peer{
+			Node: p.Node, Address: p.Address, Zone: p.Zone, Pool: p.Pool, RoomBytes: p.RoomBytes, VaultBytes: p.VaultRoomBytes, Places: p.Places, Advised: p.Advised,
+			LargestBytes: p.LargestRoomBytes, LargestVaultBytes: p.LargestVaultRoomBytes,
+		})
 	}
 	return all
 }

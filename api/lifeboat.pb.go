@@ -748,7 +748,7 @@ type Status struct {
 	Drain        *DrainProgress         `protobuf:"bytes,2,opt,name=drain,proto3" json:"drain,omitempty"`   // absent: no drain since the agent started
 	Disks        []*Disk                `protobuf:"bytes,3,rep,name=disks,proto3" json:"disks,omitempty"`
 	Stores       []*StoreInfo           `protobuf:"bytes,4,rep,name=stores,proto3" json:"stores,omitempty"`
-	RoomBytes    int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`    // what this node would take from a leaving peer now
+	RoomBytes    int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`    // what this node would take from a leaving peer now, on all its file systems
 	HeldBlocks   int64                  `protobuf:"varint,6,opt,name=held_blocks,json=heldBlocks,proto3" json:"held_blocks,omitempty"` // blocks that landed here from others
 	HeldBytes    int64                  `protobuf:"varint,7,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
 	Workloads    []*Workload            `protobuf:"bytes,8,rep,name=workloads,proto3" json:"workloads,omitempty"`
@@ -758,8 +758,11 @@ type Status struct {
 	Accounted    string                 `protobuf:"bytes,12,opt,name=accounted,proto3" json:"accounted,omitempty"`                            // the incident whose account a coordinator was given; empty: none that is open
 	// Of room_bytes, what it would take of stores whose blocks do not land in their place here: those go to the vault. Absent: as much.
 	VaultRoomBytes *int64 `protobuf:"varint,13,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// How large one block may be, which lies on one file system, and one of those that go to the vault. 0: not said.
+	LargestRoomBytes      int64 `protobuf:"varint,14,opt,name=largest_room_bytes,json=largestRoomBytes,proto3" json:"largest_room_bytes,omitempty"`
+	LargestVaultRoomBytes int64 `protobuf:"varint,15,opt,name=largest_vault_room_bytes,json=largestVaultRoomBytes,proto3" json:"largest_vault_room_bytes,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -879,6 +882,20 @@ func (x *Status) GetAccounted() string {
 func (x *Status) GetVaultRoomBytes() int64 {
 	if x != nil && x.VaultRoomBytes != nil {
 		return *x.VaultRoomBytes
+	}
+	return 0
+}
+
+func (x *Status) GetLargestRoomBytes() int64 {
+	if x != nil {
+		return x.LargestRoomBytes
+	}
+	return 0
+}
+
+func (x *Status) GetLargestVaultRoomBytes() int64 {
+	if x != nil {
+		return x.LargestVaultRoomBytes
 	}
 	return 0
 }
@@ -1931,17 +1948,19 @@ func (x *Directive) GetApps() []string {
 
 // Peer is another node that may take blocks.
 type Peer struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Node           string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Address        string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	Zone           string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
-	Pool           string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
-	RoomBytes      int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`
-	Advised        bool                   `protobuf:"varint,6,opt,name=advised,proto3" json:"advised,omitempty"`                                             // it is under a notice for which it does not leave: it takes what nobody else does
-	VaultRoomBytes *int64                 `protobuf:"varint,7,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"` // as in Status
-	Places         []string               `protobuf:"bytes,8,rep,name=places,proto3" json:"places,omitempty"`                                                // the stores whose blocks land in their place there: for these it has all of room_bytes
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	Node                  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Address               string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Zone                  string                 `protobuf:"bytes,3,opt,name=zone,proto3" json:"zone,omitempty"`
+	Pool                  string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	RoomBytes             int64                  `protobuf:"varint,5,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"`
+	Advised               bool                   `protobuf:"varint,6,opt,name=advised,proto3" json:"advised,omitempty"`                                             // it is under a notice for which it does not leave: it takes what nobody else does
+	VaultRoomBytes        *int64                 `protobuf:"varint,7,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"` // as in Status
+	Places                []string               `protobuf:"bytes,8,rep,name=places,proto3" json:"places,omitempty"`                                                // the stores whose blocks land in their place there: for these it has all of room_bytes
+	LargestRoomBytes      int64                  `protobuf:"varint,9,opt,name=largest_room_bytes,json=largestRoomBytes,proto3" json:"largest_room_bytes,omitempty"` // as in Status
+	LargestVaultRoomBytes int64                  `protobuf:"varint,10,opt,name=largest_vault_room_bytes,json=largestVaultRoomBytes,proto3" json:"largest_vault_room_bytes,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *Peer) Reset() {
@@ -2028,6 +2047,20 @@ func (x *Peer) GetPlaces() []string {
 		return x.Places
 	}
 	return nil
+}
+
+func (x *Peer) GetLargestRoomBytes() int64 {
+	if x != nil {
+		return x.LargestRoomBytes
+	}
+	return 0
+}
+
+func (x *Peer) GetLargestVaultRoomBytes() int64 {
+	if x != nil {
+		return x.LargestVaultRoomBytes
+	}
+	return 0
 }
 
 type WorkerDecommissionRequest struct {
@@ -9109,7 +9142,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
 	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
-	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xb3\x04\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\x9a\x05\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -9128,7 +9161,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	" \x01(\tR\bfallback\x12#\n" +
 	"\rbroken_blocks\x18\v \x01(\x03R\fbrokenBlocks\x12\x1c\n" +
 	"\taccounted\x18\f \x01(\tR\taccounted\x12-\n" +
-	"\x10vault_room_bytes\x18\r \x01(\x03H\x00R\x0evaultRoomBytes\x88\x01\x01B\x13\n" +
+	"\x10vault_room_bytes\x18\r \x01(\x03H\x00R\x0evaultRoomBytes\x88\x01\x01\x12,\n" +
+	"\x12largest_room_bytes\x18\x0e \x01(\x03R\x10largestRoomBytes\x127\n" +
+	"\x18largest_vault_room_bytes\x18\x0f \x01(\x03R\x15largestVaultRoomBytesB\x13\n" +
 	"\x11_vault_room_bytes\"\x94\x02\n" +
 	"\bWorkload\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -9236,7 +9271,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\fdecommission\x18\x01 \x01(\tR\fdecommission\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04apps\x18\x04 \x03(\tR\x04apps\"\xf1\x01\n" +
+	"\x04apps\x18\x04 \x03(\tR\x04apps\"\xd8\x02\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
@@ -9246,7 +9281,10 @@ const file_lifeboat_proto_rawDesc = "" +
 	"room_bytes\x18\x05 \x01(\x03R\troomBytes\x12\x18\n" +
 	"\aadvised\x18\x06 \x01(\bR\aadvised\x12-\n" +
 	"\x10vault_room_bytes\x18\a \x01(\x03H\x00R\x0evaultRoomBytes\x88\x01\x01\x12\x16\n" +
-	"\x06places\x18\b \x03(\tR\x06placesB\x13\n" +
+	"\x06places\x18\b \x03(\tR\x06places\x12,\n" +
+	"\x12largest_room_bytes\x18\t \x01(\x03R\x10largestRoomBytes\x127\n" +
+	"\x18largest_vault_room_bytes\x18\n" +
+	" \x01(\x03R\x15largestVaultRoomBytesB\x13\n" +
 	"\x11_vault_room_bytes\"\x9a\x01\n" +
 	"\x19WorkerDecommissionRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +

@@ -229,6 +229,7 @@ func (f *fleet) takers() []*api.Peer {
 		if p := f.leases.read(n.Name); p.heard && p.suspected.IsZero() && !leaves(p.status) && p.room > 0 {
 			peers = append(peers, &api.Peer{
 				Node: n.Name, Address: n.PeerAddress, Zone: n.Zone, Pool: n.Pool, RoomBytes: p.room, VaultRoomBytes: p.vault, Places: inPlace(p.status), Advised: watched(p.status),
+				LargestRoomBytes: p.largest[0], LargestVaultRoomBytes: p.largest[1],
 			})
 		}
 	}

@@ -26,6 +26,7 @@ type pulse struct {
 	said       time.Time // when status came
 	room       int64     // what peers are told; follows status in steps of a quarter
 	vault      *int64    // of that, in its vault, likewise; nil: it does not tell
+	largest    [2]int64  // how large one block may be, there and there, likewise; 0: it does not tell
 	unsaid     int       // beats in a row without a notice and without a drain
 	sequence   uint64    // of the newest word
 	began      uint64    // the first sequence of the process that registered
@@ -295,6 +296,11 @@ func (p *pulse) note(status *api.Status, now time.Time) (changed bool) {
 		p.vault, changed = nil, changed || p.vault != nil
 	case p.vault == nil || quarter(*p.vault, *vault):
 		p.vault, changed = new(*vault), true
+	}
+	for i, is := range []int64{status.LargestRoomBytes, status.LargestVaultRoomBytes} {
+		if quarter(p.largest[i], is) {
+			p.largest[i], changed = is, true
+		}
 	}
 	if status.Notice == nil && (status.Drain == nil || status.Drain.Phase == "cancelled") {
 		p.unsaid++

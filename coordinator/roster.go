@@ -94,6 +94,11 @@ func rosterOf(peers []*api.Peer) []rosterEntry {
 		if p.VaultRoomBytes != nil {
 			told = append(told, string(binary.BigEndian.AppendUint64(nil, uint64(*p.VaultRoomBytes))))
 		}
+		for _, largest := range []int64{p.LargestRoomBytes, p.LargestVaultRoomBytes} {
+			if largest > 0 {
+				told = append(told, string(binary.BigEndian.AppendUint64(nil, uint64(largest))))
+			}
+		}
 		mark := hashOf(append(told, p.Places...)...)
 		if p.Advised {
 			mark++

@@ -184,12 +184,13 @@ func TestRosterChanges(t *testing.T) {
 	if now, _ := r.pick("host-0000", t0.Add(rosterPace), list); now == was {
 		t.Error("another room is the same list")
 	}
-	for i, change := range []func(){func() { all[1].VaultRoomBytes = new(int64(0)) }, func() { all[1].Places = []string{"spark"} }} {
+	for i, change := range []func(){func() { all[1].VaultRoomBytes = new(int64(0)) }, func() { all[1].Places = []string{"spark"} },
+		func() { all[1].LargestRoomBytes = 1 }, func() { all[1].LargestVaultRoomBytes = 2 }} {
 		was, _ = r.pick("host-0000", t0.Add(time.Duration(2*i+2)*time.Second), list)
 		change()
 		r.change()
 		if now, _ := r.pick("host-0000", t0.Add(time.Duration(2*i+3)*time.Second), list); now == was {
-			t.Errorf("change %d of the room in the vault is the same list", i)
+			t.Errorf("change %d of the room is the same list", i)
 		}
 	}
 	was, _ = r.pick("host-0000", t0.Add(time.Minute), list)
@@ -221,6 +222,11 @@ func TestRoomMovesInQuarters(t *testing.T) {
 	}{{nil, false}, {new(int64(0)), true}, {new(int64(0)), false}, {new(int64(100)), true}, {new(int64(80)), false}, {new(int64(75)), true}, {nil, true}} {
 		if changed, _ := l.beat("a", &api.Status{RoomBytes: 1, VaultRoomBytes: c.vault}, t0); changed != c.changed {
 			t.Errorf("vault %v: got changed %t, want %t", c.vault, changed, c.changed)
+		}
+	}
+	for i, largest := range []int64{100, 80, 75, 0} {
+		if changed, _ := l.beat("a", &api.Status{RoomBytes: 1, LargestRoomBytes: largest}, t0); changed != (i != 1) {
+			t.Errorf("a block of %d bytes: got changed %t", largest, changed)
 		}
 	}
 	stores := []*api.StoreInfo{{Name: "cache", Land: "vault"}, {Name: "spark", Land: "place"}}

@@ -180,6 +180,7 @@ func checkStatus(s *api.Status) error {
 		checkCount("stores", len(s.Stores), maxStores),
 		checkSizes("room_bytes, held_blocks, held_bytes", s.RoomBytes, s.HeldBlocks, s.HeldBytes),
 		checkSizes("broken_blocks, vault_room_bytes", s.BrokenBlocks, s.GetVaultRoomBytes()),
+		checkSizes("largest_room_bytes, largest_vault_room_bytes", s.LargestRoomBytes, s.LargestVaultRoomBytes),
 	); err != nil {
 		return err
 	}

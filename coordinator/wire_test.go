@@ -123,19 +123,20 @@ func TestWireIsBounded(t *testing.T) {
 			return &api.RegisterRequest{Node: "a", Incarnation: "i", PeerAddress: "a:1", Status: &api.Status{}}
 		}
 		for what, spoil := range map[string]func(*api.RegisterRequest){
-			"incarnation is empty":        func(r *api.RegisterRequest) { r.Incarnation = "" },
-			"incarnation of 5000 bytes":   func(r *api.RegisterRequest) { r.Incarnation = long },
-			"zone of 5000 bytes":          func(r *api.RegisterRequest) { r.Zone = long },
-			"pool \"\\x1b[2J\"":           func(r *api.RegisterRequest) { r.Pool = "\x1b[2J" },
-			"must be HOST:PORT":           func(r *api.RegisterRequest) { r.PeerAddress = "a" },
-			"the port must be":            func(r *api.RegisterRequest) { r.PeerAddress = "a:http" },
-			"set listen.advertise":        func(r *api.RegisterRequest) { r.PeerAddress = "0.0.0.0:7412" },
-			"-1 is negative":              func(r *api.RegisterRequest) { r.Status.RoomBytes = -1 },
-			"vault_room_bytes: -2":        func(r *api.RegisterRequest) { r.Status.VaultRoomBytes = new(int64(-2)) },
-			"300 disks in one message":    func(r *api.RegisterRequest) { r.Status.Disks = make([]*api.Disk, 300) },
-			"disk path of 5000 bytes":     func(r *api.RegisterRequest) { r.Status.Disks = []*api.Disk{{Path: long}} },
-			"notice reason of 5000 bytes": func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Reason: long} },
-			"notice remaining of":         func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Remaining: durationpb.New(1 << 62)} },
+			"incarnation is empty":         func(r *api.RegisterRequest) { r.Incarnation = "" },
+			"incarnation of 5000 bytes":    func(r *api.RegisterRequest) { r.Incarnation = long },
+			"zone of 5000 bytes":           func(r *api.RegisterRequest) { r.Zone = long },
+			"pool \"\\x1b[2J\"":            func(r *api.RegisterRequest) { r.Pool = "\x1b[2J" },
+			"must be HOST:PORT":            func(r *api.RegisterRequest) { r.PeerAddress = "a" },
+			"the port must be":             func(r *api.RegisterRequest) { r.PeerAddress = "a:http" },
+			"set listen.advertise":         func(r *api.RegisterRequest) { r.PeerAddress = "0.0.0.0:7412" },
+			"-1 is negative":               func(r *api.RegisterRequest) { r.Status.RoomBytes = -1 },
+			"largest_vault_room_bytes: -3": func(r *api.RegisterRequest) { r.Status.LargestVaultRoomBytes = -3 },
+			"vault_room_bytes: -2":         func(r *api.RegisterRequest) { r.Status.VaultRoomBytes = new(int64(-2)) },
+			"300 disks in one message":     func(r *api.RegisterRequest) { r.Status.Disks = make([]*api.Disk, 300) },
+			"disk path of 5000 bytes":      func(r *api.RegisterRequest) { r.Status.Disks = []*api.Disk{{Path: long}} },
+			"notice reason of 5000 bytes":  func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Reason: long} },
+			"notice remaining of":          func(r *api.RegisterRequest) { r.Status.Notice = &api.Notice{Remaining: durationpb.New(1 << 62)} },
 			"2000 peers in one message": func(r *api.RegisterRequest) {
 				r.Status.Drain = &api.DrainProgress{Peers: make([]*api.PeerProgress, 2000)}
 			},

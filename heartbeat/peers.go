@@ -54,6 +54,9 @@ type peerRecord struct {
 	VaultBytes *int64   `json:"vault_room_bytes,omitempty"`
 	Places     []string `json:"places,omitempty"`
 	Advised    bool     `json:"advised,omitempty"`
+
+	LargestBytes      int64 `json:"largest_room_bytes,omitempty"`
+	LargestVaultBytes int64 `json:"largest_vault_room_bytes,omitempty"`
 }
 
 // loadPeers reads the file. A broken one is logged and counts as empty: the coordinator will say the peers again, and a
@@ -183,7 +186,10 @@ func parsePeers(text []byte) ([]*api.Peer, error) {
 	}
 	peers := make([]*api.Peer, len(records))
 	for i, r := range records {
-		peers[i] = &api.Peer{Node: r.Node, Address: r.Address, Zone: r.Zone, Pool: r.Pool, RoomBytes: r.RoomBytes, VaultRoomBytes: r.VaultBytes, Places: r.Places, Advised: r.Advised}
+		peers[i] = &api.Peer{
+			Node: r.Node, Address: r.Address, Zone: r.Zone, Pool: r.Pool, RoomBytes: r.RoomBytes, VaultRoomBytes: r.VaultBytes, Places: r.Places, Advised: r.Advised,
+			LargestRoomBytes: r.LargestBytes, LargestVaultRoomBytes: r.LargestVaultBytes,
+		}
 	}
 	return peers, nil
 }
@@ -192,7 +198,10 @@ func parsePeers(text []byte) ([]*api.Peer, error) {
 func writePeers(file string, peers []*api.Peer) error {
 	records := make([]peerRecord, len(peers))
 	for i, p := range peers {
-		records[i] = peerRecord{Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces(), Advised: p.GetAdvised()}
+		records[i] = peerRecord{
+			Node: p.GetNode(), Address: p.GetAddress(), Zone: p.GetZone(), Pool: p.GetPool(), RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces(), Advised: p.GetAdvised(),
+			LargestBytes: p.GetLargestRoomBytes(), LargestVaultBytes: p.GetLargestVaultRoomBytes(),
+		}
 	}
 	text, err := json.MarshalIndent(records, "", "  ")
 	if err != nil {

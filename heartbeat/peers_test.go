@@ -17,7 +17,7 @@ import (
 )
 
 var twoPeers = []*api.Peer{
-	{Node: "host-b", Address: "10.0.0.2:7412", Zone: "z1", Pool: "spot", RoomBytes: 5 << 30, VaultRoomBytes: new(int64(0)), Places: []string{"spark", "tez"}},
+	{Node: "host-b", Address: "10.0.0.2:7412", Zone: "z1", Pool: "spot", RoomBytes: 5 << 30, VaultRoomBytes: new(int64(0)), Places: []string{"spark", "tez"}, LargestRoomBytes: 3 << 30, LargestVaultRoomBytes: 1 << 30},
 	{Node: "host-c", Address: "[fd00::3]:7412", Zone: "z2"},
 }
 

@@ -27,6 +27,8 @@ type Disks interface {
 	Readable(path string) bool
 	// Disk names the disk that a path lies on; "": not known.
 	Disk(path string) string
+	// FileSystem names the file system that a path lies on, whose room all paths on it share; "": not known.
+	FileSystem(path string) string
 	// Flushed and Fetched tell of work that was done, Fault of work that the disk refused.
 	Flushed(path string, bytes int64, took time.Duration)
 	Fetched(path string, bytes int64, took time.Duration)
@@ -90,6 +92,7 @@ func (*wellDisks) Writable(string) bool                 { return true }
 func (*wellDisks) Keeps(string) bool                    { return true }
 func (*wellDisks) Readable(string) bool                 { return true }
 func (*wellDisks) Disk(string) string                   { return "" }
+func (*wellDisks) FileSystem(string) string             { return "" }
 func (*wellDisks) Flushed(string, int64, time.Duration) {}
 func (*wellDisks) Fetched(string, int64, time.Duration) {}
 func (*wellDisks) Fault(string, error)                  {}

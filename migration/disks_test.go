@@ -80,6 +80,8 @@ func (f *fakeDisks) Readable(p string) bool {
 
 func (f *fakeDisks) Disk(p string) string { return cmp.Or(f.disk[p], p) }
 
+func (f *fakeDisks) FileSystem(p string) string { return f.Disk(p) }
+
 func (f *fakeDisks) note(where map[string]int64, p string, bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,10 +22,12 @@ type Peer struct {
 	Address    string
 	Zone       string
 	Pool       string
-	RoomBytes  int64
+	RoomBytes  int64    // in all
 	VaultBytes *int64   // of these, for blocks of other stores than Places; nil: not told
 	Places     []string // the stores whose blocks land in their place there
 	Advised    bool     // it is under a notice for which it does not leave: it takes what nobody else does
+	// How large a block may be, and one that goes to the vault; 0: not told.
+	LargestBytes, LargestVaultBytes int64
 }
 
 // DrainConfig is what a drain needs.

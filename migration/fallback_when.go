@@ -112,7 +112,7 @@ func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*la
 		case !p.gone && p.RoomBytes == 0: // it is not known
 			return math.MaxInt64, nil
 		case !p.gone:
-			most = max(most, p.RoomFor(store))
+			most = max(most, p.MostFor(store))
 		}
 	}
 	return most, lanes

@@ -86,6 +86,7 @@ func (f *fan) hear(self string, peers []Peer) {
 		default:
 			// It may have come back at another address. The rest stays, and is read without the lock.
 			state.Address, state.RoomBytes, state.VaultBytes, state.Places, state.Advised = p.Address, p.RoomBytes, p.VaultBytes, p.Places, p.Advised
+			state.LargestBytes, state.LargestVaultBytes = p.LargestBytes, p.LargestVaultBytes
 		}
 	}
 	for _, p := range f.pools {

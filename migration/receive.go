@@ -166,32 +166,50 @@ func (r *Receiver) Run(ctx context.Context) error {
 	return nil
 }
 
-// Room is what the receiver would grant a sender now: the room of the best place that blocks may land in, and of that the room in the
-// vault, for blocks that get no place in a store; neither is more than is left of the quota.
-func (r *Receiver) Room() (most, vault int64) {
-	g := r.grant(false)
-	return g.RoomBytes, g.Apart.VaultBytes
+// Room is what the receiver would grant a sender now, and how large one block may be: anywhere, and of that in the vault, for blocks that
+// get no place in a store. Neither is more than is left of the quota.
+func (r *Receiver) Room() (all, vault Room) {
+	_, all, vault = r.rooms(false)
+	return all, vault
 }
 
 func (r *Receiver) grant(alone bool) grant {
-	rests, all, is := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places(), &vaultRoom{}
-	is.VaultBytes = r.budget.left(rests, r.most(r.open(all)), alone)
-	for _, s := range r.cfg.Stores {
-		if s.Land == LandPlace && r.sound(s) == nil {
-			all, is.Places = append(all, s.Paths...), append(is.Places, s.Name)
-		}
-	}
-	return grant{RoomBytes: r.budget.left(rests, r.most(r.open(all)), alone), Apart: is}
+	g, _, _ := r.rooms(alone)
+	return g
 }
 
-func (r *Receiver) most(places []string) (best int64) {
-	for _, p := range places {
-		if left, err := r.cfg.Room(p); err == nil { // unknown is not plenty
-			best = max(best, left)
+func (r *Receiver) rooms(alone bool) (g grant, all, vault Room) {
+	rests, places, is := r.cfg.Vault.Count().Bytes, r.cfg.Vault.places(), &vaultRoom{}
+	within := func(is Room) Room {
+		return Room{r.budget.left(rests, is.Bytes, alone), r.budget.left(rests, is.LargestBytes, alone)}
+	}
+	vault = within(r.roomIn(r.open(places)))
+	for _, s := range r.cfg.Stores {
+		if s.Land == LandPlace && r.sound(s) == nil {
+			places, is.Places = append(places, s.Paths...), append(is.Places, s.Name)
 		}
 	}
-	return best
+	all, is.VaultBytes = within(r.roomIn(r.open(places))), vault.Bytes
+	return grant{RoomBytes: all.Bytes, Apart: is}, all, vault
 }
+
+// roomIn is the room in these directories. Those of one file system share it, and those of which it is not known may.
+func (r *Receiver) roomIn(places []string) (is Room) {
+	most := map[string]int64{}
+	for _, p := range places {
+		if left, err := r.cfg.Room(p); err == nil { // unknown is not plenty
+			on := r.disks.FileSystem(p)
+			most[on] = max(most[on], left)
+		}
+	}
+	for _, left := range most {
+		is.Bytes, is.LargestBytes = is.Bytes+left, max(is.LargestBytes, left)
+	}
+	return is
+}
+
+// most is the room of the roomiest of these directories.
+func (r *Receiver) most(places []string) int64 { return r.roomIn(places).LargestBytes }
 
 // knows reports whether the room of all these directories is known: that of a disk that nobody has looked at yet is not.
 func (r *Receiver) knows(places []string) bool {

@@ -65,7 +65,7 @@ func TestRoomIsNotThatOfAStoreWithoutOneOfItsDisks(t *testing.T) {
 	n, f := onDisks(t, "b", []StoreConfig{with(placeStore, "c0", "c1")}, "d0")
 	f.give(n.more[0], 100_000)
 	n.receive(t)
-	if got, want := n.receiver.grant(false).RoomBytes, int64(1<<30-1); got != want {
+	if got, want := n.receiver.grant(false).RoomBytes, int64(1<<30-1+1<<30-2+100_000); got != want {
 		t.Errorf("room for %d bytes, want %d", got, want)
 	}
 	f.set(f.bad, n.stores[0].Paths[1], true)

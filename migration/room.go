@@ -8,7 +8,10 @@ import (
 // What a peer has most room for may be what lands in its place there. A block of a store that the peer does not have, or that it keeps in its
 // vault, can only go to the vault, whose disk may be another one.
 
-// vaultRoom is what a peer tells of its vault beside the room that it has where there is most.
+// Room is what there is room for in all, and how large one block may be: it lies on one file system.
+type Room struct{ Bytes, LargestBytes int64 }
+
+// vaultRoom is what a peer tells of its vault beside the room that it has in all.
 type vaultRoom struct {
 	VaultBytes int64
 	Places     []string // the stores whose blocks land in their place there
@@ -64,10 +67,27 @@ func (r *room) refuses(b *Block) {
 	*where = min(*where, b.Bytes()-1)
 }
 
+// MostFor is how large a block of these stores a peer may have room for, as the coordinator told.
+func (p Peer) MostFor(stores ...string) int64 {
+	most := p.LargestBytes
+	if p.vaultOnly(stores) {
+		most = p.LargestVaultBytes
+	}
+	if room := p.RoomFor(stores...); most == 0 || room < most { // it is not told, or older
+		return room
+	}
+	return most
+}
+
 // RoomFor is what a peer has room for of these stores, as the coordinator told.
 func (p Peer) RoomFor(stores ...string) int64 {
-	if p.VaultBytes == nil || slices.ContainsFunc(stores, func(s string) bool { return slices.Contains(p.Places, s) }) {
-		return p.RoomBytes
+	if p.vaultOnly(stores) {
+		return *p.VaultBytes
 	}
-	return *p.VaultBytes
+	return p.RoomBytes
+}
+
+// vaultOnly says whether the blocks of all of these stores can only go to the vault.
+func (p Peer) vaultOnly(stores []string) bool {
+	return p.VaultBytes != nil && !slices.ContainsFunc(stores, func(s string) bool { return slices.Contains(p.Places, s) })
 }

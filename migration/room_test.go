@@ -26,8 +26,8 @@ func TestGrantTellsTheRoomInTheVault(t *testing.T) {
 	n.room = vaultOf(300)
 	n.receive(t)
 	g := n.receiver.grant(false)
-	if most, vault := n.receiver.Room(); most != 1<<40 || vault != 300 || fmt.Sprint(*g.Apart) != "{300 [spark]}" {
-		t.Errorf("got %d, %d in the vault, granted %+v, want the vault's 300 apart from spark's", most, vault, *g.Apart)
+	if all, vault := n.receiver.Room(); all.Bytes != 1<<40 || vault.Bytes != 300 || fmt.Sprint(*g.Apart) != "{300 [spark]}" {
+		t.Errorf("got %d, %d in the vault, granted %+v, want the vault's 300 apart from spark's", all.Bytes, vault.Bytes, *g.Apart)
 	}
 	r := g.room()
 	for store, want := range map[string]int64{"spark": 1 << 40, "cache": 300, "unknown": 300} {
@@ -38,6 +38,62 @@ func TestGrantTellsTheRoomInTheVault(t *testing.T) {
 	g.Apart = nil // of an earlier version
 	if r := g.room(); r.left("cache") != 1<<40 {
 		t.Errorf("got room for %d where the vault's is not told, want what is told", r.left("cache"))
+	}
+}
+
+// A node has the room of all its file systems, of each once, and of a full one none; a block, that of the roomiest.
+func TestRoomIsThatOfAllFileSystems(t *testing.T) {
+	n := newNode(t, "n", with(sparkStore, "d0", "d1", "d2"))
+	dir := func(name string) string { return filepath.Join(n.dir, name) }
+	for _, p := range []string{"d1/vault", "d3/vault"} {
+		n.more = append(n.more, dir(p))
+	}
+	n.reopen(t)
+	disks := newFakeDisks(0)
+	for p, room := range map[string]int64{"vault": 100, "d0": 500, "d1": 700, "d1/vault": 700, "d2": 690, "d3/vault": 90} {
+		disks.room[dir(p)] = room
+	}
+	disks.disk = map[string]string{dir("d1/vault"): dir("d1"), dir("d2"): dir("d1")}
+	n.disks, n.room = disks, func(p string) int64 { return disks.room[p] }
+	n.receive(t)
+	for _, c := range []struct {
+		full       string
+		all, vault Room
+	}{
+		{"", Room{100 + 500 + 700 + 90, 700}, Room{100 + 700 + 90, 700}},
+		{"d0", Room{100 + 700 + 90, 700}, Room{100 + 700 + 90, 700}},
+		{"d1/vault", Room{100 + 500 + 700 + 90, 700}, Room{100 + 90, 100}},
+	} {
+		disks.full = map[string]bool{dir(c.full): true}
+		if all, vault := n.receiver.Room(); all != c.all || vault != c.vault {
+			t.Errorf("%q full: got %v, in the vault %v, want %v and %v", c.full, all, vault, c.all, c.vault)
+		}
+	}
+	disks.full = nil
+	n.receiver.budget.bytes = 600
+	if all, vault := n.receiver.Room(); all != (Room{480, 480}) || vault != (Room{480, 480}) {
+		t.Errorf("got %v, in the vault %v, want what the quota leaves", all, vault)
+	}
+	if g := n.receiver.grant(true); g.RoomBytes != 600 || g.Apart.VaultBytes != 600 {
+		t.Errorf("granted %+v to a drain without a coordinator, want the whole quota", g)
+	}
+}
+
+// A coordinator of an earlier version does not tell how large a block may be: it may be as large as all the room.
+func TestMostForABlockIsThatOfItsPlace(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		peer         Peer
+		cache, spark int64
+	}{
+		{"all told", Peer{RoomBytes: 900, VaultBytes: new(int64(300)), LargestBytes: 500, LargestVaultBytes: 200, Places: []string{"spark"}}, 200, 500},
+		{"not told", Peer{RoomBytes: 900, VaultBytes: new(int64(300)), Places: []string{"spark"}}, 300, 900},
+		{"no room in the vault", Peer{RoomBytes: 900, VaultBytes: new(int64(0)), LargestBytes: 500, Places: []string{"spark"}}, 0, 500},
+		{"told, and less since", Peer{RoomBytes: 100, LargestBytes: 500}, 100, 100},
+	} {
+		if cache, spark := c.peer.MostFor("cache"), c.peer.MostFor("spark"); cache != c.cache || spark != c.spark {
+			t.Errorf("%s: got %d and %d, want %d and %d", c.name, cache, spark, c.cache, c.spark)
+		}
 	}
 }
 
