@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/lifeboat/lifeboat/migration"
@@ -28,6 +29,42 @@ func TestWhatFindsNoRoom(t *testing.T) {
 	} {
 		if got := (load{of: c.of}).wants(c.peers); got != c.want {
 			t.Errorf("%s: got %d without room, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// A block that no peer has room for in one place is lost however much room they have together. Where none has any, that is said.
+func TestLargeBlocksFindNoRoom(t *testing.T) {
+	vault := int64(900)
+	several := migration.Peer{RoomBytes: 5000, VaultBytes: &vault, Places: []string{"spark"}, LargestBytes: 1000, LargestVaultBytes: 300}
+	block := func(id string, members ...int64) *migration.Block {
+		b := &migration.Block{ID: migration.BlockID(id)}
+		for _, n := range members {
+			b.Members = append(b.Members, migration.Member{Bytes: n})
+		}
+		return b
+	}
+	blocks := []*migration.Block{block("cache/-/small", 300), block("cache/-/large", 301), block("spark/b/shuffle_1_2_0", 900, 200), block("spark/b/shuffle_1_3_0", 1001, 1)}
+	for _, c := range []struct {
+		what         string
+		peers        []migration.Peer
+		large, wants int64
+	}{
+		{"several disks", []migration.Peer{several}, 301 + 1002, 301 + 1002},
+		{"a roomy one beside it", []migration.Peer{several, {RoomBytes: 2000, LargestBytes: 2000}}, 0, 0},
+		{"one who does not tell", []migration.Peer{{RoomBytes: 4000}}, 0, 0},
+		{"no vault has room", []migration.Peer{{RoomBytes: 4000, LargestBytes: 4000, VaultBytes: new(int64), Places: []string{"spark"}}}, 0, 601},
+		{"nobody", nil, 0, 300 + 301 + 1100 + 1002},
+	} {
+		l, most := load{of: map[string]int64{}}, mostOf(c.peers)
+		for _, b := range blocks {
+			l.add(b, most(b.ID.Store()))
+		}
+		if l.large.Bytes != c.large || l.wants(c.peers) != c.wants {
+			t.Errorf("%s: got %d bytes too large, %d without room, want %d and %d", c.what, l.large.Bytes, l.wants(c.peers), c.large, c.wants)
+		}
+		if c.large > 0 && !strings.HasPrefix(l.largeIDs[0], "cache/-/large: 301 B, and no peer has room for more than 300 B") {
+			t.Errorf("%s: got %q", c.what, l.largeIDs)
 		}
 	}
 }

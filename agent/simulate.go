@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -66,7 +67,8 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		reply.SendFor = durationpb.New(a.sendUntil(i).Sub(begins))
 		reply.Actions = a.plans(i)
 	}
-	held, err := a.drainable(ctx)
+	peers := a.peers()
+	held, err := a.drainable(ctx, peers)
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -75,7 +77,7 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		return reply, nil
 	}
 	if !begun {
-		a.foresee(reply, held)
+		a.foresee(reply, held, peers)
 	}
 	reply.StayingBlocks, reply.StayingBytes, reply.UnreadDirectories, reply.Staying = held.stays.Blocks, held.stays.Bytes, held.unread, held.why
 	reply.LostBytes += held.stays.Bytes
@@ -83,18 +85,19 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 }
 
 // foresee says what is known of how a drain would end before it begins: what the cap lets through, and what finds room.
-func (a *Agent) foresee(r *api.SimulateReply, held load) {
+func (a *Agent) foresee(r *api.SimulateReply, held load, peers []migration.Peer) {
 	goes := r.Bytes
 	if cap := a.limits.Load().Drain.MaxBytesPerSecond; cap > 0 && r.Changes == nil {
 		goes = int64(min(float64(r.Bytes), float64(cap)*max(0, r.SendFor.AsDuration().Seconds())))
 		r.CapBytes = new(goes)
 	}
-	peers, vault := a.peers(), int64(0)
+	vault := int64(0)
 	for _, p := range peers {
 		r.Peers++
 		r.RoomBytes += p.RoomBytes
 		vault += p.RoomFor()
 	}
+	r.LargeBlocks, r.LargeBytes, r.Large = held.large.Blocks, held.large.Bytes, held.largeIDs
 	if vault < r.RoomBytes {
 		r.VaultRoomBytes = &vault
 	}

@@ -86,7 +86,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 		s.Unpacking = &api.Unpacking{Blocks: w.Waiting.Blocks, Bytes: w.Waiting.Bytes, OccupiedBlocks: w.Occupied.Blocks}
 	}
 	if index := a.index.State(); !index.AsOf.IsZero() {
-		s.Index = &api.Index{Blocks: index.Holds.Blocks, Bytes: index.Holds.Bytes, Age: durationpb.New(time.Since(index.AsOf))}
+		s.Index = &api.Index{Blocks: index.Holds.Blocks, Bytes: index.Holds.Bytes, LargestBytes: index.Largest, Age: durationpb.New(time.Since(index.AsOf))}
 	}
 	if !answered.IsZero() {
 		s.LastHeartbeat = durationpb.New(time.Since(answered))

@@ -42,7 +42,9 @@ type NodeJSON struct {
 	ClockAhead    *float64      `json:"clock_ahead_seconds"`
 	Drain         *DrainJSON    `json:"drain"`
 	RoomBytes     int64         `json:"room_bytes"`
-	VaultRoom     *int64        `json:"vault_room_bytes"` // of these; null: not told
+	VaultRoom     *int64        `json:"vault_room_bytes"`   // of these; null: not told
+	Largest       int64         `json:"largest_room_bytes"` // for one block; 0: not told
+	LargestVault  int64         `json:"largest_vault_room_bytes"`
 	HeldBlocks    int64         `json:"held_blocks"`
 	BrokenBlocks  int64         `json:"broken_blocks"`
 	HeldBytes     int64         `json:"held_bytes"`
@@ -229,7 +231,7 @@ func NodeToJSON(n *Node, now time.Time) NodeJSON {
 		Decommission: n.GetDecommission(), Reason: n.GetReason(), WaitsFor: append([]string{}, n.GetWaitsFor()...),
 		Suspect: Seconds(n.GetSuspect()), ClockAhead: Seconds(st.GetClockAhead()),
 		Drain: DrainToJSON(st.GetDrain()), Workloads: WorkloadsToJSON(st.GetWorkloads()), Stores: StoresToJSON(st.GetStores()),
-		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
+		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
 	}
 }

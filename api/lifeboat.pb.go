@@ -8283,7 +8283,8 @@ type Index struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Blocks        int64                  `protobuf:"varint,1,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	Bytes         int64                  `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Age           *durationpb.Duration   `protobuf:"bytes,3,opt,name=age,proto3" json:"age,omitempty"` // since it was last found to be true
+	Age           *durationpb.Duration   `protobuf:"bytes,3,opt,name=age,proto3" json:"age,omitempty"`                                        // since it was last found to be true
+	LargestBytes  int64                  `protobuf:"varint,4,opt,name=largest_bytes,json=largestBytes,proto3" json:"largest_bytes,omitempty"` // of a block
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8337,6 +8338,13 @@ func (x *Index) GetAge() *durationpb.Duration {
 		return x.Age
 	}
 	return nil
+}
+
+func (x *Index) GetLargestBytes() int64 {
+	if x != nil {
+		return x.LargestBytes
+	}
+	return 0
 }
 
 // Unpacking is what landed from others in segments and belongs in a store's directories: it becomes files when the node is
@@ -8816,8 +8824,12 @@ type SimulateReply struct {
 	StayingBytes      int64    `protobuf:"varint,16,opt,name=staying_bytes,json=stayingBytes,proto3" json:"staying_bytes,omitempty"`
 	UnreadDirectories int64    `protobuf:"varint,17,opt,name=unread_directories,json=unreadDirectories,proto3" json:"unread_directories,omitempty"` // nobody knows what is in them
 	Staying           []string `protobuf:"bytes,18,rep,name=staying,proto3" json:"staying,omitempty"`                                               // some of these, and why
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of bytes, what is larger than any peer has room for in one place, some of it named. In lost_bytes, unless there is a fallback.
+	LargeBlocks   int64    `protobuf:"varint,19,opt,name=large_blocks,json=largeBlocks,proto3" json:"large_blocks,omitempty"`
+	LargeBytes    int64    `protobuf:"varint,20,opt,name=large_bytes,json=largeBytes,proto3" json:"large_bytes,omitempty"`
+	Large         []string `protobuf:"bytes,21,rep,name=large,proto3" json:"large,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SimulateReply) Reset() {
@@ -8972,6 +8984,27 @@ func (x *SimulateReply) GetUnreadDirectories() int64 {
 func (x *SimulateReply) GetStaying() []string {
 	if x != nil {
 		return x.Staying
+	}
+	return nil
+}
+
+func (x *SimulateReply) GetLargeBlocks() int64 {
+	if x != nil {
+		return x.LargeBlocks
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetLargeBytes() int64 {
+	if x != nil {
+		return x.LargeBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetLarge() []string {
+	if x != nil {
+		return x.Large
 	}
 	return nil
 }
@@ -9753,11 +9786,12 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05tried\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05tried\x12\x18\n" +
 	"\atrouble\x18\x03 \x01(\tR\atrouble\x12/\n" +
 	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
-	"\x05doubt\x18\x05 \x01(\tR\x05doubt\"b\n" +
+	"\x05doubt\x18\x05 \x01(\tR\x05doubt\"\x87\x01\n" +
 	"\x05Index\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12+\n" +
-	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\"b\n" +
+	"\x03age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12#\n" +
+	"\rlargest_bytes\x18\x04 \x01(\x03R\flargestBytes\"b\n" +
 	"\tUnpacking\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12'\n" +
@@ -9793,7 +9827,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12)\n" +
 	"\x02in\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02in\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\x83\x05\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xdd\x05\n" +
 	"\rSimulateReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x12\x16\n" +
 	"\x06stance\x18\x02 \x01(\tR\x06stance\x12\x12\n" +
@@ -9815,7 +9849,11 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x0estaying_blocks\x18\x0f \x01(\x03R\rstayingBlocks\x12#\n" +
 	"\rstaying_bytes\x18\x10 \x01(\x03R\fstayingBytes\x12-\n" +
 	"\x12unread_directories\x18\x11 \x01(\x03R\x11unreadDirectories\x12\x18\n" +
-	"\astaying\x18\x12 \x03(\tR\astayingB\f\n" +
+	"\astaying\x18\x12 \x03(\tR\astaying\x12!\n" +
+	"\flarge_blocks\x18\x13 \x01(\x03R\vlargeBlocks\x12\x1f\n" +
+	"\vlarge_bytes\x18\x14 \x01(\x03R\n" +
+	"largeBytes\x12\x14\n" +
+	"\x05large\x18\x15 \x03(\tR\x05largeB\f\n" +
 	"\n" +
 	"_cap_bytesB\x13\n" +
 	"\x11_vault_room_bytes\"'\n" +

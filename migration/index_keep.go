@@ -217,8 +217,9 @@ func (p *indexedPart) get() *partIndex {
 
 // IndexState says what an index has.
 type IndexState struct {
-	Holds Count
-	AsOf  time.Time // when the part was last found true that was so longest ago; the zero time: there is no index
+	Holds   Count
+	Largest int64     // bytes of a block
+	AsOf    time.Time // when the part was last found true that was so longest ago; the zero time: there is no index
 }
 
 // State returns it. A nil index has nothing.
@@ -229,7 +230,7 @@ func (ix *Index) State() (st IndexState) {
 	for _, p := range ix.parts {
 		p.mu.Lock()
 		if now := p.now; now != nil {
-			st.Holds = st.Holds.plus(now.holds)
+			st.Holds, st.Largest = st.Holds.plus(now.holds), max(st.Largest, now.largest)
 			if st.AsOf.IsZero() || now.checked.Before(st.AsOf) {
 				st.AsOf = now.checked
 			}

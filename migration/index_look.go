@@ -35,6 +35,7 @@ type partIndex struct {
 	dirs    recordFile
 	blocks  recordFile
 	holds   Count
+	largest int64 // bytes of a block
 	strange
 }
 
@@ -63,6 +64,7 @@ type indexer struct {
 	now    *seen
 	failed bool // it could not look through all of that
 	holds  Count
+	most   int64 // bytes of a block
 	strange
 	word []byte
 }
@@ -104,7 +106,7 @@ func (s *Store) look(ctx context.Context, part int, name string, wires *tripwire
 	var ends [2]error
 	p.dirs, ends[0] = x.dirs.close()
 	p.blocks, ends[1] = x.blocks.close()
-	p.holds, p.strange, p.checked = x.holds, x.strange, time.Now()
+	p.holds, p.largest, p.strange, p.checked = x.holds, x.most, x.strange, time.Now()
 	return p, errors.Join(append(ends[:], err)...)
 }
 
@@ -162,7 +164,7 @@ func (x *indexer) note(it Item, err error) bool {
 		}
 	default:
 		x.in.blocks++
-		x.holds = x.holds.plus(Count{1, it.Bytes()})
+		x.holds, x.most = x.holds.plus(Count{1, it.Bytes()}), max(x.most, it.Bytes())
 		x.word = appendWasBlock(x.word[:0], x.now.name, x.now.stat.Ino, it.Block)
 		x.blocks.put(x.word)
 	}

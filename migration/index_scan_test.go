@@ -253,6 +253,11 @@ func TestIndexThatStandsIsKept(t *testing.T) {
 	if ix.parts[0].now == was || ix.State().Holds.Blocks != 19 {
 		t.Error("a file is gone, and the index has it")
 	}
+	write(t, filepath.Join(a.dir, "cache/d0/large"), make([]byte, 1<<20))
+	ix.look(t.Context())
+	if got := ix.State().Largest; got != 1<<20 {
+		t.Errorf("the largest block has %d bytes, want those of the one that came", got)
+	}
 }
 
 // The times of a directory that changed while it was looked at do not tell whether it changed again.

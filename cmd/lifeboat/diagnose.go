@@ -205,6 +205,7 @@ func (x *examination) diagnoseFleet(add adder) {
 		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
 	}
 	x.diagnoseRoom(add)
+	x.diagnoseLarge(add)
 	x.diagnoseCap(add)
 	for _, d := range s.GetStatus().GetDisks() {
 		switch {
@@ -243,7 +244,7 @@ const noPeers = "start agents on other nodes, or see in lifeboat nodes why those
 func (x *examination) diagnoseRoom(add adder) {
 	s := x.agent
 	f := s.GetFallback()
-	rescued := f.GetTried() != nil && f.GetTrouble() == "" && f.GetDoubt() == ""
+	rescued := x.rescued()
 	switch {
 	case f == nil:
 	case f.GetTrouble() != "":

@@ -104,6 +104,21 @@ func TestDiagnosis(t *testing.T) {
 			x.agent.Peers[0] = &api.Peer{Node: "host-b", RoomBytes: 50 << 30, VaultRoomBytes: new(int64(300 << 20)), Places: []string{"spark"}}
 			x.agent.Peers = append(x.agent.Peers, &api.Peer{Node: "host-c", RoomBytes: 2 << 30, Advised: true})
 		}, "peers", stateWarn, "1 peer that may leave too with 2.0 GiB"},
+		{"a block larger than a peer has room for in one place", func(x *examination) {
+			x.agent.Index = &api.Index{Blocks: 7, Bytes: 900 << 20, LargestBytes: 400 << 20}
+			x.agent.Peers[0].LargestRoomBytes = 300 << 20
+		}, "largest block", stateBad, "400 MiB, and no peer has room for more than 300 MiB in one place: it would be lost"},
+		{"a block larger than that, and a fallback", func(x *examination) {
+			x.agent.Index = &api.Index{Blocks: 7, Bytes: 900 << 20, LargestBytes: 400 << 20}
+			x.agent.Peers[0].LargestRoomBytes = 300 << 20
+			x.agent.Fallback = &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute)}
+		}, "largest block", stateWarn, "it would go to the fallback"},
+		{"a large block with a place for it", func(x *examination) {
+			x.agent.Index, x.agent.Status = &api.Index{Blocks: 7, Bytes: 900 << 20, LargestBytes: 400 << 20}, &api.Status{Stores: []*api.StoreInfo{{Name: "cache", Layout: "files"}}}
+			x.agent.Peers[0] = &api.Peer{
+				Node: "host-b", RoomBytes: 2 << 30, VaultRoomBytes: new(int64(300 << 20)), LargestRoomBytes: 1 << 30, LargestVaultRoomBytes: 300 << 20, Places: []string{"cache"},
+			}
+		}, "", "", ""},
 		{"peers without room for others' blocks", func(x *examination) { x.agent.Status = &api.Status{HeldBytes: 2 << 30} }, "peers", stateBad, "would be lost"},
 		{"peers that are advised to go alone", func(x *examination) { x.agent.Peers[0].Advised = true }, "peers", stateWarn, "0 peers with room for 0 B, and 1 peer that may leave too with 1.0 GiB"},
 		{"room with those who are advised to go alone", func(x *examination) {

@@ -152,6 +152,16 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 	if r.GetLostBytes() > 0 {
 		t.row("WARNING", fmt.Sprintf("%s at least would be lost, but for what others have already", size(r.GetLostBytes())))
 	}
+	if n := r.GetLargeBlocks(); n > 0 {
+		where, what := "WARNING", "larger than any peer has room for in one place"
+		if r.GetFallback() != "" {
+			where, what = "too large", what+": for the fallback"
+		}
+		t.row(where, fmt.Sprintf("%s (%s) %s", count(n, "block"), size(r.GetLargeBytes()), what))
+		for _, one := range r.GetLarge() {
+			t.row("", one)
+		}
+	}
 	if s := stays(r); s != "" {
 		t.row("WARNING", s+": lost whoever has room")
 		for _, one := range r.GetStaying() {
@@ -198,6 +208,10 @@ type simulationJSON struct {
 	StayingBytes  int64    `json:"staying_bytes"`
 	Unread        int64    `json:"unread_directories"`
 	Staying       []string `json:"staying"` // some of these, and why
+
+	LargeBlocks int64    `json:"large_blocks"` // of blocks, those larger than any peer has room for in one place
+	LargeBytes  int64    `json:"large_bytes"`
+	Large       []string `json:"large"` // some of these
 }
 
 func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSON {
@@ -207,5 +221,6 @@ func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSO
 	}
 	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
 		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes(),
-		r.GetStayingBlocks(), r.GetStayingBytes(), r.GetUnreadDirectories(), append([]string{}, r.GetStaying()...)}
+		r.GetStayingBlocks(), r.GetStayingBytes(), r.GetUnreadDirectories(), append([]string{}, r.GetStaying()...),
+		r.GetLargeBlocks(), r.GetLargeBytes(), append([]string{}, r.GetLarge()...)}
 }

@@ -21,7 +21,7 @@ const moreRoom = "more nodes, or more room (for a vault: where data_dir is, rece
 type space struct{ most, vault, files int64 }
 
 func (s *space) add(p *api.Peer, stores []string) {
-	peer := migration.Peer{RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces()}
+	peer := roomOf(p)
 	*s = s.plus(space{p.GetRoomBytes(), peer.RoomFor(), peer.RoomFor(stores...)})
 }
 
@@ -33,6 +33,37 @@ func (s space) plus(o space) space {
 func (s space) takes(all, files int64) bool { return s.most >= all && s.files >= files }
 
 func (s space) String() string { return roomWords(s.most, &s.vault) }
+
+// roomOf is a peer's room.
+func roomOf(p *api.Peer) migration.Peer {
+	return migration.Peer{
+		RoomBytes: p.GetRoomBytes(), VaultBytes: p.VaultRoomBytes, Places: p.GetPlaces(),
+		LargestBytes: p.GetLargestRoomBytes(), LargestVaultBytes: p.GetLargestVaultRoomBytes(),
+	}
+}
+
+// diagnoseLarge says whether the largest block of plain files finds a disk at a peer that holds it.
+func (x *examination) diagnoseLarge(add adder) {
+	largest, most := x.agent.GetIndex().GetLargestBytes(), int64(0)
+	for _, p := range x.agent.GetPeers() {
+		peer := roomOf(p)
+		most = max(most, peer.MostFor(x.plainFiles()...))
+	}
+	switch {
+	case largest <= most || most == 0: // none: that is said
+	case x.rescued():
+		add("largest block", stateWarn, moreRoom, "%s, and no peer has room for more than %s in one place: it would go to the fallback", size(largest), size(most))
+	default:
+		add("largest block", stateBad, moreRoom+", or a fallback (/usr/share/doc/lifeboat/docs/fallback.md)", "%s, and no peer has room for more than %s in one place: it would be lost",
+			size(largest), size(most))
+	}
+}
+
+// rescued says whether there is a fallback that takes what peers do not.
+func (x *examination) rescued() bool {
+	f := x.agent.GetFallback()
+	return f.GetTried() != nil && f.GetTrouble() == "" && f.GetDoubt() == ""
+}
 
 // plainFiles are the stores that are known to have what the index says.
 func (x *examination) plainFiles() (stores []string) {

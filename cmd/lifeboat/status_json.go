@@ -7,31 +7,33 @@ import (
 )
 
 type agentJSON struct {
-	Role        string            `json:"role"` // tells the two kinds of status apart
-	Node        string            `json:"node"`
-	Version     string            `json:"version"`
-	Incarnation string            `json:"incarnation"`
-	StartedAt   *time.Time        `json:"started_at"`
-	Notice      *api.NoticeJSON   `json:"notice"`
-	Drain       *api.DrainJSON    `json:"drain"`
-	Manifest    *api.ManifestJSON `json:"manifest"`
-	Disks       []api.DiskJSON    `json:"disks"`
-	RoomBytes   int64             `json:"room_bytes"`
-	VaultRoom   *int64            `json:"vault_room_bytes"` // of these; null: there is none
-	HeldBlocks  int64             `json:"held_blocks"`
-	Broken      int64             `json:"broken_blocks"`
-	HeldBytes   int64             `json:"held_bytes"`
-	Unpacking   unpackingJSON     `json:"unpacking"`
-	Index       indexJSON         `json:"index"`
-	Coordinator coordinatorLink   `json:"coordinator"`
-	Fallback    *fallbackJSON     `json:"fallback"` // null: there is none
-	Peers       []peerJSON        `json:"peers"`
-	Provider    string            `json:"provider"`
-	Changes     *float64          `json:"changes_seconds"`
-	Notices     []noticeJSON      `json:"notices"`
-	Sources     []sourceJSON      `json:"sources"`
-	Actions     []actionJSON      `json:"actions"`
-	Evacuations []evacuationJSON  `json:"evacuations"`
+	Role         string            `json:"role"` // tells the two kinds of status apart
+	Node         string            `json:"node"`
+	Version      string            `json:"version"`
+	Incarnation  string            `json:"incarnation"`
+	StartedAt    *time.Time        `json:"started_at"`
+	Notice       *api.NoticeJSON   `json:"notice"`
+	Drain        *api.DrainJSON    `json:"drain"`
+	Manifest     *api.ManifestJSON `json:"manifest"`
+	Disks        []api.DiskJSON    `json:"disks"`
+	RoomBytes    int64             `json:"room_bytes"`
+	VaultRoom    *int64            `json:"vault_room_bytes"`   // of these; null: there is none
+	Largest      int64             `json:"largest_room_bytes"` // for one block
+	LargestVault int64             `json:"largest_vault_room_bytes"`
+	HeldBlocks   int64             `json:"held_blocks"`
+	Broken       int64             `json:"broken_blocks"`
+	HeldBytes    int64             `json:"held_bytes"`
+	Unpacking    unpackingJSON     `json:"unpacking"`
+	Index        indexJSON         `json:"index"`
+	Coordinator  coordinatorLink   `json:"coordinator"`
+	Fallback     *fallbackJSON     `json:"fallback"` // null: there is none
+	Peers        []peerJSON        `json:"peers"`
+	Provider     string            `json:"provider"`
+	Changes      *float64          `json:"changes_seconds"`
+	Notices      []noticeJSON      `json:"notices"`
+	Sources      []sourceJSON      `json:"sources"`
+	Actions      []actionJSON      `json:"actions"`
+	Evacuations  []evacuationJSON  `json:"evacuations"`
 
 	Workloads       []api.WorkloadJSON `json:"workloads"`
 	Stores          []api.StoreJSON    `json:"stores"`
@@ -96,13 +98,16 @@ type peerJSON struct {
 	VaultRoom *int64   `json:"vault_room_bytes,omitempty"` // of these, for blocks of other stores than places; absent: not told
 	Places    []string `json:"places,omitempty"`
 	Advised   bool     `json:"advised,omitempty"`
+
+	Largest      int64 `json:"largest_room_bytes,omitempty"` // for one block; absent: not told
+	LargestVault int64 `json:"largest_vault_room_bytes,omitempty"`
 }
 
 func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	st := s.GetStatus()
 	peers := make([]peerJSON, 0, len(s.GetPeers()))
 	for _, p := range s.GetPeers() {
-		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes(), p.VaultRoomBytes, p.GetPlaces(), p.GetAdvised()})
+		peers = append(peers, peerJSON{p.GetNode(), p.GetAddress(), p.GetZone(), p.GetPool(), p.GetRoomBytes(), p.VaultRoomBytes, p.GetPlaces(), p.GetAdvised(), p.GetLargestRoomBytes(), p.GetLargestVaultRoomBytes()})
 	}
 	role := "agent"
 	if s.GetSidecar() {
@@ -123,7 +128,7 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 	return agentJSON{
 		Role: role, Node: s.GetNode(), Version: s.GetVersion(), Incarnation: s.GetIncarnation(), StartedAt: api.Instant(s.GetStartedAt()),
 		Notice: api.NoticeToJSON(st.GetNotice(), now), Drain: api.DrainToJSON(st.GetDrain()), Manifest: api.ManifestToJSON(s.GetManifest()),
-		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
+		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
 		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
 		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()),
