@@ -61,6 +61,42 @@ func TestFallbackTakesBesidePeersWhatIsTooLargeForThem(t *testing.T) {
 	})
 }
 
+// A vault that is full for a moment, as it is of small map outputs before they are files, is asked again: it comes before the fallback.
+func TestVaultThatHasRoomAgainComesBeforeTheFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), newNode(t, "b", with(sparkStore, "d0"), with(filesStore, "cache"))
+		for i := range 40 {
+			writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, 1<<20)
+		}
+		for i := range 400 {
+			name := fmt.Sprintf("f-%04d", i)
+			write(t, filepath.Join(a.dir, "cache", name), contentOf(name, 1000))
+		}
+		began := time.Now()
+		b.room = func(p string) int64 {
+			if strings.HasSuffix(p, "/vault") && time.Since(began) < askAgain-100*time.Millisecond {
+				return 5000
+			}
+			return 1 << 40
+		}
+		s, link := newLarder(), rate.NewLimiter(1<<20, 16<<10)
+		tr := newTrip(t, a, b)
+		tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, link} }
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		_, entries := tr.run(within(t, 30*time.Second))
+		there := 0
+		for id, e := range outcome(t, entries, Moved) {
+			if strings.HasPrefix(id, "cache/") && e.Peer == "b" {
+				there++
+			}
+		}
+		if there != 400 {
+			t.Errorf("%d of the cache's 400 blocks are at the peer, which has room for all", there)
+		}
+		s.wantUnused(t)
+	})
+}
+
 // Peers come first: what one of them has room for that is not sent to yet, or that has not greeted yet, is not for the fallback.
 func TestFallbackLeavesWhatAnotherPeerHasRoomFor(t *testing.T) {
 	GB := int64(1 << 30)

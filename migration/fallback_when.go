@@ -10,6 +10,8 @@ const (
 	// known is in trouble but not all have said themselves that they take nothing. If it were shorter, the blocks for a
 	// peer that restarts would go to the bucket.
 	fallbackPatience = 2 * time.Second
+	// askAgain is how long a lane goes on by what its peer granted when it began, while blocks wait that had room by that.
+	askAgain = time.Second
 	// lookAtPeers is how often an idle upload asks whether it is its turn.
 	lookAtPeers = 100 * time.Millisecond
 )
@@ -29,7 +31,7 @@ func (d *Drain) peersTake() (taken, hoped bool) {
 		if p.failures == 0 && (p.lanes > 0 || !p.gone) {
 			return quiet < peerTimeout, false
 		}
-		declined = declined && !p.declines.IsZero() && !p.declines.After(now)
+		declined = declined && p.declined(now)
 	}
 	return false, !declined && quiet < fallbackPatience
 }
@@ -68,17 +70,22 @@ func (d *Drain) leftByPeers() (larger moreThan, any bool) {
 }
 
 // roomAtPeers is how large a block of a store some peer may have room for, as it granted, or as the coordinator told of those that are
-// not sent to. One that is in trouble or does not greet may have it for as long as it would be waited for by itself, and one that has
+// not sent to. Where that is used up, or turned out to be less, the peer is asked again: a vault is full for a moment of what has its
+// place elsewhere. One that is in trouble or does not greet may have it for as long as it would be waited for by itself, and one that has
 // just greeted, too: an agent that has just started has no room until its disks were tried.
 func (d *Drain) roomAtPeers(store string) int64 {
 	now := time.Now()
 	most, lanes := d.roomUnseen(store, now)
 	for _, l := range lanes {
-		if now.Sub(l.greeted) < fullSettles {
+		since := now.Sub(l.greeted)
+		if since < fullSettles {
 			return math.MaxInt64
 		}
-		room := l.roomLeft()
-		most = max(most, room.left(store))
+		granted, left := l.granted.left(store), l.roomLeft()
+		most = max(most, granted)
+		if since >= askAgain && left.left(store) < granted && d.plan.holds(store, left.left(store)) {
+			l.asksAgain.Store(true)
+		}
 	}
 	return most
 }
@@ -101,8 +108,7 @@ func (d *Drain) roomUnseen(store string, now time.Time) (most int64, lanes []*la
 		}
 		switch {
 		case p.failures > 0:
-			declined := !p.declines.IsZero() && !p.declines.After(now)
-			if !declined && silent < fallbackPatience {
+			if !p.declined(now) && silent < fallbackPatience {
 				return math.MaxInt64, nil
 			}
 		case p.lanes > 0:

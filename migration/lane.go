@@ -27,6 +27,7 @@ type lane struct {
 	payload []byte
 
 	greeted time.Time
+	granted room      // then
 	last    uint32    // transfer number
 	partly  bool      // the newest block is not complete
 	held    bool      // all of it that there is, is in the buffer
@@ -58,6 +59,8 @@ type lane struct {
 	stuck  chan struct{} // closed when that does not come back
 	hung   string        // the directory
 	gaveUp sync.Once
+
+	asksAgain atomic.Bool // what there is room for: it ends, and is followed by another
 
 	beat    atomic.Int64 // rises with every piece sent and every word from the peer
 	writing atomic.Bool
@@ -161,7 +164,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	if !silent(err) && ctx.Err() == nil {
 		l.keepPart(err)
 	}
-	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || err == errSurplus || ctx.Err() != nil)
+	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
 	return err
 }
@@ -248,7 +251,7 @@ func (l *lane) handshake(frames *frameReader) error {
 		if err != nil {
 			return err
 		}
-		l.room, l.resumes = g.room(), g.Resumes
+		l.room, l.granted, l.resumes = g.room(), g.room(), g.Resumes
 		if !l.d.granted(l.peer, g) {
 			return errSurplus
 		}

@@ -147,6 +147,9 @@ func backOff(failures int) time.Duration {
 // errSurplus ends a lane to a peer that is one too many.
 var errSurplus = errors.New("others are faster")
 
+// errAskAgain ends a lane that goes by an old word of its peer's room.
+var errAskAgain = errors.New("the peer may have more room by now, or less")
+
 // runLane sends blocks to one peer over one connection after another, until all blocks are settled (true), ctx ends, or
 // another peer is to have its turn.
 func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
@@ -157,7 +160,7 @@ func (d *Drain) runLane(ctx context.Context, p *peerState) (settled bool) {
 			return true
 		case ctx.Err() != nil || err == errSurplus:
 			return false
-		case silent(err):
+		case silent(err), err == errAskAgain:
 			continue // that is no fault of the peer
 		}
 		rest := d.note(p, err)
@@ -218,6 +221,11 @@ func (d *Drain) greeted(p *peerState) (failures int) {
 	defer d.mu.Unlock()
 	p.trouble = ""
 	return p.failures
+}
+
+// declined says whether it is believed of a peer that it takes nothing. A lane to it may have found something yet.
+func (p *peerState) declined(now time.Time) bool {
+	return p.open == 0 && !p.declines.IsZero() && !p.declines.After(now)
 }
 
 // fits notes that a peer has room for something after all: when it had not, the stores were not looked through yet.

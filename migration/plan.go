@@ -264,6 +264,14 @@ func (p *plan) one(now time.Time, passed *int, peer string, room room, affordabl
 	return entry{}, false, wait, nil
 }
 
+// holds reports whether a block of a store waits that is larger than that.
+func (p *plan) holds(store string, larger int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.order, func(s queue) bool { return s.store == store && s.left.Blocks > 0 && s.most > larger }) ||
+		slices.ContainsFunc(p.returned, func(e entry) bool { return e.ID != "" && e.ID.Store() == store && e.Bytes() > larger })
+}
+
 // closeGaps takes out of what returned what was handed out of it.
 func (p *plan) closeGaps() {
 	for p.gaps > 0 && p.returned[0].ID == "" {

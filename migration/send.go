@@ -14,11 +14,11 @@ func (l *lane) send(ctx context.Context) error {
 		if err := l.wait(ctx, l.open); err != nil {
 			return err
 		}
-		if l.d.unwanted(l.peer) {
+		if ends := l.ends(); ends != nil {
 			if err := l.settle(ctx); err != nil {
 				return err
 			}
-			return errSurplus
+			return ends
 		}
 		if l.part = l.takePart(); l.part != nil {
 			l.mu.Lock()
@@ -55,6 +55,17 @@ func (l *lane) send(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// ends says why the lane is to end though it could go on.
+func (l *lane) ends() error {
+	switch {
+	case l.d.unwanted(l.peer):
+		return errSurplus
+	case l.asksAgain.Load():
+		return errAskAgain
+	}
+	return nil
 }
 
 // take has the plan hand out the blocks to send next, and waits when there is none: as much as is written at once, since
