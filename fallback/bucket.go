@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,8 @@ const (
 	// https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html
 	partBytes = 5 << 20
 	mostParts = 10_000
+	// mostKey is how long a key may be: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
+	mostKey = 1024
 	// abortTimeout bounds the clean-up of an upload that came to nothing; what it leaves, a lifecycle rule removes.
 	abortTimeout = 2 * time.Second
 )
@@ -40,6 +43,9 @@ const (
 func (b *Bucket) Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if n := len(b.prefix) + len(name); n > mostKey {
+		return longKeyError(n)
 	}
 	answered, stop := lingering(ctx)
 	defer stop()
@@ -53,6 +59,15 @@ func (b *Bucket) Put(ctx context.Context, name string, bytes int64, content io.R
 	}
 	return explain(u.whole(answered, part))
 }
+
+// longKeyError says how long a key would be that a bucket does not take.
+type longKeyError int
+
+func (n longKeyError) Error() string {
+	return fmt.Sprintf("its key would have %d bytes, and a bucket takes %d at most: shorten its name, or fallback.s3.prefix", int(n), mostKey)
+}
+
+func (longKeyError) Is(target error) bool { return target == fs.ErrInvalid }
 
 // uploading is one content on its way.
 type uploading struct {

@@ -14,9 +14,9 @@ import (
 // Objects is storage outside of the fleet: contents under names with slashes, each of them whole or not there. Its methods
 // may be called from any goroutine and return soon after ctx ends, or when the storage has been silent for long.
 type Objects interface {
-	// Put makes so many bytes of content durable under a name. With fresh, fs.ErrExist says that the name was taken. Content
-	// is read to its end; an error of it is returned, and the name is as it was before. When ctx ends no more is sent; what
-	// was sent whole may still be answered for a moment.
+	// Put makes so many bytes of content durable under a name. With fresh, fs.ErrExist says that the name was taken; fs.ErrInvalid
+	// says that nothing can have that name there. Content is read to its end; an error of it is returned, and the name is as it was
+	// before. When ctx ends no more is sent; what was sent whole may still be answered for a moment.
 	Put(ctx context.Context, name string, bytes int64, content io.Reader, fresh bool) error
 	// Get fills into from an offset of a content; less than that, with io.EOF, at its end. fs.ErrNotExist when there is none.
 	Get(ctx context.Context, name string, from int64, into []byte) (n int, err error)

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -139,4 +140,27 @@ func TestPeerThatFindsSomethingAfterAllHasNotDeclined(t *testing.T) {
 	if _, hoped := d.peersTake(); !hoped {
 		t.Error("it sends to the peer, and all goes to the fallback")
 	}
+}
+
+// A name that the storage cannot have is the trouble of that block alone: the others go, and its reason is told.
+func TestNameThatAFallbackCannotHaveHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, want := cached(t, 20, 1000)
+		write(t, filepath.Join(a.dir, "cache", "long"), contentOf("long", 1000))
+		s := newLarder()
+		s.trip = func(name string) error {
+			if strings.HasSuffix(name, "/long") {
+				return fmt.Errorf("too long a key: %w", fs.ErrInvalid)
+			}
+			return nil
+		}
+		tr := newTrip(t, a)
+		tr.cfg.Fallback = s.as(FallbackBlocks)
+		tr.cfg.Fallback.Streams = 1
+		_, entries := tr.run(within(t, 2*time.Second))
+		wantInFallback(t, tr.cfg.Fallback, want, entries)
+		if e := outcome(t, entries, Lost)["cache/-/long"]; !strings.Contains(e.Reason, "fallback:spill: too long a key") {
+			t.Errorf("got %+v, want it lost for its name", e)
+		}
+	})
 }

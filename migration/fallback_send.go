@@ -24,6 +24,8 @@ type fallback struct {
 const (
 	// answerSoon is how long the fallback may owe the answer to a first question before that is told.
 	answerSoon = 2 * time.Second
+	// never is longer than any drain.
+	never = 365 * 24 * time.Hour
 	// largeUpload is where a rate can be told from a latency.
 	largeUpload = 1 << 20
 )
@@ -180,9 +182,14 @@ func (d *Drain) upload(ctx context.Context, e entry) (pause time.Duration) {
 		d.plan.giveBack(e, 0, d.cutOff(time.Since(began)))
 		return 0
 	}
-	past := e.met()
+	past, why := e.met(), describe(e.ID, d.fallback.state.Node, err).Error()
+	if errors.Is(err, fs.ErrInvalid) { // that is no trouble of the fallback's: the block is for peers alone
+		past.shun, past.shunned = d.fallback.state.Node, time.Now().Add(never)
+		d.plan.giveBack(e.after(past), 0, why)
+		return 0
+	}
 	past.attempts++
-	d.plan.giveBack(e.after(past), backOff(past.attempts), describe(e.ID, d.fallback.state.Node, err).Error())
+	d.plan.giveBack(e.after(past), backOff(past.attempts), why)
 	return d.note(d.fallback.state, err)
 }
 
