@@ -21,6 +21,7 @@ import (
 
 	"github.com/lifeboat/lifeboat/certs"
 	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/migration"
@@ -81,6 +82,7 @@ type Agent struct {
 	evacuations *evacuations
 	disks       Monitor
 	landing     *landing
+	disk        *durable.Beside               // writes to data_dir what is small and must not be waited for
 	storage     fallback.Storage              // behind fallback
 	fallback    *migration.Fallback           // nil: none is configured
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet

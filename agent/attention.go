@@ -37,7 +37,8 @@ type attended struct {
 // attention is what was done about all workloads, by their names. A file keeps it.
 type attention struct {
 	path   string
-	writes sync.Mutex // held while what was done is changed; mu is not while it is written: a disk may hang, and the heartbeat asks
+	disk   *durable.Beside // writes it
+	writes sync.Mutex      // held while what was done is changed; mu is not while it is written: a disk may hang, and the heartbeat asks
 
 	mu      sync.Mutex // guards what follows
 	boot    string
@@ -52,8 +53,8 @@ type attentionFile struct {
 }
 
 // openAttention reads the file. With an error nothing is known, and the attention is usable all the same.
-func openAttention(path, boot string) (*attention, error) {
-	t := &attention{path: path, boot: boot, all: map[string]attended{}, changed: make(chan struct{})}
+func openAttention(path, boot string, disk *durable.Beside) (*attention, error) {
+	t := &attention{path: path, disk: disk, boot: boot, all: map[string]attended{}, changed: make(chan struct{})}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return t, nil
@@ -81,7 +82,7 @@ func (t *attention) of(name string) attended {
 	return t.all[name]
 }
 
-// amend changes what is known of a workload, on disk first. Where the disk fails, the change stands all the same.
+// amend changes what is known of a workload, on disk first. Where the disk fails or hangs, the change stands all the same.
 func (t *attention) amend(name string, change func(*attended)) (attended, error) {
 	t.writes.Lock()
 	defer t.writes.Unlock()
@@ -93,7 +94,7 @@ func (t *attention) amend(name string, change func(*attended)) (attended, error)
 	all[name] = d
 	b, err := json.Marshal(attentionFile{t.boot, all})
 	if err == nil {
-		err = durable.WriteFile(t.path, b)
+		err = t.disk.Do("workloads", func() error { return durable.WriteFile(t.path, b) })
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

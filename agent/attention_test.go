@@ -1,42 +1,51 @@
 package agent
 
 import (
+	"errors"
 	"path/filepath"
+	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 
-	"github.com/lifeboat/lifeboat/disks/sickfs"
+	"github.com/lifeboat/lifeboat/durable"
 )
 
-// A disk that hangs under what was done about a workload holds up who writes it down, and nobody who only asks: the heartbeat
-// asks.
+// hung is a disk that does not answer until it thaws.
+func hung() (disk *durable.Beside, thaw func()) {
+	disk = &durable.Beside{}
+	answers := make(chan struct{})
+	go disk.Do("what it hangs at", func() error { <-answers; return nil })
+	synctest.Wait()
+	return disk, func() { close(answers); synctest.Wait() }
+}
+
+// A disk that hangs under what was done about a workload holds up whoever writes it down for a moment, and nobody who asks. Once it answers
+// it has the newest of it.
 func TestAttentionIsKnownWhileItsDiskHangs(t *testing.T) {
-	dir, disk := t.TempDir(), new(sickfs.FS)
-	disk.Mount(t, dir)
-	attention, err := openAttention(filepath.Join(dir, "workloads.json"), "boot")
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk.Fall(sickfs.Hangs)
-	changing, noted, asked := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(noted)
-		attention.amend("engine", func(d *attended) { d.Stopping = true; close(changing) })
-	}()
-	<-changing
-	go func() {
-		defer close(asked)
-		attention.of("engine")
-		attention.changes()
-	}()
-	select {
-	case <-asked:
-	case <-time.After(10 * time.Second):
-		t.Error("who asks waits for the disk")
-	}
-	disk.Heal()
-	<-noted
-	if !attention.of("engine").Stopping {
-		t.Error("what was done is not known")
-	}
+	path := filepath.Join(t.TempDir(), "workloads.json")
+	synctest.Test(t, func(t *testing.T) {
+		disk, thaw := hung()
+		attention, err := openAttention(path, "boot", disk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for _, change := range []func(*attended){func(d *attended) { d.Stopping = true }, func(d *attended) { d.Killed = true }} {
+			if _, err := attention.amend("engine", change); !errors.Is(err, durable.ErrHangs) {
+				t.Errorf("got %v, want to hear that it is not on disk", err)
+			}
+		}
+		if took := time.Since(began); took > durable.Patience {
+			t.Errorf("who wrote it down waited for %s", took)
+		}
+		want := attended{Stopping: true, Killed: true}
+		if got := attention.of("engine"); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want what was done", got)
+		}
+		thaw()
+		if again, err := openAttention(path, "boot", disk); err != nil || !reflect.DeepEqual(again.of("engine"), want) {
+			t.Errorf("after a restart: %+v, %v", again.of("engine"), err)
+		}
+	})
 }

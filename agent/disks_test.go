@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // stubDisks are as the test says.
@@ -42,7 +43,7 @@ func (s *stubDisks) Take(_ int64, among []string) (string, func(), bool) {
 func onDisks(t *testing.T, all ...disks.Disk) (*Agent, *stubDisks) {
 	t.Helper()
 	s := &stubDisks{all: all, changed: make(chan struct{})}
-	e, err := openEvacuations(filepath.Join(t.TempDir(), "evacuations"))
+	e, err := openEvacuations(filepath.Join(t.TempDir(), "evacuations"), new(durable.Beside))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestEvacuationsOutliveTheProcess(t *testing.T) {
 	if _, err := e.drop(func(v evacuation) bool { return v.Path == "/mnt/d1" }); err != nil {
 		t.Fatal(err)
 	}
-	again, err := openEvacuations(e.dir)
+	again, err := openEvacuations(e.dir, new(durable.Beside))
 	if err != nil {
 		t.Fatal(err)
 	}

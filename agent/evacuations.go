@@ -32,8 +32,9 @@ type evacuation struct {
 
 // evacuations remembers which disks are to be emptied while the node stays, across restarts.
 type evacuations struct {
-	dir    string     // of the accounts, and of the list
-	writes sync.Mutex // held while the list is written; mu is not: a disk may hang
+	dir    string          // of the accounts, and of the list
+	disk   *durable.Beside // writes the list
+	writes sync.Mutex      // held while the list is written; mu is not: a disk may hang
 
 	mu      sync.Mutex // guards what follows
 	all     []evacuation
@@ -43,8 +44,8 @@ type evacuations struct {
 }
 
 // openEvacuations reads what an earlier process was asked for. With an error it begins anew.
-func openEvacuations(dir string) (*evacuations, error) {
-	e := &evacuations{dir: dir, changed: make(chan struct{})}
+func openEvacuations(dir string, disk *durable.Beside) (*evacuations, error) {
+	e := &evacuations{dir: dir, disk: disk, changed: make(chan struct{})}
 	b, err := os.ReadFile(e.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		return e, nil
@@ -76,10 +77,12 @@ func (e *evacuations) edit(change func([]evacuation) []evacuation) error {
 	e.changed = make(chan struct{})
 	e.mu.Unlock()
 	if err == nil {
-		err = os.MkdirAll(e.dir, 0o700)
-	}
-	if err == nil {
-		err = durable.WriteFile(e.file(), b)
+		err = e.disk.Do("evacuations", func() error {
+			if err := os.MkdirAll(e.dir, 0o700); err != nil {
+				return err
+			}
+			return durable.WriteFile(e.file(), b)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("write the evacuations: %w", err)

@@ -44,6 +44,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	a.vigil.agent = a
 	a.disks = a.newMonitor()
 	a.landing = &landing{agent: a}
+	a.disk = a.newDisk()
 	defer func() {
 		if err != nil {
 			a.close()
@@ -106,11 +107,11 @@ func (a *Agent) openStores() (err error) {
 	a.ballast = newBallast(a.cfg.DataDir)
 	a.index = migration.NewIndex(migration.IndexConfig{Dir: filepath.Join(a.cfg.DataDir, "index"), Stores: a.stores, Disks: a.landing, Leaves: a.carries, Log: a.log})
 	a.openValues()
-	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations")); err != nil {
+	if a.evacuations, err = openEvacuations(filepath.Join(a.cfg.DataDir, "evacuations"), a.disk); err != nil {
 		a.log.Error("what was to be evacuated is forgotten", "err", err)
 	}
 	a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{
-		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.synced, Ballast: a.ballast.journal,
+		Dir: a.cfg.DataDir, Log: a.log, Policy: a.policy, Estimate: a.estimate, Clock: a.deps.Clock, Synced: a.counts.synced, Ballast: a.ballast.journal, Disk: a.disk,
 	})
 	return err
 }

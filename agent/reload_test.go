@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/preemption"
 )
 
@@ -19,11 +20,11 @@ func TestReload(t *testing.T) {
 	a.disks = disks.New(disks.Config{})
 	a.limits.Store(limitsOf(old))
 	var err error
-	if a.attention, err = openAttention(filepath.Join(t.TempDir(), "workloads.json"), ""); err != nil {
+	if a.attention, err = openAttention(filepath.Join(t.TempDir(), "workloads.json"), "", new(durable.Beside)); err != nil {
 		t.Fatal(err)
 	}
 
-	if a.evacuations, err = openEvacuations(t.TempDir()); err != nil {
+	if a.evacuations, err = openEvacuations(t.TempDir(), new(durable.Beside)); err != nil {
 		t.Fatal(err)
 	}
 

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lifeboat/lifeboat/durable"
 	"github.com/lifeboat/lifeboat/heartbeat"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/workloads"
@@ -62,7 +63,7 @@ func TestLastPassAndStop(t *testing.T) {
 // that the machine stays was told all the same.
 func TestAttentionSurvivesARestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "workloads.json")
-	first, err := openAttention(path, "boot-1")
+	first, err := openAttention(path, "boot-1", new(durable.Beside))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestAttentionSurvivesARestart(t *testing.T) {
 	note("a", attended{Word: told, Arrived: true, Incident: "inc-1", Processes: []workloads.Identity{{PID: 7, Started: 8, Boot: "boot-1"}}, Stopping: true})
 	note("b", attended{Word: workloads.Word{Phase: workloads.PhaseWithdrawn, Incident: "inc-0"}, Arrived: true})
 	for boot, want := range map[string]bool{"boot-1": true, "boot-2": false} {
-		again, err := openAttention(path, boot)
+		again, err := openAttention(path, boot, new(durable.Beside))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +91,7 @@ func TestAttentionSurvivesARestart(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if torn, err := openAttention(path, "boot-1"); err == nil || torn.of("a").Arrived {
+	if torn, err := openAttention(path, "boot-1", new(durable.Beside)); err == nil || torn.of("a").Arrived {
 		t.Errorf("got %v, want an error and nothing known", err)
 	}
 }
@@ -130,7 +131,7 @@ func TestTroubleOfAWebhookIsShown(t *testing.T) {
 		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
 			t.Fatal(err)
 		}
-		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), ""); err != nil {
+		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -165,7 +166,7 @@ func TestWordsAreTriedAgain(t *testing.T) {
 		if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: dir, Log: a.log, Clock: func() preemption.Moment { return preemption.Moment{Wall: time.Now()} }}); err != nil {
 			t.Fatal(err)
 		}
-		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), ""); err != nil {
+		if a.attention, err = openAttention(filepath.Join(dir, "workloads.json"), "", new(durable.Beside)); err != nil {
 			t.Fatal(err)
 		}
 		if a.beat, err = heartbeat.New(heartbeat.Config{Node: "host-a", Incarnation: "x", Coordinators: []string{"c:1"}}); err != nil {

@@ -43,7 +43,7 @@ func (a *Agent) openWorkloads() (err error) {
 		a.workloads = append(a.workloads, &watched{Workload: w, again: make(chan struct{}, 1), state: workloads.Unknown, since: time.Now(),
 			last: workloads.Look{State: workloads.Unknown, Trouble: "not looked at yet"}})
 	}
-	if a.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot()); err != nil {
+	if a.attention, err = openAttention(filepath.Join(a.cfg.DataDir, "workloads.json"), a.boot(), a.disk); err != nil {
 		a.log.Error("what workloads were told is forgotten: they may be told again", "err", err)
 	}
 	return nil

@@ -51,33 +51,20 @@ func (j *journal[W]) read() (p Page[W], ok bool, err error) {
 	return p, true, nil
 }
 
-// write replaces the page, durably.
-func (j *journal[W]) write(p Page[W]) error {
-	b, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := durable.WriteFile(j.path(), b); err != nil {
-		return fmt.Errorf("write journal: %w", err)
-	}
-	return nil
-}
+// write replaces the page, which is JSON, durably.
+func (j *journal[W]) write(page []byte) error { return durable.WriteFile(j.path(), page) }
 
-// close ends the incident: its page goes to its directory, and the oldest of those go.
-func (j *journal[W]) close(p Page[W]) error {
-	b, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
+// close ends an incident: its page goes to its directory, and the oldest of those go.
+func (j *journal[W]) close(id string, page []byte) error {
+	dir := j.dirOf(id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	dir := j.dirOf(p.Incident.ID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("close journal: %w", err)
+	if err := durable.WriteFile(filepath.Join(dir, "incident.json"), page); err != nil {
+		return err
 	}
-	if err := durable.WriteFile(filepath.Join(dir, "incident.json"), b); err != nil {
-		return fmt.Errorf("close journal: %w", err)
-	}
-	if err := os.Remove(j.path()); err != nil {
-		return fmt.Errorf("close journal: %w", err)
+	if err := os.Remove(j.path()); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may never have been written
+		return err
 	}
 	return j.prune()
 }

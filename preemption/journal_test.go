@@ -1,6 +1,7 @@
 package preemption
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,6 +31,15 @@ func somePage(id string) Page[string] {
 	}
 }
 
+func text(t *testing.T, p Page[string]) []byte {
+	t.Helper()
+	b, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // What a restart reads is what was written, to the last digit of the deadline.
 func TestJournalKeepsAPage(t *testing.T) {
 	j := newJournal(t)
@@ -37,7 +47,7 @@ func TestJournalKeepsAPage(t *testing.T) {
 		t.Errorf("an empty journal: got a page %v, error %v", ok, err)
 	}
 	want := somePage("inc-1")
-	if err := j.write(want); err != nil {
+	if err := j.write(text(t, want)); err != nil {
 		t.Fatal(err)
 	}
 	if got, ok, err := j.read(); !ok || err != nil || !reflect.DeepEqual(got, want) {
@@ -64,14 +74,14 @@ func TestJournalRefusesADamagedPage(t *testing.T) {
 func TestJournalSurvivesAFailedWrite(t *testing.T) {
 	j := newJournal(t)
 	want := somePage("inc-1")
-	if err := j.write(want); err != nil {
+	if err := j.write(text(t, want)); err != nil {
 		t.Fatal(err)
 	}
 	away := j.dir + ".away"
 	if err := os.Rename(j.dir, away); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.write(somePage("inc-2")); err == nil {
+	if err := j.write(text(t, somePage("inc-2"))); err == nil {
 		t.Error("wrote into a directory that is not there")
 	}
 	if err := os.Rename(away, j.dir); err != nil {
@@ -87,11 +97,11 @@ func TestJournalKeepsTheLastIncidents(t *testing.T) {
 	then := time.Now().Add(-time.Hour)
 	for i := range keptIncidents + 3 {
 		p := somePage(fmt.Sprintf("inc-%d", i))
-		if err := j.write(p); err != nil {
+		if err := j.write(text(t, p)); err != nil {
 			t.Fatal(err)
 		}
 		p.Closed = "withdrawn"
-		if err := j.close(p); err != nil {
+		if err := j.close(p.Incident.ID, text(t, p)); err != nil {
 			t.Fatal(err)
 		}
 		at := then.Add(time.Duration(i) * time.Minute) // apart, whatever the file system's clock does

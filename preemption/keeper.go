@@ -2,7 +2,9 @@ package preemption
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -33,10 +35,13 @@ type KeeperConfig struct {
 	Clock    func() Moment        // nil: Now. In a synctest bubble the kernel's clock is another than the bubble's
 	Synced   func(time.Duration)  // told how long each write of the journal took; may be nil
 	Ballast  *durable.Ballast     // given up when the journal's disk is full; nil: there is none
+	Disk     *durable.Beside      // writes to the journal's disk; nil: one of the keeper's own
 }
 
 // Keeper keeps this machine's open incident. What notices change is on disk before anybody sees it, so that a restart
-// finds the incident, and as much time left as there truly is, whatever was done to the clock meanwhile.
+// finds the incident, and as much time left as there truly is, whatever was done to the clock meanwhile. A disk that is full or fails
+// holds up nobody, and one that hangs for no longer than durable.Patience: a machine that is about to go does not lose its data for the
+// page about it, which is written once the disk answers.
 //
 // It is safe for concurrent use.
 type Keeper[W any] struct {
@@ -74,6 +79,9 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	if cfg.Synced == nil {
 		cfg.Synced = func(time.Duration) {}
 	}
+	if cfg.Disk == nil {
+		cfg.Disk = &durable.Beside{}
+	}
 	j, err := openJournal[W](cfg.Dir)
 	if err != nil {
 		return nil, err
@@ -89,7 +97,7 @@ func OpenKeeper[W any](cfg KeeperConfig) (*Keeper[W], error) {
 	k.resume(&p)
 	if p.Incident.Withdrawn() {
 		p.Closed = cmp.Or(p.Closed, "the machine has booted since")
-		if err := k.insist(func() error { return j.close(p) }); err != nil {
+		if err := k.end(p); err != nil {
 			// A full disk must not keep anybody from hearing the next notice. The next start finds this one over, too.
 			cfg.Log.Error("the end of the incident is not on disk", "incident", p.Incident.ID, "err", err)
 		}
@@ -219,7 +227,7 @@ func (k *Keeper[W]) Close(why string) error {
 	k.ended = ended[W]{page: p, is: true}
 	k.mu.Unlock()
 	k.set(false, Page[W]{})
-	return k.insist(func() error { return k.journal.close(p) })
+	return k.end(p)
 }
 
 // Open returns the page of the open incident.
@@ -283,18 +291,36 @@ func (k *Keeper[W]) write(p Page[W]) error {
 	began := time.Now()
 	p.Clock = k.cfg.Clock()
 	p.Incident.Notices = p.Incident.byWall(p.Clock.Wall)
-	err := k.insist(func() error { return k.journal.write(p) })
+	err := k.insist("incident "+p.Incident.ID, p, k.journal.write)
 	k.cfg.Synced(time.Since(began))
-	return err
+	if err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	return nil
 }
 
-// insist makes room on a full disk for a write.
-func (k *Keeper[W]) insist(write func() error) error {
-	err := write()
-	if durable.Full(err) && k.cfg.Ballast.Free() {
-		err = write()
+// end puts the page of an incident that is over where those are.
+func (k *Keeper[W]) end(p Page[W]) error {
+	err := k.insist("the end of incident "+p.Incident.ID, p, func(page []byte) error { return k.journal.close(p.Incident.ID, page) })
+	if err != nil {
+		return fmt.Errorf("close journal: %w", err)
 	}
-	return err
+	return nil
+}
+
+// insist writes a page, and makes room for it on a full disk.
+func (k *Keeper[W]) insist(what string, p Page[W], write func(page []byte) error) error {
+	page, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	return k.cfg.Disk.Do(what, func() error {
+		err := write(page)
+		if durable.Full(err) && k.cfg.Ballast.Free() {
+			err = write(page)
+		}
+		return err
+	})
 }
 
 // byWall returns the notices with their instants as the wall clock shows them at now. An instant that was anchored

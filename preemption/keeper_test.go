@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
 )
 
 // machine is one with a clock on the wall that can be set, and a journal that outlives the process.
@@ -345,4 +347,47 @@ func TestKeeperAnswersWhileItsDiskHangs(t *testing.T) {
 	if !k.IsOpen() {
 		t.Error("the incident is not open")
 	}
+}
+
+// A machine that is about to go does not lose its data for a page about that: where the disk hangs, the notice is seen after a moment, and on
+// disk once that answers.
+func TestKeeperWhoseDiskHangs(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		disk, answers := &durable.Beside{}, make(chan struct{})
+		k, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler), Disk: disk})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go disk.Do("what it hangs at", func() error { <-answers; return nil })
+		synctest.Wait()
+		began := time.Now()
+		p, changed, err := k.Join(terminate(2 * time.Minute))
+		if took := time.Since(began); !changed || !errors.Is(err, durable.ErrHangs) || took > durable.Patience {
+			t.Errorf("got %v, %v after %s", changed, err, took)
+		}
+		if !k.IsOpen() {
+			t.Error("nobody sees it")
+		}
+		if err := k.Amend(func(w *string) { *w = "half of it" }); !errors.Is(err, durable.ErrHangs) || time.Since(began) > durable.Patience {
+			t.Errorf("amend: got %v after %s", err, time.Since(began))
+		}
+		ended := p.Incident.ID
+		if err := k.Close("withdrawn"); !errors.Is(err, durable.ErrHangs) {
+			t.Errorf("close: got %v", err)
+		}
+		p, _, _ = k.Join(terminate(time.Minute))
+		close(answers)
+		synctest.Wait()
+		again, err := OpenKeeper[string](KeeperConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is, open := again.Open(); !open || is.Incident.ID != p.Incident.ID {
+			t.Errorf("a restart finds %+v, %v, want %s", is, open, p.Incident.ID)
+		}
+		if was, ok, err := again.journal.lastEnded(); !ok || err != nil || was.Incident.ID != ended || was.Work != "half of it" {
+			t.Errorf("the one before: %+v, %v, %v", was, ok, err)
+		}
+	})
 }
