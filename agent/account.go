@@ -40,14 +40,22 @@ func (a *Agent) leaveAccount(ctx context.Context) {
 			return
 		}
 	}
-	err := a.carryAccount(ctx, p, limit)
-	switch {
-	case err == nil:
-		err = a.incidents.Amend(func(w *work) { w.Kept = w.stands(p.Work.Drained.Finished) })
-	case ctx.Err() != nil:
+	var err error
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		err = a.carryAccount(ctx, p, limit)
+	}()
+	if a.untilHung(p.Incident.ID, over); !isClosed(over) {
+		a.log.Warn("no peer has the account of the drain: the coordinator alone will", "err", errLeft)
 		return
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		if err := a.incidents.Amend(func(w *work) { w.Kept = w.stands(p.Work.Drained.Finished) }); err != nil {
+			a.log.Warn("a restart would leave the account of the drain with a peer once more", "err", err)
+		}
+	case ctx.Err() == nil:
 		a.log.Warn("no peer has the account of the drain: the coordinator alone will", "err", err)
 	}
 }
@@ -72,7 +80,7 @@ func (a *Agent) isTold(ctx context.Context, ended time.Time, patience time.Durat
 
 // carryAccount writes the account and sends it, before limit if there is one.
 func (a *Agent) carryAccount(ctx context.Context, p page, limit time.Time) (err error) {
-	dir := filepath.Join(a.incidents.Dir(p.Incident.ID), "account")
+	dir := filepath.Join(a.accountDir(p.Incident.ID), "account")
 	from := filepath.Join(dir, "store")
 	file := filepath.Join(from, api.AccountName(a.cfg.Node.Name, p.Incident.ID))
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {

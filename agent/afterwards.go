@@ -108,7 +108,7 @@ func (a *Agent) wroteSince(ctx context.Context) bool {
 func (a *Agent) anyLeft(ctx context.Context, p page, nor ...migration.Outcome) bool {
 	look, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), 0), nor...)
+	some, err := migration.AnyLeft(look, a.drainConfig(p.Incident.ID, a.accountDir(p.Incident.ID), 0), nor...)
 	if err != nil && ctx.Err() == nil {
 		a.log.Warn("it is not known whether the drain has carried all that is here now", "incident", p.Incident.ID, "err", err)
 	}

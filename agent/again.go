@@ -108,7 +108,7 @@ func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest 
 		}
 		return broken
 	}
-	rest, err := a.drains.again(broken)
+	rest, err := a.drains.again(ctx, broken)
 	if err != nil {
 		a.log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
 	}
@@ -116,14 +116,14 @@ func (a *Agent) carryOnce(ctx context.Context, broken []migration.Broken) (rest 
 }
 
 // again hands broken blocks to the drain that runs.
-func (s *drains) again(broken []migration.Broken) (rest []migration.Broken, err error) {
+func (s *drains) again(ctx context.Context, broken []migration.Broken) (rest []migration.Broken, err error) {
 	s.mu.Lock()
 	d := s.last
 	s.mu.Unlock()
 	if d == nil {
 		return broken, nil
 	}
-	return d.CarryAgain(broken)
+	return d.CarryAgain(ctx, broken)
 }
 
 // passAgain is another pass of a drain that was over, about blocks that broke or that nobody has any more. What the coordinator
@@ -151,19 +151,24 @@ func (a *Agent) passAgain(ctx context.Context, p page, broken []migration.Broken
 	defer stop(nil)
 	watching.Go(func() { a.untilTimeIsUp(sending, stop, limit) })
 	watching.Go(func() { a.untilUndone(sending, ended); stop(nil) })
-	cfg := a.drainConfig(p.Incident.ID, a.incidents.Dir(p.Incident.ID), a.limits.Load().Drain.MaxBytesPerSecond)
-	cfg.Until = limit
-	about(&cfg)
-	cfg.Ballast = a.ballast.account
-	if before := a.drains.of(cfg.Dir); before != nil {
-		cfg.Unwritten = before.Unwritten()
-	}
-	d := migration.NewDrain(cfg)
-	a.drains.set(d, false, false)
-	a.limitDrains()
-	sum, err := d.Run(sending)
+	sum, err := a.carry(sending, p.Incident.ID, true, func(ctx context.Context, dir string) (migration.Summary, error) {
+		cfg := a.accountConfig(p.Incident.ID, dir, a.limits.Load().Drain.MaxBytesPerSecond)
+		cfg.Until = limit
+		about(&cfg)
+		if before := a.drains.of(dir); before != nil {
+			cfg.Unwritten = before.Unwritten()
+		}
+		d := a.newDrain(ctx, cfg, false, false)
+		if d == nil {
+			return migration.Summary{}, errLeft
+		}
+		return d.Run(ctx)
+	})
 	stop(nil)
 	watching.Wait()
+	if errors.Is(err, errLeft) {
+		return false // it waits for the disk
+	}
 	if err != nil {
 		a.log.Error("the account of the drain has gaps", "err", err)
 	}

@@ -83,6 +83,7 @@ type Agent struct {
 	disks       Monitor
 	landing     *landing
 	disk        *durable.Beside               // writes to data_dir what is small and must not be waited for
+	refuge      *refuge                       // of the accounts of drains, while that hangs
 	storage     fallback.Storage              // behind fallback
 	fallback    *migration.Fallback           // nil: none is configured
 	fallbackIs  atomic.Pointer[fallbackState] // nil: not tried yet
@@ -126,6 +127,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.lookBack(life) })
 	g.Go(func() error { return a.catchUp(life) })
 	g.Go(func() error { return a.keepBallast(life) })
+	g.Go(func() error { return a.tendRefuge(life) })
 	g.Go(func() error { return a.tellManager(life) })
 	g.Go(func() error { return a.feedWatchdog(life) })
 	g.Go(func() error {

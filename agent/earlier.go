@@ -36,7 +36,7 @@ func (a *Agent) keptSince() time.Time {
 // ordered away, taken back, and is ordered away again has its blocks with peers. Nobody believes that where the coordinator cannot say
 // whether it is so, and a rehearsal shows what a drain does.
 func (a *Agent) adopt(incident, dir string) {
-	if a.alone() || a.rehearses() {
+	if a.alone() || a.rehearses() || a.refuge.has(incident) {
 		return
 	}
 	last, at := "", time.Time{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/config"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -165,34 +166,60 @@ func (a *Agent) empty(ctx context.Context, incident string) (sum migration.Summa
 func (a *Agent) pass(ctx context.Context, incident string, last bool) migration.Summary {
 	a.passing <- struct{}{} // one of a drain that counts for nothing by now may be about to end (see undoRehearsed)
 	defer func() { <-a.passing }()
-	cfg := a.passConfig(incident, last)
-	q := a.vigil.before(ctx, incident, cfg.Dir)
-	a.vigil.put(q, &cfg)
-	d := migration.NewDrain(cfg)
-	a.drains.set(d, false, !last)
-	a.limitDrains()
 	if !last {
 		bounded, cut := context.WithCancel(ctx)
 		defer cut()
 		defer time.AfterFunc(mostPass, cut).Stop()
 		ctx = bounded
 	}
-	sum, err := d.Run(ctx)
-	a.vigil.after(q)
+	sum, err := a.carry(ctx, incident, false, func(ctx context.Context, dir string) (migration.Summary, error) {
+		cfg := a.passConfig(incident, dir, last)
+		q := a.vigil.before(ctx, incident, dir)
+		a.vigil.put(q, &cfg)
+		d := a.newDrain(ctx, cfg, false, !last)
+		if d == nil {
+			return migration.Summary{}, errLeft
+		}
+		sum, err := d.Run(ctx)
+		if !isLeft(ctx) {
+			a.vigil.after(q)
+		}
+		return sum, err
+	})
 	if err != nil {
 		a.log.Error("the account of the drain has gaps", "err", err)
 	}
 	return sum
 }
 
+// newDrain makes a drain, and shows it to everybody. Nil: it took so long that it was left behind.
+func (a *Agent) newDrain(ctx context.Context, cfg migration.DrainConfig, ahead, more bool) *migration.Drain {
+	d := migration.NewDrain(cfg)
+	if isLeft(ctx) {
+		return nil
+	}
+	a.drains.set(d, ahead, more)
+	a.limitDrains()
+	return d
+}
+
 // passConfig is for one pass of a drain: its plan goes by the deadline, and by the cap of those who leave.
-func (a *Agent) passConfig(incident string, last bool) migration.DrainConfig {
-	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.MaxBytesPerSecond)
-	if last {
+func (a *Agent) passConfig(incident, dir string, last bool) migration.DrainConfig {
+	cfg := a.accountConfig(incident, dir, a.limits.Load().Drain.MaxBytesPerSecond)
+	if last && !a.refuge.has(incident) { // the others' accounts are where it hangs
 		cfg.Earlier = append(a.earlier(incident, time.Time{}), a.evacuations.moved(time.Time{})...)
 	}
-	cfg.Ballast = a.ballast.account
 	cfg.Once, cfg.Until = !last, func() time.Time { return a.sendLimit(a.incident()) }
+	return cfg
+}
+
+// accountConfig is for a drain of an incident, whose account is in dir.
+func (a *Agent) accountConfig(incident, dir string, cap config.Bytes) migration.DrainConfig {
+	cfg := a.drainConfig(incident, dir, cap)
+	cfg.Ballast = a.ballast.account
+	if a.refuge.has(incident) {
+		cfg.Ballast, cfg.Index, cfg.MostBytes = nil, nil, mostRefuge
+	}
 	return cfg
 }
 
@@ -368,7 +395,7 @@ func (a *Agent) farewell(ctx context.Context) {
 
 // manifest reads the account of an incident's drain.
 func (a *Agent) manifest(incident string) iter.Seq2[migration.Entry, error] {
-	dir := a.incidents.Dir(incident)
+	dir := a.accountDir(incident)
 	if d := a.drains.of(dir); d != nil {
 		return d.Entries()
 	}

@@ -38,6 +38,7 @@ var (
 	roomDesc      = prometheus.NewDesc("lifeboat_room_bytes", "What this node would take from a leaving peer now.", nil, nil)
 	vaultRoomDesc = prometheus.NewDesc("lifeboat_vault_room_bytes", "Of that, what it would take of stores whose blocks do not land in their place here.", nil, nil)
 	fallbackDesc  = prometheus.NewDesc("lifeboat_fallback_well", "1 when the fallback would take blocks as of the last check, 0 when it would not; absent without one.", nil, nil)
+	unwrittenDesc = prometheus.NewDesc("lifeboat_data_dir_waits_seconds", "How long the disk of data_dir has been at what is to be written there; 0 while it answers.", nil, nil)
 	beatDesc      = prometheus.NewDesc("lifeboat_last_heartbeat_age_seconds", "Time since a coordinator last answered; absent before the first answer.", nil, nil)
 	certFromDesc  = prometheus.NewDesc("lifeboat_certificate_begins_seconds", "When this daemon's certificate began, in seconds since 1970.", nil, nil)
 	certDesc      = prometheus.NewDesc("lifeboat_certificate_expires_seconds", "When this daemon's certificate ends, in seconds since 1970.", nil, nil)
@@ -76,6 +77,7 @@ func (f figures) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(certFromDesc, float64(f.agent.deps.Identity.Begins().Unix()))
 	gauge(certDesc, float64(f.agent.deps.Identity.Expires().Unix()))
+	gauge(unwrittenDesc, f.agent.unwritten().Seconds())
 	gauge(heldDesc, float64(s.HeldBlocks))
 	gauge(heldByteDesc, float64(s.HeldBytes))
 	gauge(roomDesc, float64(s.RoomBytes))

@@ -60,6 +60,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	if err := durable.Sweep(cfg.DataDir, filepath.Join(cfg.DataDir, "evacuations"), filepath.Join(cfg.DataDir, "tls")); err != nil {
 		a.log.Warn("what a crash left behind stays", "err", err)
 	}
+	a.openRefuge(ctx)
 	if err := a.openFallback(ctx); err != nil {
 		return nil, err
 	}
@@ -264,7 +265,7 @@ func (a *Agent) resume() {
 		p, _ = a.incidents.Open()
 	}
 	if p.Work.Drained == nil { // else its summary is told
-		moved, err := migration.Carried(a.incidents.Dir(p.Incident.ID))
+		moved, err := migration.Carried(a.accountDir(p.Incident.ID))
 		if err != nil {
 			a.log.Warn("cannot read what was moved before", "err", err)
 		}

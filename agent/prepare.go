@@ -21,31 +21,38 @@ func (a *Agent) copyAhead(ctx context.Context) {
 	a.log.Info("copying ahead", "incident", i.ID, "kind", i.Kind(), "bytes_per_second", int64(a.limits.Load().Drain.PreCopyBytesPerSecond))
 	for ctx.Err() == nil {
 		began := time.Now()
-		cfg := a.aheadConfig(i.ID)
-		q := a.vigil.before(ctx, i.ID, cfg.Dir)
-		a.vigil.put(q, &cfg)
-		d := migration.NewDrain(cfg)
 		asked, changed := a.beat.Again()
-		if _, err := d.CarryAgain(brokenFrom(asked)); err != nil {
-			a.log.Warn("cannot read what was copied ahead: what is broken is carried again", "err", err)
-		}
-		a.drains.set(d, true, false)
-		a.limitDrains()
-		pass, cut := context.WithCancelCause(ctx)
-		var turn sync.WaitGroup
-		turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut(errTurned) })
-		turn.Go(func() { a.untilStill(pass, d); cut(nil) })
-		turn.Go(func() { a.watchTakers(pass) })
-		sum, err := d.Run(pass)
-		turned := context.Cause(pass) == errTurned
-		cut(nil)
-		turn.Wait()
 		pause := copyAgain
-		if turned { // it may not have asked about all
-			pause = lookAround
-			q.answered(heartbeat.Held{}, context.Cause(pass))
-		}
-		a.vigil.after(q)
+		sum, err := a.carry(ctx, i.ID, false, func(ctx context.Context, dir string) (migration.Summary, error) {
+			cfg := a.aheadConfig(i.ID, dir)
+			q := a.vigil.before(ctx, i.ID, dir)
+			a.vigil.put(q, &cfg)
+			d := a.newDrain(ctx, cfg, true, false)
+			if d == nil {
+				return migration.Summary{}, errLeft
+			}
+			if _, err := d.CarryAgain(ctx, brokenFrom(asked)); err != nil {
+				a.log.Warn("cannot read what was copied ahead: what is broken is carried again", "err", err)
+			}
+			pass, cut := context.WithCancelCause(ctx)
+			var turn sync.WaitGroup
+			turn.Go(func() { a.untilPeersTurn(pass, cfg.Own); cut(errTurned) })
+			turn.Go(func() { a.untilStill(pass, d); cut(nil) })
+			turn.Go(func() { a.watchTakers(pass) })
+			sum, err := d.Run(pass)
+			turned := context.Cause(pass) == errTurned
+			cut(nil)
+			turn.Wait()
+			if isLeft(ctx) {
+				return sum, errLeft
+			}
+			if turned { // it may not have asked about all
+				pause = lookAround
+				q.answered(heartbeat.Held{}, errTurned)
+			}
+			a.vigil.after(q)
+			return sum, err
+		})
 		if err != nil {
 			a.log.Warn("the account of what was copied ahead has gaps", "err", err)
 		}
@@ -127,8 +134,9 @@ func (a *Agent) untilPeersTurn(ctx context.Context, advised bool) {
 
 // aheadConfig is for one pass of copying ahead. Nothing is lost in it: a drain that takes over must not wait until all that
 // is left was named.
-func (a *Agent) aheadConfig(incident string) migration.DrainConfig {
-	cfg := a.drainConfig(incident, a.incidents.Dir(incident), a.limits.Load().Drain.PreCopyBytesPerSecond)
+func (a *Agent) aheadConfig(incident, dir string) migration.DrainConfig {
+	cfg := a.accountConfig(incident, dir, a.limits.Load().Drain.PreCopyBytesPerSecond)
+	cfg.Ballast = nil // for what is lost
 	cfg.Once = true
 	cfg.Settle = nil // what lands here from nodes that leave is for the next pass
 	cfg.Own = a.allAdvised()

@@ -80,6 +80,7 @@ func (l *local) GetStatus(context.Context, *api.GetAgentStatusRequest) (*api.Age
 	a.addNotices(s)
 	s.WaitsFor = a.waits()
 	s.Fallback = a.apiFallback()
+	s.DataDirTrouble = a.dataDirTrouble()
 	s.CertificateBegins, s.CertificateEnds = timestamppb.New(a.deps.Identity.Begins()), timestamppb.New(a.deps.Identity.Expires())
 	s.Evacuations = a.apiEvacuations(func(evacuation) bool { return true })
 	if w := a.receiver.Unpacking(); w.Waiting.Blocks > 0 {

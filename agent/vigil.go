@@ -211,7 +211,7 @@ func (v *lookout) due(p page) time.Time {
 func (v *lookout) amid(ctx context.Context, p page) {
 	v.looked = time.Now()
 	var takers []string
-	d := v.agent.drains.of(v.agent.incidents.Dir(p.Incident.ID))
+	d := v.agent.drains.of(v.agent.accountDir(p.Incident.ID))
 	if d != nil {
 		takers = d.Takers()
 	}
@@ -245,7 +245,7 @@ func (v *lookout) carry(ctx context.Context, d *migration.Drain, q *question, to
 // finds is what to ask in another pass of the drain of p; nil: nothing, since somebody has all of what it carried, or this node has
 // it no more, or has no time to carry it again.
 func (v *lookout) finds(ctx context.Context, p page) *question {
-	a, dir := v.agent, v.agent.incidents.Dir(p.Incident.ID)
+	a, dir := v.agent, v.agent.accountDir(p.Incident.ID)
 	v.looked = time.Now()
 	v.turn(p.Incident.ID)
 	another := !p.Work.Drained.Finished.Equal(v.ended)
@@ -287,7 +287,7 @@ func (v *lookout) finds(ctx context.Context, p page) *question {
 // leftSome says whether an earlier process drained the node, and there is something now that it did not carry: a disk may be mounted that was
 // not.
 func (a *Agent) leftSome(ctx context.Context, p page) bool {
-	return a.drains.of(a.incidents.Dir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, migration.Skipped)
+	return a.drains.of(a.accountDir(p.Incident.ID)) == nil && a.anyLeft(ctx, p, migration.Skipped)
 }
 
 // resumed says whether the end of an app was taken back: a drain has left behind what there is of it.

@@ -7999,6 +7999,7 @@ type AgentStatus struct {
 	Fallback           *Fallback              `protobuf:"bytes,22,opt,name=fallback,proto3" json:"fallback,omitempty"`                                      // absent: there is none
 	ManifestTold       bool                   `protobuf:"varint,23,opt,name=manifest_told,json=manifestTold,proto3" json:"manifest_told,omitempty"`         // the coordinator has the account that manifest sums up
 	CertificateBegins  *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=certificate_begins,json=certificateBegins,proto3" json:"certificate_begins,omitempty"`
+	DataDirTrouble     string                 `protobuf:"bytes,25,opt,name=data_dir_trouble,json=dataDirTrouble,proto3" json:"data_dir_trouble,omitempty"` // why what belongs in data_dir waits in memory; empty: it does not
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -8199,6 +8200,13 @@ func (x *AgentStatus) GetCertificateBegins() *timestamppb.Timestamp {
 		return x.CertificateBegins
 	}
 	return nil
+}
+
+func (x *AgentStatus) GetDataDirTrouble() string {
+	if x != nil {
+		return x.DataDirTrouble
+	}
+	return ""
 }
 
 // Fallback is where blocks go that no peer takes, as it was found when it was last tried.
@@ -9753,7 +9761,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x15DecommissionSelfReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x127\n" +
 	"\tremaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tremaining\"\x17\n" +
-	"\x15GetAgentStatusRequest\"\xe9\b\n" +
+	"\x15GetAgentStatusRequest\"\x93\t\n" +
 	"\vAgentStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12 \n" +
@@ -9780,7 +9788,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x05index\x18\x15 \x01(\v2\x12.lifeboat.v1.IndexR\x05index\x121\n" +
 	"\bfallback\x18\x16 \x01(\v2\x15.lifeboat.v1.FallbackR\bfallback\x12#\n" +
 	"\rmanifest_told\x18\x17 \x01(\bR\fmanifestTold\x12I\n" +
-	"\x12certificate_begins\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateBegins\"\xb0\x01\n" +
+	"\x12certificate_begins\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateBegins\x12(\n" +
+	"\x10data_dir_trouble\x18\x19 \x01(\tR\x0edataDirTrouble\"\xb0\x01\n" +
 	"\bFallback\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
 	"\x05tried\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05tried\x12\x18\n" +

@@ -27,7 +27,20 @@ const shunBroken = time.Second
 // CarryAgain makes a drain that runs carry broken blocks again, as far as it was this drain that moved them. It returns
 // those that come too late for it: they are for a drain that follows (DrainConfig.Again). An error says that the account
 // could not be read to find out which those are; then all are carried again.
-func (d *Drain) CarryAgain(broken []Broken) (rest []Broken, err error) {
+func (d *Drain) CarryAgain(ctx context.Context, broken []Broken) (rest []Broken, err error) {
+	said := broken
+	_, err = unlessHung(ctx, func() (bool, error) {
+		var err error
+		said, err = d.carryBroken(broken)
+		return true, err
+	})
+	if err != nil && ctx.Err() != nil {
+		return broken, err
+	}
+	return said, err
+}
+
+func (d *Drain) carryBroken(broken []Broken) (rest []Broken, err error) {
 	if d.plan.isSealed() {
 		return broken, nil
 	}
@@ -92,7 +105,7 @@ func (d *Drain) findAgain(id BlockID) (Block, error) {
 
 // carryAgain takes the place of the scan in a drain that is there for broken blocks alone.
 func (d *Drain) carryAgain(ctx context.Context) {
-	rest, err := d.CarryAgain(d.cfg.Again)
+	rest, err := d.carryBroken(d.cfg.Again)
 	if err != nil {
 		d.cfg.Log.Warn("cannot read what was moved before: what is broken is carried again", "err", err)
 	}

@@ -126,7 +126,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		d.ledger.add(Entry{ID: "cache/-/x", Bytes: 1, Outcome: Moved, Peer: "b"})
 		ask := []Broken{{ID: "cache/-/x", Peer: "b"}}
 		for range 2 { // as the coordinator does until somebody has it
-			if rest, err := d.CarryAgain(ask); len(rest) > 0 || err != nil {
+			if rest, err := d.CarryAgain(t.Context(), ask); len(rest) > 0 || err != nil {
 				t.Fatalf("left over: %v, %v", rest, err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestDrainThatRunsCarriesWhatBroke(t *testing.T) {
 		}
 		d.plan.settle(1)
 		d.plan.seal()
-		if rest, _ := d.CarryAgain(ask); len(rest) != 1 {
+		if rest, _ := d.CarryAgain(t.Context(), ask); len(rest) != 1 {
 			t.Error("a drain that ends has taken a block")
 		}
 		d.ledger.close()

@@ -21,7 +21,7 @@
 //	a drain:              drain, history, unseen, claims, homes, homes_wire, questions, looks, tripwire, oversee, peers, fan, lane, send, write, resume, window; watch
 //	  reads its blocks:   beneath, near, near_segment, fetch_ahead
 //	  in time:            pace, throttle, traffic, hush
-//	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, adopt, leftover
+//	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, account, adopt, leftover
 //	a receiver:           receive, inbound, unfinished, berth, room, budget, allotment, known, glance, nowhere, outbox
 //	  to its receipts:    landing, publish, commit
 //	what landed:          vault, vaultdir, segment, pieces, catalog, renumber, resident

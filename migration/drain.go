@@ -53,6 +53,8 @@ type DrainConfig struct {
 	Again []Broken
 	// Unwritten is what that drain could not write.
 	Unwritten []byte
+	// MostBytes bounds what a plan and an account take of Dir, which may be memory: beyond that it is full. 0: its disk does.
+	MostBytes int64
 	// Ballast is given up when the disk of Dir has no room for the names of what is lost. Nil: there is none.
 	Ballast *durable.Ballast
 
@@ -197,6 +199,11 @@ func NewDrain(cfg DrainConfig) *Drain {
 		cfg.Log.Error("the manifest will be kept in numbers, and what is lost by name as long as there is memory", "err", err)
 	}
 	d.ledger, d.plan = l, newPlan(cfg.Dir, cfg.Stores...)
+	if cfg.MostBytes > 0 {
+		room := new(allowance)
+		room.left.Store(cfg.MostBytes - accountBytes(cfg.Dir))
+		l.room, l.lost.room, d.plan.room = room, room, room
+	}
 	d.fan = newFan(cfg.Zone, cfg.Pool, d.peers)
 	for _, s := range cfg.Stores {
 		d.fan.stores = append(d.fan.stores, s.Name)

@@ -64,7 +64,8 @@ func (s Summary) Total() Count {
 // each scan; what was lost is known at the end. Nothing waits for the ledger's disk: the truth about a moved block is at
 // the peer, and after a crash of the whole machine there is nothing left to resume.
 type ledger struct {
-	dir string
+	dir  string
+	room *allowance
 
 	counting sync.Mutex // guards summary alone: whoever asks how far the drain is does not wait for the ledger's disk
 	summary  Summary
@@ -187,7 +188,11 @@ func (l *ledger) moved(peer string, blocks []entry) (n Count) {
 // write adds the line to those of an outcome.
 func (l *ledger) write(o Outcome) {
 	if f := l.files[o]; f != nil {
-		if _, err := f.w.Write(l.line); err != nil {
+		err := l.room.take(len(l.line))
+		if err == nil {
+			_, err = f.w.Write(l.line)
+		}
+		if err != nil {
 			l.fail(err)
 		}
 	}

@@ -28,6 +28,7 @@ const (
 
 // lostLines writes the lines of what was lost, whole ones only.
 type lostLines struct {
+	room    *allowance
 	f       *os.File // nil: it could not be opened
 	end     int64    // of the last whole line in it
 	lines   []byte   // that are not in it
@@ -100,6 +101,10 @@ func (w *lostLines) flush() error {
 	}
 	if w.f == nil {
 		return cmp.Or(w.why, os.ErrClosed)
+	}
+	if err := w.room.take(len(w.lines)); err != nil {
+		w.why = err
+		return err
 	}
 	if _, err := w.f.Write(w.lines); err != nil {
 		w.why = err

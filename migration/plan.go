@@ -17,6 +17,7 @@ import (
 // What lies on a disk that does not answer is not handed out (bar), nor waited for once all else is settled.
 type plan struct {
 	dir   string
+	room  *allowance
 	where func(Block) []string // the directories that a block lies in; nil: it does not matter
 
 	mu          sync.Mutex

@@ -204,6 +204,9 @@ func (x *examination) diagnoseFleet(add adder) {
 	} else {
 		add("coordinator", stateOK, "", "%s answered %s ago", s.GetCoordinator(), age(s.GetLastHeartbeat()))
 	}
+	if trouble := s.GetDataDirTrouble(); trouble != "" {
+		add("data_dir", stateBad, "see to its disk; a drain goes on without it", "%s", trouble)
+	}
 	x.diagnoseRoom(add)
 	x.diagnoseLarge(add)
 	x.diagnoseCap(add)

@@ -112,6 +112,9 @@ func printAgent(w io.Writer, s *api.AgentStatus) error {
 	if f := s.GetFallback(); f != nil {
 		t.row("fallback", fallbackWords(f))
 	}
+	if trouble := s.GetDataDirTrouble(); trouble != "" {
+		t.row("data_dir", trouble)
+	}
 	t.row("cloud", cmp.Or(s.GetProvider(), "none"))
 	if ends := s.GetCertificateEnds(); ends != nil && overdue(s, time.Now()) {
 		t.row("certificate", "ends "+ends.AsTime().UTC().Format(time.RFC3339)+": lifeboat doctor says what to do")

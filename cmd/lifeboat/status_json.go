@@ -37,7 +37,8 @@ type agentJSON struct {
 
 	Workloads       []api.WorkloadJSON `json:"workloads"`
 	Stores          []api.StoreJSON    `json:"stores"`
-	WaitsFor        []string           `json:"waits_for"` // what keeps a node that leaves from its last words
+	WaitsFor        []string           `json:"waits_for"`        // what keeps a node that leaves from its last words
+	DataDirTrouble  string             `json:"data_dir_trouble"` // why what belongs there waits in memory; empty: it does not
 	CertificateEnds *time.Time         `json:"certificate_ends"`
 }
 
@@ -131,7 +132,7 @@ func agentToJSON(s *api.AgentStatus, now time.Time) agentJSON {
 		Disks: api.DisksToJSON(st.GetDisks()), RoomBytes: st.GetRoomBytes(), VaultRoom: api.VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(), HeldBlocks: st.GetHeldBlocks(), Broken: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Unpacking:   unpackingJSON{s.GetUnpacking().GetBlocks(), s.GetUnpacking().GetBytes(), s.GetUnpacking().GetOccupiedBlocks()},
 		Index:       indexJSON{s.GetIndex().GetBlocks(), s.GetIndex().GetBytes(), api.Seconds(s.GetIndex().GetAge())},
-		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()),
+		Coordinator: coordinatorLink{s.GetCoordinator(), api.Seconds(s.GetLastHeartbeat()), s.GetCoordinatorTrouble()}, Fallback: fallbackToJSON(s.GetFallback()), DataDirTrouble: s.GetDataDirTrouble(),
 		Peers: peers, Provider: s.GetProvider(), Changes: api.Seconds(s.GetChanges()), Notices: notices, Sources: sources, Actions: actions,
 		Evacuations: evacuationsToJSON(s.GetEvacuations()), Workloads: api.WorkloadsToJSON(st.GetWorkloads()), Stores: api.StoresToJSON(st.GetStores()),
 		WaitsFor: append([]string{}, s.GetWaitsFor()...), CertificateEnds: api.Instant(s.GetCertificateEnds()),

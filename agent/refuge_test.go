@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lifeboat/lifeboat/disks"
+	"github.com/lifeboat/lifeboat/migration"
+	"github.com/lifeboat/lifeboat/preemption"
+)
+
+const movedName = "moved.jsonl"
+
+// sickDisk is one whose health changes.
+type sickDisk struct {
+	stubDisks
+	path   string
+	health atomic.Int64
+}
+
+func (s *sickDisk) Snapshot() []disks.Disk {
+	return []disks.Disk{{Path: s.path, Health: disks.Health(s.health.Load())}}
+}
+
+func (s *sickDisk) set(h disks.Health) { s.health.Store(int64(h)) }
+
+// inRefuge is an agent whose data_dir has the account of a drain, with one line, as a process finds it that starts.
+func inRefuge(t *testing.T, dir string, health disks.Health) (*Agent, *sickDisk) {
+	t.Helper()
+	data := filepath.Join(dir, "data")
+	a, _ := onDisks(t)
+	stub := &sickDisk{path: data}
+	stub.set(health)
+	a.disks = stub
+	a.cfg.DataDir, a.cfg.Listen.Socket = data, filepath.Join(dir, "run", "agent.sock")
+	a.disk = a.newDisk()
+	var err error
+	if a.incidents, err = preemption.OpenKeeper[work](preemption.KeeperConfig{Dir: data, Log: slog.New(slog.DiscardHandler), Disk: a.disk}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(a.cfg.Listen.Socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a.openRefuge(t.Context())
+	return a, stub
+}
+
+// writes adds to an account.
+func writes(t *testing.T, dir, name, line string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(line); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// says fails the test unless an account says that.
+func says(t *testing.T, dir, name, want string) {
+	t.Helper()
+	if got, err := os.ReadFile(filepath.Join(dir, name)); string(got) != want || want != "" && err != nil {
+		t.Errorf("%s in %s is %q (%v), want %q", name, dir, got, err, want)
+	}
+}
+
+// A drain that the disk of its account hangs under is left behind, and another goes on with the account elsewhere. It is brought home once the
+// disk answers and nobody writes there any more.
+func TestAccountTakesRefuge(t *testing.T) {
+	for name, hang := range map[string]func(a *Agent, stub *sickDisk) (thaw func()){
+		"who watches the disks says so": func(_ *Agent, stub *sickDisk) func() {
+			stub.set(disks.IOHang)
+			return func() { stub.set(disks.Healthy) }
+		},
+		"nobody knows": func(a *Agent, _ *sickDisk) func() {
+			answers := make(chan struct{})
+			go a.disk.Do("what it hangs at", func() error { <-answers; return nil })
+			return func() { close(answers) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				a, stub := inRefuge(t, dir, disks.Healthy)
+				home, ends := a.incidents.Dir("inc-1"), make(chan struct{})
+				writes(t, home, movedName, "one\n")
+				thaw := make(chan func(), 1)
+				var passes atomic.Int64
+				began := time.Now()
+				sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (migration.Summary, error) {
+					if passes.Add(1) == 1 {
+						thaw <- hang(a, stub)
+						<-ends
+						if !isLeft(ctx) {
+							t.Error("it was not left behind")
+						}
+						writes(t, dir, "lost.jsonl", "all of it\n")
+						return migration.Summary{}, errors.New("nobody hears this")
+					}
+					if dir == home || dir != a.accountDir("inc-1") {
+						t.Errorf("the other keeps its account in %s", dir)
+					}
+					says(t, dir, movedName, "one\n")
+					writes(t, dir, movedName, "two\n")
+					return migration.Summary{Moved: migration.Count{Blocks: 2}}, nil
+				})
+				if took := time.Since(began); sum.Moved.Blocks != 2 || err != nil || took > drainPatience+2*lookAround {
+					t.Errorf("got %+v, %v after %s", sum, err, took)
+				}
+				tending, stop := context.WithCancel(t.Context())
+				defer stop()
+				go a.tendRefuge(tending)
+				time.Sleep(time.Minute)
+				says(t, home, movedName, "one\n")
+				(<-thaw)()
+				time.Sleep(time.Minute)
+				says(t, home, movedName, "one\n") // the one that was left behind writes there yet
+				close(ends)
+				time.Sleep(2 * lookAround)
+				says(t, home, movedName, "one\ntwo\n")
+				says(t, home, "lost.jsonl", "")
+				if got := a.accountDir("inc-1"); got != home || a.dataDirTrouble() != "" {
+					t.Errorf("the account is in %s, and people are told %q", got, a.dataDirTrouble())
+				}
+				writes(t, home, movedName, "three\n")
+				inRefuge(t, dir, disks.Healthy) // the next process
+				says(t, home, movedName, "one\ntwo\nthree\n")
+			})
+		})
+	}
+}
+
+// An account that a killed process left in the refuge is brought home by the next one.
+func TestAccountOfAKilledProcess(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := inRefuge(t, dir, disks.IOHang)
+		home := a.incidents.Dir("inc-1")
+		writes(t, home, movedName, "one\n")
+		_, err := a.carry(t.Context(), "inc-1", false, func(_ context.Context, dir string) (migration.Summary, error) {
+			writes(t, dir, movedName, "two\n")
+			return migration.Summary{}, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		says(t, home, movedName, "one\n")
+		if a.dataDirTrouble() == "" {
+			t.Error("people are not told")
+		}
+		if err := os.Chmod(a.refuge.dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		inRefuge(t, dir, disks.Healthy)
+		says(t, home, movedName, "one\n") // anybody may have put it there
+		if err := os.Chmod(a.refuge.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		inRefuge(t, dir, disks.Healthy)
+		says(t, home, movedName, "one\ntwo\n")
+	})
+}
+
+// A pass that adds to an account goes on with none of which a part is missing.
+func TestPassThatNeedsTheWholeAccount(t *testing.T) {
+	dir := t.TempDir()
+	a, _ := inRefuge(t, dir, disks.IOHang)
+	if err := os.MkdirAll(a.incidents.Dir("inc-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(a.incidents.Dir("inc-1"), movedName), 0o600); err != nil { // to open one that nobody writes to hangs
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	pass := func(context.Context, string) (migration.Summary, error) {
+		return migration.Summary{Moved: migration.Count{Blocks: 1}}, nil
+	}
+	if sum, err := a.carry(t.Context(), "inc-1", true, pass); !errors.Is(err, errLeft) || sum.Moved.Blocks > 0 {
+		t.Errorf("got %+v, %v", sum, err)
+	}
+	if sum, err := a.carry(t.Context(), "inc-1", false, pass); err != nil || sum.Moved.Blocks != 1 {
+		t.Errorf("one that needs nothing of it: got %+v, %v", sum, err)
+	}
+}
+
+// Where there is no other place a drain waits for the disk: one that ended for it would be over, and say of nothing that it was moved or lost.
+func TestDrainWithoutARefuge(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := inRefuge(t, dir, disks.IOHang)
+		a.refuge = newRefuge("")
+		sum, err := a.carry(t.Context(), "inc-1", false, func(ctx context.Context, dir string) (migration.Summary, error) {
+			if time.Sleep(time.Minute); ctx.Err() != nil || dir != a.incidents.Dir("inc-1") {
+				t.Errorf("it is in %s, and ended: %v", dir, ctx.Err())
+			}
+			return migration.Summary{Moved: migration.Count{Blocks: 1}}, nil
+		})
+		if err != nil || sum.Moved.Blocks != 1 {
+			t.Errorf("got %+v, %v", sum, err)
+		}
+	})
+}
+
+// A drain does not wait for an account that is being brought home to a disk that hangs again.
+func TestDrainTakesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRefuge("/run/lifeboat/agent.sock")
+		r.turn <- struct{}{}
+		yields, stop := context.WithCancel(t.Context())
+		r.yield = stop
+		go func() { <-yields.Done(); <-r.turn }()
+		defer r.take()()
+		if r.dir != "/run/lifeboat/agent.refuge" {
+			t.Errorf("it is %s", r.dir)
+		}
+	})
+}

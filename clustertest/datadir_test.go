@@ -1,0 +1,76 @@
+package clustertest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/agent"
+	"github.com/lifeboat/lifeboat/clustertest"
+	"github.com/lifeboat/lifeboat/disks"
+)
+
+// The disk of data_dir hangs while a node copies ahead, and goes on to until after its drain: what was copied is not carried twice, all is
+// accounted for, and nothing is written to that disk until it answers. Then it has the incident and the account, and what is written since is
+// carried in another pass, which adds to that.
+func TestDataDirHangsFromTheAdviceOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clustertest.New(t, clustertest.Config{Agents: 3, Agent: func(_ int, cfg *agent.Config) { cfg.Drain.PreCopyBytesPerSecond = 64 << 10 }})
+		const blocks = 40
+		for i := range blocks {
+			c.Write(0, "cache", fmt.Sprint("part-", i), 64<<10)
+		}
+		lines := func() int {
+			files, _ := filepath.Glob(filepath.Join(c.Dir(0), "data", "incidents", "*", "moved.jsonl"))
+			n := 0
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += strings.Count(string(text), "\n")
+			}
+			return n
+		}
+		c.Rebalance(0)
+		c.Until("some are copied ahead", time.Minute, func() bool { n, _ := c.Moved(0); return n >= 5 })
+		c.SetDisk(0, "data", disks.IOHang)
+		c.Sleep(5 * time.Second)
+		was := lines()
+		c.Notice(0, 2*time.Minute)
+		c.Until("it is gone", 2*time.Minute, func() bool { return c.Show(0).GetState() == "DECOMMISSIONED" })
+		moved := func(want int) {
+			t.Helper()
+			sum, entries := c.Manifest(0)
+			n := 0
+			for _, e := range entries {
+				if e.GetOutcome() == "moved" {
+					n++
+				}
+			}
+			if n != want || sum.GetMoved().GetBlocks() != int64(want) || sum.GetLost().GetBlocks() > 0 {
+				t.Errorf("got %v, and %d named, want %d moved", sum, n, want)
+			}
+		}
+		moved(blocks)
+		c.VerifyEverywhere(1, 2)
+		if got := lines(); got != was || was == 0 || was == blocks {
+			t.Errorf("the account on the disk that hangs has %d lines, had %d", got, was)
+		}
+		c.Write(0, "cache", "late", 64<<10)
+		c.Until("what was written since is carried", time.Minute, func() bool { n, _ := c.Moved(0); return n == blocks+1 })
+		c.SetDisk(0, "data", disks.Healthy)
+		c.Until("the account is on disk", 10*time.Second, func() bool { return lines() == blocks+1 })
+		c.Kill(0)
+		c.Restart(0)
+		c.Sleep(5 * time.Second)
+		moved(blocks + 1)
+		if n := c.Status(0).GetManifest().GetMoved().GetBlocks(); n != blocks+1 {
+			t.Errorf("after a restart it says that %d were moved", n)
+		}
+	})
+}

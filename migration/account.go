@@ -1,0 +1,106 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/lifeboat/lifeboat/durable"
+)
+
+// CopyAccount has the account in a directory be the one that another has, durably, and as old as that, unless it has more bytes than most; 0:
+// however many. Nobody may write to either. It ends with ctx also where a disk hangs under one of them: what is left behind then changes
+// nothing but the file that it is about to rename, if that.
+func CopyAccount(ctx context.Context, from, to string, most int64) error {
+	_, err := unlessHung(ctx, func() (bool, error) { return true, copyAccount(ctx, from, to, most) })
+	if err != nil {
+		return fmt.Errorf("copy the account in %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+func copyAccount(ctx context.Context, from, to string, most int64) error {
+	if bytes := accountBytes(from); most > 0 && bytes > most {
+		return fmt.Errorf("it has %d bytes, more than %d: %w", bytes, most, syscall.ENOSPC)
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	for _, o := range []Outcome{Moved, Skipped, Lost} {
+		if err := copyFile(ctx, ledgerPath(from, o), ledgerPath(to, o)); err != nil {
+			return err
+		}
+	}
+	return durable.SyncDir(to)
+}
+
+// accountBytes is what the account in a directory has, as far as that can be told.
+func accountBytes(dir string) (bytes int64) {
+	for _, o := range []Outcome{Moved, Skipped, Lost} {
+		if is, err := os.Stat(ledgerPath(dir, o)); err == nil {
+			bytes += is.Size()
+		}
+	}
+	return bytes
+}
+
+// copyFile replaces a file by another, or removes it if there is none.
+func copyFile(ctx context.Context, from, to string) (err error) {
+	r, err := os.Open(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return removeIfThere(to)
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	is, err := r.Stat()
+	if err != nil {
+		return err
+	}
+	w, err := os.CreateTemp(filepath.Dir(to), ".account-*") // not under a name that a second copy takes, should this one hang
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, removeIfThere(w.Name()))
+		}
+	}()
+	for err == nil {
+		if _, err = io.CopyN(w, r, stretchBytes); err == nil {
+			err = ctx.Err()
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.Join(w.Sync(), os.Chtimes(w.Name(), is.ModTime(), is.ModTime()), ctx.Err())
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	return os.Rename(w.Name(), to)
+}
+
+// allowance is what may yet be written. Nil: as much as there is.
+type allowance struct{ left atomic.Int64 }
+
+// take reports that there is no more.
+func (a *allowance) take(bytes int) error {
+	if a == nil || a.left.Add(int64(-bytes)) >= 0 {
+		return nil
+	}
+	a.left.Add(int64(bytes))
+	return fmt.Errorf("write no more than was allowed: %w", syscall.ENOSPC)
+}
+
+func (a *allowance) giveBack(bytes int64) {
+	if a != nil {
+		a.left.Add(bytes)
+	}
+}

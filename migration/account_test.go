@@ -1,0 +1,154 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// An account that goes on elsewhere is the same one there: a drain sends nothing again, and it is as old as it was.
+func TestAccountIsCopied(t *testing.T) {
+	_, a, b := drained(t)
+	was := filepath.Join(a.dir, "drain")
+	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := os.Chtimes(ledgerPath(was, Moved), at, at); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), "incidents", "inc-1")
+	write(t, ledgerPath(to, Lost), []byte("of one that was left behind\n"))
+	if err := os.Remove(ledgerPath(was, Lost)); err != nil {
+		t.Fatal(err)
+	}
+	if err := CopyAccount(t.Context(), was, to, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := CopyAccount(t.Context(), was, filepath.Join(t.TempDir(), "small"), 100); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("of one that is too large: got %v", err)
+	}
+	if is, err := os.Stat(ledgerPath(to, Moved)); err != nil || !is.ModTime().Equal(at) {
+		t.Errorf("it is of %v (%v), want %s", is.ModTime(), err, at)
+	}
+	if _, err := os.Stat(ledgerPath(to, Lost)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it says more than the other: %v", err)
+	}
+	before := b.vault.Count()
+	tr := newTrip(t, a, newNode(t, "c"))
+	tr.cfg.Dir = to
+	if sum, _ := tr.run(t.Context()); sum.Moved.Blocks != before.Blocks || sum.Lost.Blocks > 0 {
+		t.Errorf("got %+v, want %d moved by the account", sum, before.Blocks)
+	}
+}
+
+// A disk that hangs under one of the two holds up nobody, and a copy that it ends late changes nothing.
+func TestAccountOnADiskThatHangs(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	write(t, ledgerPath(to, Moved), []byte("newer\n"))
+	if err := unix.Mkfifo(ledgerPath(from, Moved), 0o600); err != nil { // to open one that nobody writes to hangs
+		t.Skipf("no pipe to hang on: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := CopyAccount(ctx, from, to, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	answers, err := os.OpenFile(ledgerPath(from, Moved), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := answers.WriteString("older\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := answers.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyAccount(ctx, to, from, 0); !errors.Is(err, context.DeadlineExceeded) { // as the other one does, which nobody can wait for
+		t.Errorf("once it answers: got %v", err)
+	}
+	if is, err := os.ReadFile(ledgerPath(to, Moved)); err != nil || string(is) != "newer\n" {
+		t.Errorf("it is %q (%v), want it as it was", is, err)
+	}
+}
+
+// Where an account lies in memory it takes no more of that than it may. Of what is beyond there are the figures, and of what is lost the names
+// that a drain's own memory has room for.
+func TestAccountTakesNoMoreThanItMay(t *testing.T) {
+	dir := t.TempDir()
+	l, err := openLedger(dir, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most, blocks = 64 << 10, 2000
+	l.room = new(allowance)
+	l.room.left.Store(most)
+	l.lost.room = l.room
+	for i := range blocks {
+		l.moved("b", []entry{{Block: block(i, 10)}})
+		l.add(Entry{ID: fmt.Sprintf("cache/-/f-%d", i), Outcome: Lost, Reason: "the deadline came first"})
+	}
+	sum, err := l.close()
+	if sum.Moved.Blocks != blocks || sum.Lost.Blocks != blocks || !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("got %+v, %v: want %d of each, and to hear that not all are named", sum, err, blocks)
+	}
+	var bytes int64
+	for _, o := range []Outcome{Moved, Lost} {
+		is, err := os.Stat(ledgerPath(dir, o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes += is.Size()
+	}
+	if bytes < most/2 || bytes > most {
+		t.Errorf("the account has %d bytes, want at most %d", bytes, most)
+	}
+	d := &Drain{cfg: DrainConfig{Dir: dir}, ledger: l}
+	named := 0
+	for e, err := range d.Entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Outcome == Lost {
+			named++
+		}
+	}
+	if named != blocks {
+		t.Errorf("%d that are lost are named, want %d", named, blocks)
+	}
+}
+
+// A plan that may take no more goes on in the drain's memory, and those that are found then wait until there is room.
+func TestPlanTakesNoMoreThanItMay(t *testing.T) {
+	p := newPlan(t.TempDir())
+	p.room = new(allowance)
+	p.room.left.Store(3 * spoolBuffer)
+	const blocks = 5000
+	for i := range blocks {
+		if err := p.add(t.Context(), block(i, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.trouble() == nil || p.unspooled() < spoolBuffer {
+		t.Errorf("%d bytes are in memory: %v", p.unspooled(), p.trouble())
+	}
+	n := 0
+	for _, s := range p.order {
+		for range p.pops(s.spool) {
+			n++
+		}
+	}
+	if n != blocks {
+		t.Errorf("%d blocks came back, want %d", n, blocks)
+	}
+	if err := p.close(); err != nil {
+		t.Error(err)
+	}
+	if left := p.room.left.Load(); left != 3*spoolBuffer {
+		t.Errorf("%d bytes are allowed once it is over, want %d", left, 3*spoolBuffer)
+	}
+}
