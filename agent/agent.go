@@ -106,8 +106,6 @@ type Agent struct {
 // Run serves peers and readers, beats, hears notices and drains, until ctx ends. Everything else outlives the drain: a
 // node that falls silent looks dead to those who are about to take its blocks.
 func (a *Agent) Run(ctx context.Context) error {
-	defer a.close()
-	defer a.aside.Wait()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	g, life := errgroup.WithContext(life)
@@ -148,8 +146,26 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.farewell(ctx)
 		return err
 	})
-	return g.Wait()
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = g.Wait()
+		a.aside.Wait()
+		a.close()
+	}()
+	<-life.Done()
+	select {
+	case <-ended:
+		return err
+	case <-time.After(stopPatience):
+		a.log.Error("the agent ends without those who do not answer: a disk hangs")
+		return nil
+	}
 }
+
+// stopPatience is how long the end of Run waits for whoever works for it: far longer than requests under way may take.
+const stopPatience = 20 * time.Second
 
 // attend does what the notices ask, one incident after the other. An incident that a crash interrupted comes first.
 func (a *Agent) attend(ctx context.Context) error {

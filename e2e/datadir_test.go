@@ -157,3 +157,26 @@ func TestPeerWhoseDataDirHangs(t *testing.T) {
 	c.onSocket().serves(t, a.blocks)
 	b.onSocket().serves(t, a.blocks)
 }
+
+// An agent that is told to stop ends, whether the disk of its data_dir answers or not.
+func TestStopWhileDataDirHangs(t *testing.T) {
+	file := diskImage(t)
+	f := newFleet(t)
+	a := f.agent("host-a", probeEvery)
+	f.agent("host-b", probeEvery)
+	disk := a.ownDisk(file)
+	a.fill(10, 32<<10)
+	f.up()
+	disk.freeze()
+	f.until(a.disk(a.data(), "IO_HANG"))
+	a.verb("decommission", "--self", "--timeout", "5m", "--reason", "stopped").exits(0)
+	f.until(a.is("DECOMMISSIONED"))
+	a.onSocket().serves(t, a.blocks)
+	a.verb("status").exits(0).tells("data_dir", "in memory")
+	began := time.Now()
+	a.stop()
+	t.Logf("ended after %s", time.Since(began))
+	if err := disk.thaw(); err != nil {
+		t.Fatal(err)
+	}
+}
