@@ -582,8 +582,7 @@ func TestPlaceIsTakenFromTheDisks(t *testing.T) {
 	if got := n.content(t, "cache/-/x"); string(got) != string(contentOf("newer", 1000)) {
 		t.Error("the older version is read")
 	}
-	// Where Spark puts a file is not ours to choose.
-	name := "rdd_0_1"
+	name := "rdd_0_1" // where Spark puts a file is not ours to choose
 	root, _ := SparkPlace(name, 2)
 	f.full[n.stores[1].Paths[root]] = true
 	o := opening{ID: "spark/app-1-1/" + name, Kind: KindShuffle, Layout: LayoutSpark, Members: []memberSize{{name, 1000}}}

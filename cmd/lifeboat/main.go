@@ -4,6 +4,18 @@
 // The verbs only ask and print. What they know they learn from the coordinator (package api, service Operator) or from
 // the agent of this machine (service Local, on its socket); they keep nothing, decide nothing and move no block but the
 // one that `get` was asked for. Data goes to stdout and progress to stderr, so that a pipe sees only what it asked for.
+//
+// The files by subject:
+//
+//	where it begins:       main, root, exit, version, man
+//	the daemons:           agent, coordinator, sidecar, dev; daemon, memory, service
+//	whom a verb asks:      reach, tls, token
+//	how it is shown:       output, human, width, screen, watch
+//	a node leaves:         decommission, deactivate, forget, refresh, simulate; leaving, wait, machines, maintenance, value, apps
+//	what became of it:     nodes, status, status_fallback, status_json, brake, space, account, manifest, audit, events, web
+//	blocks:                blocks, blocks_rm, locate, holders, get, reading, target, shuffles
+//	what is wrong:         doctor, diagnose, diagnose_coordinator, probes, stores, disks, config
+//	a fleet begins:        init, join, generalize, raft
 package main
 
 import (
