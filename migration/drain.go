@@ -177,7 +177,7 @@ func NewDrain(cfg DrainConfig) *Drain {
 	cfg.Stores = renewed(cfg.Stores, orWell(cfg.Disks), cfg.Log)
 	d := &Drain{
 		cfg: cfg, disks: orWell(cfg.Disks), phase: PhaseScanning, stores: byName(cfg.Stores),
-		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log, cfg.Index),
+		peers: map[string]*peerState{}, lanes: map[carrier]bool{}, vacant: make(chan struct{}, 1), looks: newLooks(cfg.Log),
 		overAsked: make(chan struct{}),
 	}
 	for _, s := range cfg.Stores {

@@ -217,7 +217,7 @@ func (d *Drain) index(ctx context.Context, s *Store, part int, since time.Time) 
 	}
 	index := d.cfg.Index.open(ctx, s, part)
 	if index != nil {
-		index.past = past{places: d.looks.places, wires: d.looks.wires, began: index.began}
+		index.past = past{places: d.looks.places, began: index.began}
 		d.looks.indexed(s.partDirs(part), index.began)
 	}
 	return index

@@ -24,7 +24,6 @@ import (
 type Index struct {
 	cfg   IndexConfig
 	made  time.Time // the start of its clock
-	wires *tripwires
 	parts []*indexedPart
 }
 
@@ -56,7 +55,7 @@ const mostAge = 24 * time.Hour
 // NewIndex prepares an index. It starts nothing.
 func NewIndex(cfg IndexConfig) *Index {
 	cfg.Disks = orWell(cfg.Disks)
-	ix := &Index{cfg: cfg, made: time.Now(), wires: newTripwires()}
+	ix := &Index{cfg: cfg, made: time.Now()}
 	for _, s := range cfg.Stores {
 		if _, plain := s.layout.(filesLayout); !plain {
 			continue // a Spark block is files of several directories, and what is in them
@@ -70,10 +69,7 @@ func NewIndex(cfg IndexConfig) *Index {
 
 // Run keeps the index true while the node is at peace, until ctx ends. Without a place for its files there is none.
 func (ix *Index) Run(ctx context.Context) error {
-	ix.wires.open()
-	defer ix.wires.close()
 	if len(ix.parts) == 0 {
-		<-ctx.Done() // other stores go by the wires, too
 		return nil
 	}
 	if !ix.cfg.Disks.Readable(ix.cfg.Dir) {
@@ -108,14 +104,6 @@ func (ix *Index) look(ctx context.Context) (worked time.Duration) {
 		worked += ix.lookAt(ctx, p)
 	}
 	return worked
-}
-
-// tripwires are those in directories of its stores. A nil index has none.
-func (ix *Index) tripwires() *tripwires {
-	if ix == nil {
-		return nil
-	}
-	return ix.wires
 }
 
 func (ix *Index) leaves() bool { return ix.cfg.Leaves != nil && ix.cfg.Leaves() }
@@ -162,7 +150,7 @@ func (ix *Index) renew(ctx context.Context, p *indexedPart, rest func() bool) {
 		return
 	}
 	drift := ix.drift()
-	made, err := p.store.look(ctx, p.part, name, ix.wires, rest)
+	made, err := p.store.look(ctx, p.part, name, rest)
 	switch {
 	case errors.Is(err, errPutOff):
 		ix.cfg.Log.Debug("a look through a store is put off", "store", p.store.Name)

@@ -23,8 +23,6 @@ func indexed(t testing.TB, n *node) *Index {
 	if err := os.MkdirAll(ix.cfg.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	ix.wires.open()
-	t.Cleanup(ix.wires.close)
 	outlast(t)
 	ix.look(t.Context())
 	outlast(t)

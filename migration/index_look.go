@@ -70,7 +70,7 @@ type indexer struct {
 }
 
 // look makes an index of a part of a store, in files of that name. rest is called again and again meanwhile, and ends it.
-func (s *Store) look(ctx context.Context, part int, name string, wires *tripwires, rest func() bool) (_ *partIndex, err error) {
+func (s *Store) look(ctx context.Context, part int, name string, rest func() bool) (_ *partIndex, err error) {
 	p := &partIndex{began: time.Now()}
 	if err := s.readable(s.Paths[part]); err != nil {
 		return nil, err
@@ -90,7 +90,6 @@ func (s *Store) look(ctx context.Context, part int, name string, wires *tripwire
 		return nil, errors.Join(err, closing)
 	}
 	x.walk = filesLayout{}.walk(s, part, x.note)
-	x.walk.past.wires = wires
 	visit := x.walk.visit
 	x.walk.visit = func(f *seen) bool {
 		if x.now = f; f.name == ValuesFile {
@@ -128,7 +127,7 @@ func (x *indexer) below(ctx context.Context, dir string) (more bool, err error) 
 	id, err := dirIDOf(fd)
 	more = true
 	if err == nil {
-		x.in.dirs, more = x.walk.wired(ctx, fd, dir, site{x.walk.root.Name(), dir, id.dev, id.ino}, id)
+		x.in.dirs, more = x.walk.list(ctx, fd, dir)
 	}
 	unix.Close(fd)
 	if err == nil && !x.failed && len(x.in.others) <= mostOthers {

@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -409,40 +407,11 @@ func TestBlockBesideAFileOfItsDirectorysName(t *testing.T) {
 	}
 }
 
-// A Spark block depends on several directories and on what is in its files. A drain's looks go by wires there all the same.
+// A Spark block depends on several directories and on what is in its files.
 func TestSparkStoresHaveNoIndex(t *testing.T) {
 	n := newNode(t, "a", with(sparkStore, "d0"))
-	ix := NewIndex(IndexConfig{Stores: n.stores, Log: slog.New(slog.DiscardHandler)})
-	if len(ix.parts) != 0 {
+	if ix := NewIndex(IndexConfig{Stores: n.stores, Log: slog.New(slog.DiscardHandler)}); len(ix.parts) != 0 || ix.Run(t.Context()) != nil {
 		t.Error("it has one")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var run sync.WaitGroup
-	run.Go(func() {
-		if err := ix.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	defer run.Wait()
-	defer cancel()
-	for { // until it runs
-		ix.wires.mu.Lock()
-		open := ix.wires.fd >= 0
-		ix.wires.mu.Unlock()
-		if open || t.Context().Err() != nil {
-			break
-		}
-		runtime.Gosched()
-	}
-	writeMapOutput(t, []string{filepath.Join(n.dir, "d0/blockmgr-a")}, 0, 0, 4)
-	outlast(t)
-	tr := newTrip(t, n, newNode(t, "b"))
-	tr.cfg.Index = ix
-	if sum, _ := tr.run(within(t, time.Minute)); sum.Moved.Blocks != 1 {
-		t.Errorf("got %+v", sum)
-	}
-	if passed := (&looker{wires: ix.wires}).passedBy(); len(passed) == 0 {
-		t.Error("no directory was passed by")
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 // looks is what a drain knows of its scans: when each directory was read to its end, and which could not be.
 type looks struct {
 	places *places // that scans went through
-	wires  *tripwires
 	kin    kin
 	log    *slog.Logger
 
@@ -48,9 +47,9 @@ func changedBy(ctim int64) int64 {
 	return ctim
 }
 
-func newLooks(log *slog.Logger, index *Index) *looks {
+func newLooks(log *slog.Logger) *looks {
 	return &looks{
-		places: newPlaces(), wires: index.tripwires(), log: log,
+		places: newPlaces(), log: log,
 		since: map[string]time.Time{}, asOf: map[string]time.Time{}, unread: map[string]string{}, unlisted: map[string]unlisted{},
 	}
 }
@@ -60,7 +59,7 @@ func newLooks(log *slog.Logger, index *Index) *looks {
 func (l *looks) before(dirs []string, began time.Time) past {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := past{places: l.places, wires: l.wires, kin: &l.kin, last: l.since[dirs[0]], began: began}
+	p := past{places: l.places, kin: &l.kin, last: l.since[dirs[0]], began: began}
 	for i, dir := range dirs {
 		at, ok := l.since[dir]
 		if !ok {

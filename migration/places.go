@@ -13,11 +13,10 @@ import (
 
 // past is what a look through a part of a store knows of those before it.
 type past struct {
-	since  time.Time  // regular files that did not change since may be left out; the zero time: none may, it is the first look
-	places *places    // that were looked through; nil: it does not matter
-	kin    *kin       // nil: nothing is learned
-	wires  *tripwires // nil: none are laid, and none gone by
-	last   time.Time  // when the look before began, and this one: they are known by that
+	since  time.Time // regular files that did not change since may be left out; the zero time: none may, it is the first look
+	places *places   // that were looked through; nil: it does not matter
+	kin    *kin      // nil: nothing is learned
+	last   time.Time // when the look before began, and this one: they are known by that
 	began  time.Time
 }
 

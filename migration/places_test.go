@@ -98,7 +98,7 @@ func TestWhatIsWrittenAfterTheClockWasSetBackIsFound(t *testing.T) {
 // A clock that jumped ahead during a drain, as that of a machine which was suspended, is set right after a look went by it. It was not
 // set back since the drain began, and what is written then seems older than that look all the same.
 func TestWhatIsWrittenAfterAClockThatWasAheadWasSetRightIsNews(t *testing.T) {
-	l := newLooks(slog.New(slog.DiscardHandler), nil)
+	l := newLooks(slog.New(slog.DiscardHandler))
 	began, dirs := time.Now(), []string{"/d"}
 	for _, at := range []struct{ off, after time.Duration }{{0, 0}, {-time.Hour, time.Hour + time.Second}, {-time.Hour / 2, 0}, {0, 0}} {
 		if l.heedClock(at.off); at.after > 0 {

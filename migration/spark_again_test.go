@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -54,11 +55,6 @@ func TestSparkIsLookedThroughAgainForWhatChanged(t *testing.T) {
 				write(t, spot(executor(n, x), "rdd_1_1"), []byte("cached"))
 			}
 			before := past{places: newPlaces(), kin: new(kin)}
-			if seed%2 == 0 {
-				before.wires = newTripwires()
-				before.wires.open()
-				t.Cleanup(before.wires.close)
-			}
 			outlast(t)
 			before.began = time.Now()
 			if all, _ := described(t, s, before, time.Time{}); len(all) != 62 {
@@ -163,5 +159,30 @@ func TestSparkIndexesAreNotReadAgain(t *testing.T) {
 	before.since, before.last, before.began = before.began, before.began, time.Now()
 	if all, _ := described(t, n.stores[0], before, before.since); len(all) != 0 {
 		t.Errorf("%d map outputs were looked at, want none", len(all))
+	}
+}
+
+// BenchmarkLookAgain is what a drain on a node at peace does once all has left; whole is a first look.
+func BenchmarkLookAgain(b *testing.B) {
+	const count = 10_000
+	for _, how := range []string{"whole", "again"} {
+		b.Run(how, func(b *testing.B) {
+			n := newNode(b, "a", with(sparkStore, "d0", "d1"))
+			for i := range count {
+				writeMapOutput(b, []string{filepath.Join(n.dir, "d0/blockmgr-a"), filepath.Join(n.dir, "d1/blockmgr-b")}, 0, i, 4)
+			}
+			outlast(b)
+			before := past{places: newPlaces(), kin: new(kin), began: time.Now()}
+			s := n.stores[0]
+			look := func() { s.layout.scan(b.Context(), s, 0, before, func(Item, error) bool { return true }) }
+			look()
+			if how == "again" {
+				before.since, before.last = before.began, before.began
+			}
+			for b.Loop() {
+				look()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/count, "ns/block")
+		})
 	}
 }

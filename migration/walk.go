@@ -60,8 +60,6 @@ type walk struct {
 	seen   seen
 	anew   bool // none is passed by in this directory, for it was not looked through where it is
 	failed bool // not all of it was read
-	plain  bool // there is nothing in it but directories and files of one name, all of which were looked at
-	newest int64
 }
 
 // walkBuffer holds a few hundred entries; os.File reads a quarter of that at once.
@@ -92,34 +90,12 @@ func (w *walk) one(ctx context.Context, dir string, moved bool) (dirs []string, 
 	}
 	changed, at := changedBy(id.ctim) >= w.since, site{w.root.Name(), dir, id.dev, id.ino}
 	w.anew = w.since != 0 && w.past.places.lacks(at, w.past.last, moved || changed)
-	if w.since != 0 && !w.anew {
-		var passed bool
-		if dirs, passed, w.anew = w.past.wires.passBy(at, id, w.since); passed {
-			w.past.places.add(at, w.past.began, false)
-			return dirs, w.passed()
-		}
-	}
 	if w.stirred != nil && changed && !w.stirred(path.Join(w.prefix, dir)) {
 		return nil, false
 	}
-	dirs, more = w.wired(ctx, fd, dir, at, id)
+	dirs, more = w.list(ctx, fd, dir)
 	if more && !w.failed {
 		w.past.places.add(at, w.past.began, w.anew)
-	}
-	return dirs, more
-}
-
-// wired is list, with a wire that tells whether there is something new for the look after it.
-func (w *walk) wired(ctx context.Context, fd int, dir string, at site, id dirID) (dirs []string, more bool) {
-	wires := w.past.wires
-	wire := wires.lay(fd, at)
-	dirs, more = w.list(ctx, fd, dir)
-	switch {
-	case !more || w.failed:
-	case w.plain:
-		wires.keep(wire, id, w.newest, dirs)
-	default:
-		wires.lift(wire)
 	}
 	return dirs, more
 }
@@ -134,7 +110,7 @@ func (w *walk) list(ctx context.Context, fd int, dir string) (dirs []string, mor
 	if w.buf == nil {
 		w.buf = make([]byte, walkBuffer)
 	}
-	w.failed, w.plain, w.newest = false, true, 0
+	w.failed = false
 	for ctx.Err() == nil {
 		n, err := again(func() (int, error) { return unix.ReadDirent(fd, w.buf) })
 		if err != nil && err != unix.ENOENT { // which is how one ends that was removed
@@ -158,7 +134,6 @@ func (w *walk) list(ctx context.Context, fd int, dir string) (dirs []string, mor
 					return nil, false
 				}
 				if met {
-					w.plain = false
 					continue
 				}
 			}
@@ -194,20 +169,15 @@ func (w *walk) look(fd int, dir string, e dirent) (kind uint32) {
 			return 0
 		case err != nil:
 			w.call(dir, e.name)
-			w.plain = false
 			w.seen.regular, w.seen.err = true, &fs.PathError{Op: "stat", Path: w.seen.path, Err: err}
 			return unix.S_IFREG
 		}
 		kind = st.Mode & unix.S_IFMT
 		w.seen.regular = kind == unix.S_IFREG
-		if w.seen.regular {
-			w.newest, w.plain = max(w.newest, changedBy(st.Ctim.Nano())), w.plain && st.Nlink == 1
-		}
 		if w.seen.regular && changedBy(st.Ctim.Nano()) < w.since && !w.anew {
 			return 0
 		}
 	}
-	w.plain = w.plain && (kind == unix.S_IFREG || kind == unix.S_IFDIR)
 	w.call(dir, e.name)
 	return kind
 }
