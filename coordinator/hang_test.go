@@ -13,8 +13,6 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"github.com/lifeboat/lifeboat/certs"
 )
 
 // A disk that hangs is told of, and keeps no caller: what it was to write would be waited for without end.
@@ -78,15 +76,8 @@ func freeze(s *raftStore) (thaw func()) {
 // Who waits for a decision of a leader whose disk has begun to hang is answered, follows no more, and may come again once the disk answers.
 func TestCallsAtADiskThatBeginsToHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Default()
-		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
-		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
-		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := lone(t)
 		defer f.Close()
-		f.identity = id
 		ctx, cancel := context.WithCancel(t.Context())
 		var g sync.WaitGroup
 		g.Go(func() { f.govern(ctx) })

@@ -234,18 +234,24 @@ func TestRenew(t *testing.T) {
 	})
 }
 
+// lone is the fleet of a coordinator that is one of several by its settings, and alone so far.
+func lone(t *testing.T) *fleet {
+	cfg := Default()
+	cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
+	id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
+	f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.identity = id
+	return f
+}
+
 // Who joins is told of the coordinators that there are, and not of those that the settings began with.
 func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Default()
-		cfg.Name, cfg.DataDir, cfg.Peers = "c1", t.TempDir(), peersNamed(1)
-		id := certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: "c1"})
-		f, err := openFleet(cfg, newStreams(id, cfg.Peers[0].Address, nowhere), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := lone(t)
 		defer f.Close()
-		f.identity = id
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- f.govern(ctx) }()
@@ -253,7 +259,7 @@ func TestWhoJoinsHearsOfTheMembers(t *testing.T) {
 		if err := f.ledger.raft.AddNonvoter("c4", "c4:7411", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := f.coordinators(), []string{cfg.Peers[0].Address, "c4:7411"}; !slices.Equal(got, want) {
+		if got, want := f.coordinators(), []string{f.cfg.Peers[0].Address, "c4:7411"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		cancel()
