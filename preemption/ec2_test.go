@@ -305,19 +305,7 @@ func TestTroubleIsLoggedWhenItStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, slog.New(slog.NewTextHandler(&log, nil)))
 		c.listen(t)
-		c.silent(t, time.Minute)
-		c.Fail(http.StatusServiceUnavailable)
-		c.silent(t, 10*time.Minute)
-		c.heal()
-		c.silent(t, 3*time.Minute)
-		once = log.Len()
-		for range 100 { // well, and not well again: that is no end
-			c.Fail(http.StatusServiceUnavailable)
-			c.silent(t, 7*time.Second)
-			c.heal()
-			c.silent(t, 20*time.Second)
-		}
-		c.silent(t, 3*time.Minute)
+		once = failThenFlap(t, c, &log, 3*time.Minute)
 	})
 	if got := strings.Count(log.String()[once:], "path="+pathAction+" "); got != 2 {
 		t.Errorf("logged %d lines of a service that fails and answers in turns, want 2:\n%s", got, log.String()[once:])

@@ -274,6 +274,32 @@ func TestGCEIdleSourceAsksLittleAndLeavesNothingBehind(t *testing.T) {
 }
 
 // TestGCEServersThatDoNotWait: some answer a hanging GET at once, some refuse it, some have no ETags. None makes us spin,
+// flapper is a cloud whose metadata service can be made to fail.
+type flapper interface {
+	Fail(status int)
+	heal()
+	silent(t *testing.T, d time.Duration)
+}
+
+// failThenFlap has a service fail once for long, and then again and again for moments. It takes settles until all is told of either; once is
+// how much was logged of the first.
+func failThenFlap(t *testing.T, c flapper, log *bytes.Buffer, settles time.Duration) (once int) {
+	c.silent(t, time.Minute)
+	c.Fail(http.StatusServiceUnavailable)
+	c.silent(t, 10*time.Minute)
+	c.heal()
+	c.silent(t, settles)
+	once = log.Len()
+	for range 100 { // well, and not well again: that is no end
+		c.Fail(http.StatusServiceUnavailable)
+		c.silent(t, 7*time.Second)
+		c.heal()
+		c.silent(t, 20*time.Second)
+	}
+	c.silent(t, settles)
+	return once
+}
+
 // and with none do we miss anything.
 func TestGCEServersThatDoNotWait(t *testing.T) {
 	for name, alter := range map[string]func(w http.ResponseWriter, r *http.Request) bool{
@@ -360,19 +386,7 @@ func TestGCETroubleIsLoggedWhenItStartsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newGCECloud(t, slog.New(slog.NewTextHandler(&log, nil)), spot)
 		c.listen(t)
-		c.silent(t, time.Minute)
-		c.Fail(http.StatusServiceUnavailable)
-		c.silent(t, 10*time.Minute)
-		c.heal()
-		c.silent(t, 4*time.Minute)
-		once = log.Len()
-		for range 100 { // well, and not well again: that is no end
-			c.Fail(http.StatusServiceUnavailable)
-			c.silent(t, 7*time.Second)
-			c.heal()
-			c.silent(t, 20*time.Second)
-		}
-		c.silent(t, 4*time.Minute)
+		once = failThenFlap(t, c, &log, 4*time.Minute)
 	})
 	if got := strings.Count(log.String()[once:], "path="+keyPreempted+" "); got != 2 {
 		t.Errorf("logged %d lines of a service that fails and answers in turns, want 2:\n%s", got, log.String()[once:])
