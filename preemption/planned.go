@@ -44,7 +44,7 @@ func (l *Logind) appoint() (n Notice, news bool) {
 }
 
 // asPlanned is how the host goes down where it begins to when that was planned for: a logind before version 255 does not say it
-// then. Empty: nothing was, or not for now.
+// then. Empty: nothing was planned, or for another time.
 func (l *Logind) asPlanned(now time.Time) systemd.How {
 	if since := now.Sub(l.plan.At); l.plan.At.IsZero() || since < 0 || since > loginEvery {
 		return ""
