@@ -144,39 +144,50 @@ func BenchmarkDrain(b *testing.B) {
 
 // BenchmarkSend is what one end costs: the other takes everything at once, without TLS, and costs next to nothing.
 func BenchmarkSend(b *testing.B) {
+	const count = 20_000
 	for _, size := range []int{4 << 10, 64 << 10} {
-		const count = 20_000
 		b.Run(fmt.Sprintf("%dx%dKiB", count, size>>10), func(b *testing.B) {
 			a := newNode(b, "a", with(filesStore, "cache"))
 			content := contentOf("content", size)
 			for i := range count {
 				plainFile(b, filepath.Join(a.dir, "cache", fmt.Sprintf("%02x", i%64), fmt.Sprint(i)), content)
 			}
-			tr := newTrip(b, a)
-			tr.cfg.Peers = func() []Peer { return []Peer{{Node: "b"}} }
-			tr.cfg.Dial = func(context.Context, Peer) (net.Conn, error) { return newTaker(), nil }
-			var drained, told time.Duration
-			for i := 0; b.Loop(); i++ {
-				tr.cfg.Dir = filepath.Join(a.dir, fmt.Sprint("drain", i))
-				before := cpuTime(b)
-				d := NewDrain(tr.cfg)
-				sum, err := d.Run(b.Context())
-				if err != nil || sum.Moved.Blocks != count {
-					b.Fatalf("%+v, %v", sum, err)
-				}
-				drained += cpuTime(b) - before
-				before = cpuTime(b)
-				for _, err := range Entries(tr.cfg.Dir) {
-					if err != nil {
-						b.Fatal(err)
-					}
-				}
-				told += cpuTime(b) - before
-			}
-			b.ReportMetric(float64(drained.Nanoseconds())/1e3/float64(b.N)/count, "CPU-us/block")
-			b.ReportMetric(float64(told.Nanoseconds())/1e3/float64(b.N)/count, "CPU-us/entry") // of the account, read back
+			send(b, a, count)
 		})
 	}
+	b.Run("20000xMapOutput", func(b *testing.B) { // each of three files
+		a := newNode(b, "a", with(sparkStore, "d0", "d1"))
+		for i := range count {
+			writeMapOutput(b, []string{filepath.Join(a.dir, "d0/blockmgr-a"), filepath.Join(a.dir, "d1/blockmgr-b")}, 0, i, 4<<10)
+		}
+		send(b, a, count)
+	})
+}
+
+func send(b *testing.B, a *node, count int) {
+	tr := newTrip(b, a)
+	tr.cfg.Peers = func() []Peer { return []Peer{{Node: "b"}} }
+	tr.cfg.Dial = func(context.Context, Peer) (net.Conn, error) { return newTaker(), nil }
+	var drained, told time.Duration
+	for i := 0; b.Loop(); i++ {
+		tr.cfg.Dir = filepath.Join(a.dir, fmt.Sprint("drain", i))
+		before := cpuTime(b)
+		d := NewDrain(tr.cfg)
+		sum, err := d.Run(b.Context())
+		if err != nil || sum.Moved.Blocks != int64(count) {
+			b.Fatalf("%+v, %v", sum, err)
+		}
+		drained += cpuTime(b) - before
+		before = cpuTime(b)
+		for _, err := range Entries(tr.cfg.Dir) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		told += cpuTime(b) - before
+	}
+	b.ReportMetric(float64(drained.Nanoseconds())/1e3/float64(b.N)/float64(count), "CPU-us/block")
+	b.ReportMetric(float64(told.Nanoseconds())/1e3/float64(b.N)/float64(count), "CPU-us/entry") // of the account, read back
 }
 
 // taker is a connection to a peer that takes whatever comes.

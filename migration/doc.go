@@ -14,7 +14,7 @@
 //
 // The files by subject, in an order to read them:
 //
-//	what a block is:      id, store, files, spark, spark_index, managers, seat, kin; version, conflict
+//	what a block is:      id, store, files, spark, spark_index, managers, subdirs, seat, kin; version, conflict
 //	what a node has:      renew, byname, walk, spread, places, scan, source; index_keep, index_look, index_file, index_scan, index_ahead
 //	what leaves first:    values, values_said, worth, wave, plan, rack, spool
 //	the wire:             frame, payload, conn, chunk

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -20,9 +19,8 @@ type blockManager struct {
 	path  string
 	base  string
 	scope string
-	app   bool     // the scope is an application's id
-	seats []seat   // that it may have; nil: there is nothing to tell by
-	dir   *os.Root // nil: reached from the store's directory
+	app   bool   // the scope is an application's id
+	seats []seat // that it may have; nil: there is nothing to tell by
 }
 
 func newBlockManager(root int, p string) *blockManager {
@@ -51,6 +49,7 @@ type managers struct {
 	mates    map[side]*blockManager
 	checksum string            // the algorithm met last: an application has one
 	at       func(dir *string) // is told of each of the store's directories before it is looked at
+	subdirs  *subdirs          // nil: a file is looked for from the store's directory
 	since    int64             // files that did not change since are passed by; Unix nanoseconds, 0: none is
 }
 
@@ -148,24 +147,6 @@ func (s *Store) managers(ctx context.Context, at func(dir *string), fault func(e
 	return m, true
 }
 
-// maxOpenManagers bounds the directories that a scan keeps open.
-const maxOpenManagers = 128
-
-// open makes the way to the managers' files short: a file far down costs a system call or two for every directory above.
-func (m *managers) open(s *Store) {
-	for _, mgr := range m.all[:min(len(m.all), maxOpenManagers)] {
-		mgr.dir, _ = s.roots[mgr.root].OpenRoot(mgr.path) // nil works too
-	}
-}
-
-func (m *managers) close() {
-	for _, mgr := range m.all {
-		if mgr.dir != nil {
-			mgr.dir.Close()
-		}
-	}
-}
-
 // lookUp finds a file of a block that has a known one in near: where Spark's rule puts it for a seat that near may have. accept says
 // whether what is there is the right one. More than one match is an error.
 func (s *Store) lookUp(all *managers, near *blockManager, known, name string, accept func(Member) bool) (Member, error) {
@@ -194,7 +175,7 @@ func (s *Store) lookIn(all *managers, near *blockManager, has seat, name string,
 	dir, sub := SparkPlace(name, has.of)
 	try := func(m *blockManager) (Member, error) {
 		all.at(&s.Paths[m.root])
-		f, err := s.memberIn(m, path.Join(sub, name))
+		f, err := all.subdirs.member(s, m.root, m.path+"/"+sub+"/"+name)
 		if err == nil && !accept(f) {
 			err = fs.ErrNotExist
 		}
@@ -246,18 +227,6 @@ func (s *Store) unread(all *managers, near *blockManager, at seat) error {
 
 // whole returns why one of the store's directories cannot be read, or was not when the managers were looked for.
 func (m *managers) whole(s *Store) error { return cmp.Or(cmp.Or(m.passed...), s.whole()) }
-
-// memberIn describes a file in a manager.
-func (s *Store) memberIn(m *blockManager, p string) (Member, error) {
-	if m.dir == nil {
-		return s.member(m.root, path.Join(m.path, p), path.Base(p))
-	}
-	info, err := m.dir.Lstat(p)
-	if err != nil {
-		return Member{}, err
-	}
-	return memberOf(m.root, path.Join(m.path, p), path.Base(p), info)
-}
 
 // marry remembers that an index in one manager agrees with data in another.
 func (s *Store) marry(all *managers, near *blockManager, index, data Member) {

@@ -10,7 +10,6 @@ import (
 	"path"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 	"unicode/utf16"
 )
@@ -53,13 +52,24 @@ const subDirectories = 64
 // String.hashCode, 0 for the one that has none.
 func SparkPlace(name string, dirs int) (dir int, sub string) {
 	h := int(javaHash(name))
-	return h % dirs, fmt.Sprintf("%02x", h/dirs%subDirectories)
+	return h % dirs, subDirectoryNames[h/dirs%subDirectories]
 }
+
+var subDirectoryNames = func() (names [subDirectories]string) {
+	for i := range names {
+		names[i] = fmt.Sprintf("%02x", i)
+	}
+	return names
+}()
 
 // javaHash is Spark's JavaUtils.nonNegativeHash.
 func javaHash(name string) (h int32) {
-	for _, u := range utf16.Encode([]rune(name)) { // Java hashes UTF-16 units
-		h = 31*h + int32(u)
+	for _, r := range name { // Java hashes UTF-16 units
+		if utf16.RuneLen(r) == 2 {
+			high, low := utf16.EncodeRune(r)
+			h, r = 31*h+high, low
+		}
+		h = 31*h + r
 	}
 	if h < 0 {
 		h = -h
@@ -89,7 +99,7 @@ func (s *Store) mapOutput(all *managers, mgr *blockManager, index Member) (Block
 		return Block{}, err
 	}
 	all.at(&s.Paths[mgr.root])
-	end, err := s.checkIndex(mgr, index)
+	end, err := s.checkIndex(all, index)
 	if err != nil {
 		return Block{}, err
 	}
@@ -122,12 +132,8 @@ func (s *Store) mapOutput(all *managers, mgr *blockManager, index Member) (Block
 }
 
 // checkIndex reads an index file and returns where its last partition ends.
-func (s *Store) checkIndex(mgr *blockManager, index Member) (int64, error) {
-	dir, p := s.roots[mgr.root], index.path
-	if mgr.dir != nil {
-		dir, p = mgr.dir, strings.TrimPrefix(p, mgr.path+"/")
-	}
-	f, err := dir.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+func (s *Store) checkIndex(all *managers, index Member) (int64, error) {
+	f, err := all.subdirs.openFile(s, index.root, index.path)
 	if err != nil {
 		return 0, err
 	}
@@ -145,8 +151,8 @@ func (l sparkLayout) scan(ctx context.Context, s *Store, part int, before past, 
 	if !ok {
 		return false
 	}
-	all.open(s)
-	defer all.close()
+	all.subdirs = &subdirs{s: s, open: map[subdir]*os.File{}}
+	defer all.subdirs.close()
 	before.kin.tell(s, all)
 	defer before.kin.learn(s, all)
 	if !before.since.IsZero() {
@@ -155,6 +161,7 @@ func (l sparkLayout) scan(ctx context.Context, s *Store, part int, before past, 
 	// What is ambiguous is looked at once more in the end, when it is better known which managers belong together.
 	var later []func() bool
 	for _, mgr := range all.all {
+		all.subdirs.makeRoom()
 		var said values
 		if err := said.in(s.roots[mgr.root], mgr.path); err != nil && !fault(err) {
 			return false
@@ -163,6 +170,11 @@ func (l sparkLayout) scan(ctx context.Context, s *Store, part int, before past, 
 		yield := func(it Item, err error) bool {
 			it.value, it.Anew = said.of[it.ID.Name()], w.anew
 			return yield(it, err)
+		}
+		if all.since == 0 {
+			w.known = func(dir string, e dirent) (met, more bool) {
+				return s.hasIndex(all, mgr, dir, e.name), true
+			}
 		}
 		w.enter = func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
 		w.visit = func(f *seen) bool {
@@ -194,6 +206,16 @@ func (l sparkLayout) scan(ctx context.Context, s *Store, part int, before past, 
 		}
 	}
 	return true
+}
+
+// hasIndex reports whether a file is part of a map output by its index, with which it is looked at.
+func (s *Store) hasIndex(all *managers, mgr *blockManager, dir string, name []byte) bool {
+	match := mapOutputFile.FindSubmatch(name)
+	if match == nil || string(match[2]) == "index" {
+		return false
+	}
+	_, err := s.lookUp(all, mgr, dir+"/"+string(name), string(match[1])+".index", anyFile)
+	return err == nil
 }
 
 // maxLater bounds the memory for what is ambiguous.
@@ -239,7 +261,7 @@ func (s *Store) sparkItem(all *managers, mgr *blockManager, f *seen) (Item, erro
 	switch {
 	case !f.regular:
 		return Item{}, leave("not a regular file")
-	case sparkTemporary.MatchString(name):
+	case match == nil && sparkTemporary.MatchString(name):
 		return Item{}, leave("temporary file")
 	case match != nil && match[2] == "index":
 		m, err := f.member(mgr.root, name)

@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -14,20 +13,23 @@ func readIndex(r io.Reader, bytes int64) (end int64, err error) {
 	if bytes < 8 || bytes%8 != 0 {
 		return 0, fmt.Errorf("index of %d bytes is not a list of 8-byte offsets", bytes)
 	}
-	br := bufio.NewReaderSize(r, int(min(bytes, 64<<10)))
-	var b [8]byte
-	for i := range bytes / 8 {
-		if _, err := io.ReadFull(br, b[:]); err != nil {
-			return 0, fmt.Errorf("index cut short at offset %d of %d: %w", i, bytes/8, err)
+	buf := make([]byte, min(bytes, 64<<10))
+	for at := int64(0); at < bytes; {
+		n, short := io.ReadFull(r, buf[:min(bytes-at, int64(len(buf)))])
+		for i := 0; i+8 <= n; i += 8 {
+			offset := int64(binary.BigEndian.Uint64(buf[i:]))
+			switch nth := at/8 + int64(i/8); {
+			case nth == 0 && offset != 0:
+				return 0, fmt.Errorf("index begins with %d, want 0", offset)
+			case offset < end:
+				return 0, fmt.Errorf("index falls from %d to %d at offset %d", end, offset, nth)
+			}
+			end = offset
 		}
-		offset := int64(binary.BigEndian.Uint64(b[:]))
-		switch {
-		case i == 0 && offset != 0:
-			return 0, fmt.Errorf("index begins with %d, want 0", offset)
-		case offset < end:
-			return 0, fmt.Errorf("index falls from %d to %d at offset %d", end, offset, i)
+		at += int64(n)
+		if short != nil {
+			return 0, fmt.Errorf("index cut short at offset %d of %d: %w", at/8, bytes/8, short)
 		}
-		end = offset
 	}
 	return end, nil
 }
