@@ -56,6 +56,11 @@ without stores, directories of stores that are not there, a file in conf.d that 
 			}
 			if kind == "" {
 				if _, err := os.Stat(file); err != nil {
+					if out == formatJSON {
+						if err := writeJSON(cmd.OutOrStdout(), checkedOf(file, "", "", nil, err)); err != nil {
+							return err
+						}
+					}
 					return usagef("config check: %w", err)
 				}
 				kind, guess = kindOf(file)
@@ -98,7 +103,7 @@ without stores, directories of stores that are not there, a file in conf.d that 
 // checked is what config check found, for programs.
 type checked struct {
 	File    string         `json:"file"`
-	Kind    string         `json:"kind"` // agent, coordinator or sidecar
+	Kind    string         `json:"kind"` // agent, coordinator or sidecar; empty: there is no file to tell by
 	Fit     bool           `json:"fit"`
 	Faults  []config.Fault `json:"faults"`            // all there are
 	Error   string         `json:"error,omitempty"`   // what is no fault of a key: a file that cannot be read, a wrong certificate
