@@ -23,9 +23,11 @@ Exit codes: 0 done, 1 failed, 2 used wrongly, 3 not found, 4 done but something 
   lifeboat decommission host-b --timeout 10m --wait   # let one leave
   lifeboat manifest host-b                            # where its blocks went
   lifeboat get cache/-/model-7.bin -o model-7.bin     # read one, wherever it is now`,
+		Version:       thisBuild().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate(thisBuild().line())
 	group := func(title string, verbs ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 		for _, v := range verbs {

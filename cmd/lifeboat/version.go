@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -22,13 +23,16 @@ func versionCommand() *cobra.Command {
 			if out == formatJSON {
 				return writeJSON(cmd.OutOrStdout(), b)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "lifeboat %s (%s, %s)\n", b, b.Go, b.Platform)
+			_, err := io.WriteString(cmd.OutOrStdout(), b.line())
 			return err
 		},
 	}
 	out.flag(cmd)
 	return cmd
 }
+
+// release is the version that whoever built this gave it (VERSION of make build and of packaging/build); empty: none.
+var release string
 
 type build struct {
 	Version  string `json:"version"`
@@ -51,14 +55,17 @@ func (b build) String() string {
 	return s
 }
 
-// thisBuild reads what the Go linker wrote into the binary.
+// line is all of it that people ask for.
+func (b build) line() string { return fmt.Sprintf("lifeboat %s (%s, %s)\n", b, b.Go, b.Platform) }
+
+// thisBuild reads what the Go linker wrote into the binary. Of a source without git, or a tag, that is no version.
 func thisBuild() build {
-	b := build{Version: "devel", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b := build{Version: cmp.Or(release, "devel"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	if v := info.Main.Version; v != "(devel)" {
+	if v := info.Main.Version; release == "" && v != "(devel)" {
 		b.Version = cmp.Or(v, "devel")
 	}
 	for _, s := range info.Settings {
