@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -234,4 +235,16 @@ func terminalSize(w io.Writer) (width, height int) {
 		return 80, 24 // what a terminal that does not say has had since the VT100
 	}
 	return width, height
+}
+
+// kept keeps the first error of writing: not every verb looks at each line that it prints, and none at those of its help.
+type kept struct {
+	io.Writer
+	err error
+}
+
+func (k *kept) Write(p []byte) (int, error) {
+	n, err := k.Writer.Write(p)
+	k.err = cmp.Or(k.err, err)
+	return n, err
 }

@@ -137,7 +137,10 @@ func foldHelp(cmd *cobra.Command, width int) {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := rootCommand()
 	root.SetArgs(append([]string{}, args...)) // never nil: cobra reads os.Args instead of a nil list
-	root.SetOut(stdout)
+	out := &kept{Writer: stdout}
+	if root.SetOut(stdout); !isTerminal(stdout) {
+		root.SetOut(out)
+	}
 	root.SetErr(stderr)
 	strict(root) // now that it is known where completion writes to
 	width := min(lineWidth(stdout), tableWidth)
@@ -147,11 +150,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	onStart(root, func() { started = true })
 
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil { // a script takes what it got for all that there is
+		err = &exitError{exitFailed, fmt.Errorf("what it printed is not all there: %w", out.err)}
+	}
 	if err == nil {
 		return exitDone
 	}
 	fmt.Fprintf(stderr, "lifeboat: %s\n", strings.TrimSpace(err.Error()))
-	code := exitCode(err, started)
+	code := exitCode(err, started || out.err != nil)
 	if code == exitUsage {
 		fmt.Fprintf(stderr, "see: %s --help\n", cmd.CommandPath())
 	}
