@@ -79,9 +79,15 @@ func (l *link) rpcError(asked string, err error) error {
 // errHangs is what is said of somebody who is there and has no answer.
 var errHangs = errors.New("no answer in time, though connections are taken: it may hang, see its log")
 
+// unacknowledged is how gRPC says that whoever answers pings no longer does.
+const unacknowledged = "keepalive ping failed to receive ACK within timeout"
+
 // notOurs puts into plain words what gRPC says of somebody who is no coordinator, or not of this fleet: nil when it says
 // something else. It is for people; nothing branches on it.
 func notOurs(said string) error {
+	if strings.Contains(said, unacknowledged) {
+		return errHangs
+	}
 	if quoted, ok := strings.CutPrefix(said, "connection error: desc = "); ok {
 		why, err := strconv.Unquote(quoted)
 		reason, shake := strings.CutPrefix(why, "transport: authentication handshake failed: ")

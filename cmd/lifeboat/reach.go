@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -28,6 +29,11 @@ const (
 	coordinatorPort = "7411" // of listen.grpc when an address names no port
 	dialTimeout     = 5 * time.Second
 	askTimeout      = 15 * time.Second // for one question with one answer
+
+	// Some answers take minutes, such as a list of a million blocks: an agent that stands still is told from one that works by
+	// pings, as package client tells coordinators. gRPC pings no more often.
+	pingAfter    = 10 * time.Second
+	pingPatience = 5 * time.Second
 )
 
 // reach is where a verb asks: a coordinator over mutual TLS, or the agent of this machine over its socket.
@@ -199,16 +205,22 @@ type link struct {
 // that the environment names for the web.
 func dialSocket(whom, path string) (*link, error) {
 	l := &link{whom: whom}
+	dial := l.dialler("unix", path)
+	return l, l.connect(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, "", "") })
+}
+
+func (l *link) connect(dial func(context.Context, string) (net.Conn, error)) error {
 	conn, err := grpc.NewClient("passthrough:///unix",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // the kernel tells it who calls
 		// gRPC's own 4 MiB hold a list of some thousand blocks; a store may have more.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.dialler("unix", path)(ctx, "", "") }))
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingPatience}),
+		grpc.WithContextDialer(dial))
 	if err != nil {
-		return nil, fmt.Errorf("reach %s: %w", whom, err)
+		return fmt.Errorf("reach %s: %w", l.whom, err)
 	}
 	l.conn = conn
-	return l, nil
+	return nil
 }
 
 // dialler dials what it is asked for, or always the same place, and keeps why it could not.

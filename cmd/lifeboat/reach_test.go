@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/lifeboat/lifeboat/api"
+)
+
+// An agent that was there, and then stands still (kill -STOP, a machine out of memory), is not waited for without end, by the
+// questions that have no limit of their own either.
+func TestAgentThatStopsIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &link{whom: "the agent"}
+		if err := l.connect(func(context.Context, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			go func() {
+				defer there.Close()
+				f := http2.NewFramer(there, nil)
+				go io.Copy(io.Discard, there) // it is the kernel that takes what comes
+				if f.WriteSettings() == nil { // it was well
+					<-t.Context().Done() // and is no more
+				}
+			}()
+			return here, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := api.NewLocalClient(l.conn).Simulate(ctx, &api.SimulateRequest{Kind: "terminate"})
+		if err = l.rpcError("simulate terminate", err); !strings.HasSuffix(err.Error(), errHangs.Error()) {
+			t.Errorf("got %v, want %v", err, errHangs)
+		}
+		if took := time.Since(began); took > 2*(pingAfter+pingPatience) {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
