@@ -210,18 +210,18 @@ type EventJSON struct {
 	Data  map[string]string `json:"data"`
 }
 
-// NodesToJSON makes a list that is never null. Remaining times become instants counted from now.
-func NodesToJSON(nodes []*Node, now time.Time) []NodeJSON {
+// NodesToJSON makes a list that is never null.
+func NodesToJSON(nodes []*Node) []NodeJSON {
 	out := make([]NodeJSON, 0, len(nodes)) // an empty fleet is [], not null
 	for _, n := range nodes {
-		out = append(out, NodeToJSON(n, now))
+		out = append(out, NodeToJSON(n))
 	}
 	return out
 }
 
-// NodeToJSON does the same for one node.
-func NodeToJSON(n *Node, now time.Time) NodeJSON {
-	st := n.GetStatus()
+// NodeToJSON has the time that remains until a notice's deadline as an instant, by the clock by which all others of a node are.
+func NodeToJSON(n *Node) NodeJSON {
+	st, now := n.GetStatus(), n.Clock()
 	return NodeJSON{
 		Name: n.GetName(), ID: n.GetId(), State: n.GetState(), SubState: n.GetSubState(),
 		Schedulable: n.GetSchedulable(), Deactivated: n.GetDeactivated(), Maintenance: n.GetMaintenance(), MaintenanceStart: Instant(n.GetMaintenanceStart()), MaintenanceDuration: Seconds(n.GetMaintenanceDuration()), Excluded: n.GetExcluded(),
@@ -234,6 +234,14 @@ func NodeToJSON(n *Node, now time.Time) NodeJSON {
 		RoomBytes: st.GetRoomBytes(), VaultRoom: VaultRoom(st), Largest: st.GetLargestRoomBytes(), LargestVault: st.GetLargestVaultRoomBytes(), HeldBlocks: st.GetHeldBlocks(), BrokenBlocks: st.GetBrokenBlocks(), HeldBytes: st.GetHeldBytes(),
 		Manifest: ManifestToJSON(n.GetManifest()),
 	}
+}
+
+// Clock is what the clock of the coordinator showed that told of the node: that of this machine may be wrong.
+func (n *Node) Clock() time.Time {
+	if n.GetNow() == nil { // it is of an earlier version
+		return time.Now()
+	}
+	return n.GetNow().AsTime()
 }
 
 // VaultRoom is the room in the vault, as JSON has it.

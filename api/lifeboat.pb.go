@@ -3918,6 +3918,7 @@ type Node struct {
 	Suspect             *durationpb.Duration   `protobuf:"bytes,22,opt,name=suspect,proto3" json:"suspect,omitempty"`                                                    // for how long it has been silent too long to be trusted; absent: it is not
 	MaintenanceStart    *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=maintenance_start,json=maintenanceStart,proto3" json:"maintenance_start,omitempty"`          // of its machine's window; absent: it has none
 	MaintenanceDuration *durationpb.Duration   `protobuf:"bytes,24,opt,name=maintenance_duration,json=maintenanceDuration,proto3" json:"maintenance_duration,omitempty"` // absent: nobody says
+	Now                 *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=now,proto3" json:"now,omitempty"`                                                            // by the clock of who tells this, by which deadline and maintenance_start are
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -4116,6 +4117,13 @@ func (x *Node) GetMaintenanceStart() *timestamppb.Timestamp {
 func (x *Node) GetMaintenanceDuration() *durationpb.Duration {
 	if x != nil {
 		return x.MaintenanceDuration
+	}
+	return nil
+}
+
+func (x *Node) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
 	}
 	return nil
 }
@@ -9460,7 +9468,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x0eListNodesReply\x12'\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x11.lifeboat.v1.NodeR\x05nodes\"$\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xa5\a\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xd3\a\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x14\n" +
@@ -9486,7 +9494,8 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\twaits_for\x18\x15 \x03(\tR\bwaitsFor\x123\n" +
 	"\asuspect\x18\x16 \x01(\v2\x19.google.protobuf.DurationR\asuspect\x12G\n" +
 	"\x11maintenance_start\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\x10maintenanceStart\x12L\n" +
-	"\x14maintenance_duration\x18\x18 \x01(\v2\x19.google.protobuf.DurationR\x13maintenanceDuration\"5\n" +
+	"\x14maintenance_duration\x18\x18 \x01(\v2\x19.google.protobuf.DurationR\x13maintenanceDuration\x12,\n" +
+	"\x03now\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"5\n" +
 	"\aMachine\x12\x1a\n" +
 	"\bhostname\x18\x01 \x01(\tR\bhostname\x12\x0e\n" +
 	"\x02ip\x18\x02 \x01(\tR\x02ip\"\xc3\x01\n" +
@@ -10154,188 +10163,189 @@ var file_lifeboat_proto_depIdxs = []int32{
 	140, // 63: lifeboat.v1.Node.suspect:type_name -> google.protobuf.Duration
 	141, // 64: lifeboat.v1.Node.maintenance_start:type_name -> google.protobuf.Timestamp
 	140, // 65: lifeboat.v1.Node.maintenance_duration:type_name -> google.protobuf.Duration
-	54,  // 66: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
-	55,  // 67: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	54,  // 68: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
-	140, // 69: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
-	55,  // 70: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
-	60,  // 71: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
-	141, // 72: lifeboat.v1.Maintenance.now:type_name -> google.protobuf.Timestamp
-	54,  // 73: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
-	61,  // 74: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
-	141, // 75: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
-	140, // 76: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
-	136, // 77: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
-	53,  // 78: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 79: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
-	53,  // 80: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
-	70,  // 81: lifeboat.v1.ForgetReply.nodes:type_name -> lifeboat.v1.ForgottenNode
-	140, // 82: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
-	74,  // 83: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
-	73,  // 84: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
-	140, // 85: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
-	53,  // 86: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
-	141, // 87: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
-	77,  // 88: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
-	140, // 89: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
-	141, // 90: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
-	137, // 91: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
-	141, // 92: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
-	138, // 93: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
-	74,  // 94: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
-	89,  // 95: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
-	83,  // 96: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
-	140, // 97: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
-	88,  // 98: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
-	141, // 99: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	139, // 100: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
-	140, // 101: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
-	92,  // 102: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
-	89,  // 103: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
-	140, // 104: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
-	98,  // 105: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
-	140, // 106: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
-	141, // 107: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
-	98,  // 108: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
-	141, // 109: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
-	111, // 110: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
-	140, // 111: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
-	124, // 112: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
-	140, // 113: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
-	140, // 114: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
-	141, // 115: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
-	10,  // 116: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
-	140, // 117: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
-	22,  // 118: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
-	36,  // 119: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
-	125, // 120: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
-	126, // 121: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
-	140, // 122: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
-	127, // 123: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
-	124, // 124: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
-	141, // 125: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
-	123, // 126: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
-	122, // 127: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
-	121, // 128: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
-	141, // 129: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
-	140, // 130: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
-	140, // 131: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
-	140, // 132: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
-	140, // 133: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
-	14,  // 134: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
-	140, // 135: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
-	140, // 136: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
-	140, // 137: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
-	140, // 138: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
-	140, // 139: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
-	140, // 140: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
-	140, // 141: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
-	140, // 142: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
-	140, // 143: lifeboat.v1.CheckHeldReply.KnownForEntry.value:type_name -> google.protobuf.Duration
-	140, // 144: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
-	7,   // 145: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
-	18,  // 146: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
-	23,  // 147: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
-	25,  // 148: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
-	27,  // 149: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
-	29,  // 150: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
-	34,  // 151: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
-	40,  // 152: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
-	5,   // 153: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
-	2,   // 154: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
-	0,   // 155: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
-	50,  // 156: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
-	52,  // 157: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
-	62,  // 158: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
-	64,  // 159: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
-	66,  // 160: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
-	68,  // 161: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
-	56,  // 162: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
-	57,  // 163: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
-	58,  // 164: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
-	84,  // 165: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
-	86,  // 166: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
-	71,  // 167: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
-	75,  // 168: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	40,  // 169: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
-	78,  // 170: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	79,  // 171: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
-	81,  // 172: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
-	43,  // 173: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
-	46,  // 174: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
-	48,  // 175: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
-	91,  // 176: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
-	94,  // 177: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
-	96,  // 178: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
-	99,  // 179: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
-	101, // 180: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
-	103, // 181: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
-	105, // 182: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
-	107, // 183: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
-	109, // 184: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
-	117, // 185: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
-	119, // 186: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
-	130, // 187: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
-	75,  // 188: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
-	78,  // 189: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
-	128, // 190: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
-	115, // 191: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
-	113, // 192: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
-	110, // 193: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
-	8,   // 194: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
-	19,  // 195: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
-	24,  // 196: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
-	26,  // 197: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
-	28,  // 198: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
-	30,  // 199: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
-	35,  // 200: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
-	41,  // 201: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
-	6,   // 202: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
-	3,   // 203: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
-	1,   // 204: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
-	51,  // 205: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
-	53,  // 206: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
-	63,  // 207: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
-	65,  // 208: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
-	67,  // 209: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
-	69,  // 210: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
-	59,  // 211: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
-	59,  // 212: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
-	59,  // 213: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
-	85,  // 214: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
-	87,  // 215: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
-	72,  // 216: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
-	76,  // 217: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	41,  // 218: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
-	34,  // 219: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	80,  // 220: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
-	82,  // 221: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
-	44,  // 222: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
-	47,  // 223: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
-	49,  // 224: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
-	93,  // 225: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
-	95,  // 226: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
-	97,  // 227: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
-	100, // 228: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
-	102, // 229: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
-	104, // 230: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
-	106, // 231: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
-	108, // 232: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
-	107, // 233: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
-	118, // 234: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
-	120, // 235: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
-	131, // 236: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
-	76,  // 237: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
-	34,  // 238: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
-	129, // 239: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
-	116, // 240: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
-	114, // 241: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
-	112, // 242: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
-	194, // [194:243] is the sub-list for method output_type
-	145, // [145:194] is the sub-list for method input_type
-	145, // [145:145] is the sub-list for extension type_name
-	145, // [145:145] is the sub-list for extension extendee
-	0,   // [0:145] is the sub-list for field type_name
+	141, // 66: lifeboat.v1.Node.now:type_name -> google.protobuf.Timestamp
+	54,  // 67: lifeboat.v1.MaintenanceWindow.machines:type_name -> lifeboat.v1.Machine
+	55,  // 68: lifeboat.v1.ScheduleMaintenanceRequest.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	54,  // 69: lifeboat.v1.ChangeMachinesRequest.machines:type_name -> lifeboat.v1.Machine
+	140, // 70: lifeboat.v1.ChangeMachinesRequest.timeout:type_name -> google.protobuf.Duration
+	55,  // 71: lifeboat.v1.Maintenance.windows:type_name -> lifeboat.v1.MaintenanceWindow
+	60,  // 72: lifeboat.v1.Maintenance.machines:type_name -> lifeboat.v1.MachineState
+	141, // 73: lifeboat.v1.Maintenance.now:type_name -> google.protobuf.Timestamp
+	54,  // 74: lifeboat.v1.MachineState.machine:type_name -> lifeboat.v1.Machine
+	61,  // 75: lifeboat.v1.MachineState.nodes:type_name -> lifeboat.v1.MachineNode
+	141, // 76: lifeboat.v1.MachineNode.since:type_name -> google.protobuf.Timestamp
+	140, // 77: lifeboat.v1.DecommissionRequest.timeout:type_name -> google.protobuf.Duration
+	136, // 78: lifeboat.v1.DecommissionRequest.timeouts:type_name -> lifeboat.v1.DecommissionRequest.TimeoutsEntry
+	53,  // 79: lifeboat.v1.DecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 80: lifeboat.v1.RecommissionReply.nodes:type_name -> lifeboat.v1.Node
+	53,  // 81: lifeboat.v1.DeactivateReply.nodes:type_name -> lifeboat.v1.Node
+	70,  // 82: lifeboat.v1.ForgetReply.nodes:type_name -> lifeboat.v1.ForgottenNode
+	140, // 83: lifeboat.v1.RefreshNodesRequest.timeout:type_name -> google.protobuf.Duration
+	74,  // 84: lifeboat.v1.RefreshNodesReply.hosts:type_name -> lifeboat.v1.HostLists
+	73,  // 85: lifeboat.v1.RefreshNodesReply.nodes:type_name -> lifeboat.v1.RefreshedNode
+	140, // 86: lifeboat.v1.RefreshNodesReply.timeout:type_name -> google.protobuf.Duration
+	53,  // 87: lifeboat.v1.RefreshedNode.node:type_name -> lifeboat.v1.Node
+	141, // 88: lifeboat.v1.HostLists.since:type_name -> google.protobuf.Timestamp
+	77,  // 89: lifeboat.v1.ListBlocksReply.blocks:type_name -> lifeboat.v1.BlockInfo
+	140, // 90: lifeboat.v1.BlockInfo.value:type_name -> google.protobuf.Duration
+	141, // 91: lifeboat.v1.Event.time:type_name -> google.protobuf.Timestamp
+	137, // 92: lifeboat.v1.Event.data:type_name -> lifeboat.v1.Event.DataEntry
+	141, // 93: lifeboat.v1.CoordinatorStatus.started_at:type_name -> google.protobuf.Timestamp
+	138, // 94: lifeboat.v1.CoordinatorStatus.nodes:type_name -> lifeboat.v1.CoordinatorStatus.NodesEntry
+	74,  // 95: lifeboat.v1.CoordinatorStatus.hosts:type_name -> lifeboat.v1.HostLists
+	89,  // 96: lifeboat.v1.CoordinatorStatus.members:type_name -> lifeboat.v1.Member
+	83,  // 97: lifeboat.v1.CoordinatorStatus.brakes:type_name -> lifeboat.v1.Brake
+	140, // 98: lifeboat.v1.Brake.age:type_name -> google.protobuf.Duration
+	88,  // 99: lifeboat.v1.ListAuditReply.records:type_name -> lifeboat.v1.AuditRecord
+	141, // 100: lifeboat.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	139, // 101: lifeboat.v1.AuditRecord.detail:type_name -> lifeboat.v1.AuditRecord.DetailEntry
+	140, // 102: lifeboat.v1.Member.skew:type_name -> google.protobuf.Duration
+	92,  // 103: lifeboat.v1.ChangeMembersRequest.add:type_name -> lifeboat.v1.NewMember
+	89,  // 104: lifeboat.v1.ChangeMembersReply.members:type_name -> lifeboat.v1.Member
+	140, // 105: lifeboat.v1.CreateTokenRequest.life:type_name -> google.protobuf.Duration
+	98,  // 106: lifeboat.v1.CreateTokenReply.info:type_name -> lifeboat.v1.TokenInfo
+	140, // 107: lifeboat.v1.TokenInfo.remaining:type_name -> google.protobuf.Duration
+	141, // 108: lifeboat.v1.TokenInfo.created_at:type_name -> google.protobuf.Timestamp
+	98,  // 109: lifeboat.v1.ListTokensReply.tokens:type_name -> lifeboat.v1.TokenInfo
+	141, // 110: lifeboat.v1.Position.now:type_name -> google.protobuf.Timestamp
+	111, // 111: lifeboat.v1.SetValuesRequest.values:type_name -> lifeboat.v1.BlockValue
+	140, // 112: lifeboat.v1.BlockValue.value:type_name -> google.protobuf.Duration
+	124, // 113: lifeboat.v1.EvacuateDiskReply.evacuations:type_name -> lifeboat.v1.Evacuation
+	140, // 114: lifeboat.v1.DecommissionSelfRequest.timeout:type_name -> google.protobuf.Duration
+	140, // 115: lifeboat.v1.DecommissionSelfReply.remaining:type_name -> google.protobuf.Duration
+	141, // 116: lifeboat.v1.AgentStatus.started_at:type_name -> google.protobuf.Timestamp
+	10,  // 117: lifeboat.v1.AgentStatus.status:type_name -> lifeboat.v1.Status
+	140, // 118: lifeboat.v1.AgentStatus.last_heartbeat:type_name -> google.protobuf.Duration
+	22,  // 119: lifeboat.v1.AgentStatus.peers:type_name -> lifeboat.v1.Peer
+	36,  // 120: lifeboat.v1.AgentStatus.manifest:type_name -> lifeboat.v1.ManifestSummary
+	125, // 121: lifeboat.v1.AgentStatus.sources:type_name -> lifeboat.v1.SourceHealth
+	126, // 122: lifeboat.v1.AgentStatus.notices:type_name -> lifeboat.v1.NoticeInForce
+	140, // 123: lifeboat.v1.AgentStatus.changes:type_name -> google.protobuf.Duration
+	127, // 124: lifeboat.v1.AgentStatus.actions:type_name -> lifeboat.v1.ActionState
+	124, // 125: lifeboat.v1.AgentStatus.evacuations:type_name -> lifeboat.v1.Evacuation
+	141, // 126: lifeboat.v1.AgentStatus.certificate_ends:type_name -> google.protobuf.Timestamp
+	123, // 127: lifeboat.v1.AgentStatus.unpacking:type_name -> lifeboat.v1.Unpacking
+	122, // 128: lifeboat.v1.AgentStatus.index:type_name -> lifeboat.v1.Index
+	121, // 129: lifeboat.v1.AgentStatus.fallback:type_name -> lifeboat.v1.Fallback
+	141, // 130: lifeboat.v1.AgentStatus.certificate_begins:type_name -> google.protobuf.Timestamp
+	140, // 131: lifeboat.v1.Fallback.tried:type_name -> google.protobuf.Duration
+	140, // 132: lifeboat.v1.Fallback.since:type_name -> google.protobuf.Duration
+	140, // 133: lifeboat.v1.Index.age:type_name -> google.protobuf.Duration
+	140, // 134: lifeboat.v1.Evacuation.age:type_name -> google.protobuf.Duration
+	14,  // 135: lifeboat.v1.Evacuation.progress:type_name -> lifeboat.v1.DrainProgress
+	140, // 136: lifeboat.v1.SourceHealth.last_good:type_name -> google.protobuf.Duration
+	140, // 137: lifeboat.v1.NoticeInForce.remaining:type_name -> google.protobuf.Duration
+	140, // 138: lifeboat.v1.NoticeInForce.age:type_name -> google.protobuf.Duration
+	140, // 139: lifeboat.v1.ActionState.took:type_name -> google.protobuf.Duration
+	140, // 140: lifeboat.v1.SimulateRequest.in:type_name -> google.protobuf.Duration
+	140, // 141: lifeboat.v1.SimulateReply.changes:type_name -> google.protobuf.Duration
+	140, // 142: lifeboat.v1.SimulateReply.send_for:type_name -> google.protobuf.Duration
+	140, // 143: lifeboat.v1.CheckHeldReply.GoneForEntry.value:type_name -> google.protobuf.Duration
+	140, // 144: lifeboat.v1.CheckHeldReply.KnownForEntry.value:type_name -> google.protobuf.Duration
+	140, // 145: lifeboat.v1.DecommissionRequest.TimeoutsEntry.value:type_name -> google.protobuf.Duration
+	7,   // 146: lifeboat.v1.Membership.Register:input_type -> lifeboat.v1.RegisterRequest
+	18,  // 147: lifeboat.v1.Membership.Heartbeat:input_type -> lifeboat.v1.HeartbeatRequest
+	23,  // 148: lifeboat.v1.Membership.WorkerDecommission:input_type -> lifeboat.v1.WorkerDecommissionRequest
+	25,  // 149: lifeboat.v1.Membership.WithdrawDecommission:input_type -> lifeboat.v1.WithdrawDecommissionRequest
+	27,  // 150: lifeboat.v1.Membership.ReportUnavailable:input_type -> lifeboat.v1.ReportUnavailableRequest
+	29,  // 151: lifeboat.v1.Membership.ReportBlocks:input_type -> lifeboat.v1.ReportBlocksRequest
+	34,  // 152: lifeboat.v1.Membership.Goodbye:input_type -> lifeboat.v1.GoodbyeRequest
+	40,  // 153: lifeboat.v1.Membership.Locate:input_type -> lifeboat.v1.LocateRequest
+	5,   // 154: lifeboat.v1.Membership.Renew:input_type -> lifeboat.v1.RenewRequest
+	2,   // 155: lifeboat.v1.Membership.CheckApps:input_type -> lifeboat.v1.CheckAppsRequest
+	0,   // 156: lifeboat.v1.Membership.CheckHeld:input_type -> lifeboat.v1.CheckHeldRequest
+	50,  // 157: lifeboat.v1.Operator.ListNodes:input_type -> lifeboat.v1.ListNodesRequest
+	52,  // 158: lifeboat.v1.Operator.GetNode:input_type -> lifeboat.v1.GetNodeRequest
+	62,  // 159: lifeboat.v1.Operator.Decommission:input_type -> lifeboat.v1.DecommissionRequest
+	64,  // 160: lifeboat.v1.Operator.Recommission:input_type -> lifeboat.v1.RecommissionRequest
+	66,  // 161: lifeboat.v1.Operator.Deactivate:input_type -> lifeboat.v1.DeactivateRequest
+	68,  // 162: lifeboat.v1.Operator.Forget:input_type -> lifeboat.v1.ForgetRequest
+	56,  // 163: lifeboat.v1.Operator.ScheduleMaintenance:input_type -> lifeboat.v1.ScheduleMaintenanceRequest
+	57,  // 164: lifeboat.v1.Operator.ChangeMachines:input_type -> lifeboat.v1.ChangeMachinesRequest
+	58,  // 165: lifeboat.v1.Operator.GetMaintenance:input_type -> lifeboat.v1.GetMaintenanceRequest
+	84,  // 166: lifeboat.v1.Operator.ReleaseBrake:input_type -> lifeboat.v1.ReleaseBrakeRequest
+	86,  // 167: lifeboat.v1.Operator.ListAudit:input_type -> lifeboat.v1.ListAuditRequest
+	71,  // 168: lifeboat.v1.Operator.RefreshNodes:input_type -> lifeboat.v1.RefreshNodesRequest
+	75,  // 169: lifeboat.v1.Operator.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	40,  // 170: lifeboat.v1.Operator.Locate:input_type -> lifeboat.v1.LocateRequest
+	78,  // 171: lifeboat.v1.Operator.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	79,  // 172: lifeboat.v1.Operator.Events:input_type -> lifeboat.v1.EventsRequest
+	81,  // 173: lifeboat.v1.Operator.GetStatus:input_type -> lifeboat.v1.GetStatusRequest
+	43,  // 174: lifeboat.v1.Operator.ListApps:input_type -> lifeboat.v1.ListAppsRequest
+	46,  // 175: lifeboat.v1.Operator.BeatApp:input_type -> lifeboat.v1.BeatAppRequest
+	48,  // 176: lifeboat.v1.Operator.EndApps:input_type -> lifeboat.v1.EndAppsRequest
+	91,  // 177: lifeboat.v1.Operator.ChangeMembers:input_type -> lifeboat.v1.ChangeMembersRequest
+	94,  // 178: lifeboat.v1.Operator.TransferLeadership:input_type -> lifeboat.v1.TransferLeadershipRequest
+	96,  // 179: lifeboat.v1.Operator.CreateToken:input_type -> lifeboat.v1.CreateTokenRequest
+	99,  // 180: lifeboat.v1.Operator.ListTokens:input_type -> lifeboat.v1.ListTokensRequest
+	101, // 181: lifeboat.v1.Operator.RevokeToken:input_type -> lifeboat.v1.RevokeTokenRequest
+	103, // 182: lifeboat.v1.Operator.SaveSnapshot:input_type -> lifeboat.v1.SaveSnapshotRequest
+	105, // 183: lifeboat.v1.Coordination.GetPosition:input_type -> lifeboat.v1.GetPositionRequest
+	107, // 184: lifeboat.v1.Coordination.KeepManifest:input_type -> lifeboat.v1.ManifestPart
+	109, // 185: lifeboat.v1.Coordination.FetchManifest:input_type -> lifeboat.v1.FetchManifestRequest
+	117, // 186: lifeboat.v1.Local.DecommissionSelf:input_type -> lifeboat.v1.DecommissionSelfRequest
+	119, // 187: lifeboat.v1.Local.GetStatus:input_type -> lifeboat.v1.GetAgentStatusRequest
+	130, // 188: lifeboat.v1.Local.Cancel:input_type -> lifeboat.v1.CancelRequest
+	75,  // 189: lifeboat.v1.Local.ListBlocks:input_type -> lifeboat.v1.ListBlocksRequest
+	78,  // 190: lifeboat.v1.Local.GetManifest:input_type -> lifeboat.v1.GetManifestRequest
+	128, // 191: lifeboat.v1.Local.Simulate:input_type -> lifeboat.v1.SimulateRequest
+	115, // 192: lifeboat.v1.Local.EvacuateDisk:input_type -> lifeboat.v1.EvacuateDiskRequest
+	113, // 193: lifeboat.v1.Local.RemoveBlocks:input_type -> lifeboat.v1.RemoveBlocksRequest
+	110, // 194: lifeboat.v1.Local.SetValues:input_type -> lifeboat.v1.SetValuesRequest
+	8,   // 195: lifeboat.v1.Membership.Register:output_type -> lifeboat.v1.RegisterReply
+	19,  // 196: lifeboat.v1.Membership.Heartbeat:output_type -> lifeboat.v1.HeartbeatReply
+	24,  // 197: lifeboat.v1.Membership.WorkerDecommission:output_type -> lifeboat.v1.WorkerDecommissionReply
+	26,  // 198: lifeboat.v1.Membership.WithdrawDecommission:output_type -> lifeboat.v1.WithdrawDecommissionReply
+	28,  // 199: lifeboat.v1.Membership.ReportUnavailable:output_type -> lifeboat.v1.ReportUnavailableReply
+	30,  // 200: lifeboat.v1.Membership.ReportBlocks:output_type -> lifeboat.v1.ReportBlocksReply
+	35,  // 201: lifeboat.v1.Membership.Goodbye:output_type -> lifeboat.v1.GoodbyeReply
+	41,  // 202: lifeboat.v1.Membership.Locate:output_type -> lifeboat.v1.LocateReply
+	6,   // 203: lifeboat.v1.Membership.Renew:output_type -> lifeboat.v1.RenewReply
+	3,   // 204: lifeboat.v1.Membership.CheckApps:output_type -> lifeboat.v1.CheckAppsReply
+	1,   // 205: lifeboat.v1.Membership.CheckHeld:output_type -> lifeboat.v1.CheckHeldReply
+	51,  // 206: lifeboat.v1.Operator.ListNodes:output_type -> lifeboat.v1.ListNodesReply
+	53,  // 207: lifeboat.v1.Operator.GetNode:output_type -> lifeboat.v1.Node
+	63,  // 208: lifeboat.v1.Operator.Decommission:output_type -> lifeboat.v1.DecommissionReply
+	65,  // 209: lifeboat.v1.Operator.Recommission:output_type -> lifeboat.v1.RecommissionReply
+	67,  // 210: lifeboat.v1.Operator.Deactivate:output_type -> lifeboat.v1.DeactivateReply
+	69,  // 211: lifeboat.v1.Operator.Forget:output_type -> lifeboat.v1.ForgetReply
+	59,  // 212: lifeboat.v1.Operator.ScheduleMaintenance:output_type -> lifeboat.v1.Maintenance
+	59,  // 213: lifeboat.v1.Operator.ChangeMachines:output_type -> lifeboat.v1.Maintenance
+	59,  // 214: lifeboat.v1.Operator.GetMaintenance:output_type -> lifeboat.v1.Maintenance
+	85,  // 215: lifeboat.v1.Operator.ReleaseBrake:output_type -> lifeboat.v1.ReleaseBrakeReply
+	87,  // 216: lifeboat.v1.Operator.ListAudit:output_type -> lifeboat.v1.ListAuditReply
+	72,  // 217: lifeboat.v1.Operator.RefreshNodes:output_type -> lifeboat.v1.RefreshNodesReply
+	76,  // 218: lifeboat.v1.Operator.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	41,  // 219: lifeboat.v1.Operator.Locate:output_type -> lifeboat.v1.LocateReply
+	34,  // 220: lifeboat.v1.Operator.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	80,  // 221: lifeboat.v1.Operator.Events:output_type -> lifeboat.v1.Event
+	82,  // 222: lifeboat.v1.Operator.GetStatus:output_type -> lifeboat.v1.CoordinatorStatus
+	44,  // 223: lifeboat.v1.Operator.ListApps:output_type -> lifeboat.v1.ListAppsReply
+	47,  // 224: lifeboat.v1.Operator.BeatApp:output_type -> lifeboat.v1.BeatAppReply
+	49,  // 225: lifeboat.v1.Operator.EndApps:output_type -> lifeboat.v1.EndAppsReply
+	93,  // 226: lifeboat.v1.Operator.ChangeMembers:output_type -> lifeboat.v1.ChangeMembersReply
+	95,  // 227: lifeboat.v1.Operator.TransferLeadership:output_type -> lifeboat.v1.TransferLeadershipReply
+	97,  // 228: lifeboat.v1.Operator.CreateToken:output_type -> lifeboat.v1.CreateTokenReply
+	100, // 229: lifeboat.v1.Operator.ListTokens:output_type -> lifeboat.v1.ListTokensReply
+	102, // 230: lifeboat.v1.Operator.RevokeToken:output_type -> lifeboat.v1.RevokeTokenReply
+	104, // 231: lifeboat.v1.Operator.SaveSnapshot:output_type -> lifeboat.v1.SaveSnapshotReply
+	106, // 232: lifeboat.v1.Coordination.GetPosition:output_type -> lifeboat.v1.Position
+	108, // 233: lifeboat.v1.Coordination.KeepManifest:output_type -> lifeboat.v1.KeepManifestReply
+	107, // 234: lifeboat.v1.Coordination.FetchManifest:output_type -> lifeboat.v1.ManifestPart
+	118, // 235: lifeboat.v1.Local.DecommissionSelf:output_type -> lifeboat.v1.DecommissionSelfReply
+	120, // 236: lifeboat.v1.Local.GetStatus:output_type -> lifeboat.v1.AgentStatus
+	131, // 237: lifeboat.v1.Local.Cancel:output_type -> lifeboat.v1.CancelReply
+	76,  // 238: lifeboat.v1.Local.ListBlocks:output_type -> lifeboat.v1.ListBlocksReply
+	34,  // 239: lifeboat.v1.Local.GetManifest:output_type -> lifeboat.v1.GoodbyeRequest
+	129, // 240: lifeboat.v1.Local.Simulate:output_type -> lifeboat.v1.SimulateReply
+	116, // 241: lifeboat.v1.Local.EvacuateDisk:output_type -> lifeboat.v1.EvacuateDiskReply
+	114, // 242: lifeboat.v1.Local.RemoveBlocks:output_type -> lifeboat.v1.RemoveBlocksReply
+	112, // 243: lifeboat.v1.Local.SetValues:output_type -> lifeboat.v1.SetValuesReply
+	195, // [195:244] is the sub-list for method output_type
+	146, // [146:195] is the sub-list for method input_type
+	146, // [146:146] is the sub-list for extension type_name
+	146, // [146:146] is the sub-list for extension extendee
+	0,   // [0:146] is the sub-list for field type_name
 }
 
 func init() { file_lifeboat_proto_init() }

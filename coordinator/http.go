@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/status"
 
@@ -85,7 +84,7 @@ func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 func (s *web) listNodes(w http.ResponseWriter, r *http.Request) {
 	all := []api.NodeJSON{}
 	for _, n := range s.nodes() {
-		all = append(all, api.NodeToJSON(s.picture(n), time.Now()))
+		all = append(all, api.NodeToJSON(s.picture(n)))
 	}
 	w.Header().Set("Vary", "Accept-Encoding")
 	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
@@ -113,7 +112,7 @@ func (s *web) getNode(w http.ResponseWriter, r *http.Request) {
 		refuseHTTP(w, http.StatusNotFound, fmt.Sprintf("node %q is not known here: GET /nodes lists those that are", r.PathValue("node")))
 		return
 	}
-	writeJSON(w, http.StatusOK, api.NodeToJSON(s.picture(n), time.Now()))
+	writeJSON(w, http.StatusOK, api.NodeToJSON(s.picture(n)))
 }
 
 // messageOf is what a call's refusal says, without its code.

@@ -254,7 +254,7 @@ func FuzzRegister(f *testing.F) {
 		}
 		n := node{Name: "a", ID: "node-1", State: Decommissioning, facts: facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone},
 			Decommission: &decommission{ID: "dec-1", Notice: noticeFrom(r.Status.GetNotice(), t0)}}
-		text := written(t, api.NodeToJSON(nodeTo(n, pulse{heard: true, status: r.Status, said: t0, seen: t0}, t0.Add(time.Second)), t0))
+		text := written(t, api.NodeToJSON(nodeTo(n, pulse{heard: true, status: r.Status, said: t0, seen: t0}, t0.Add(time.Second))))
 		if strings.ContainsRune(text, '\x1b') {
 			t.Errorf("a control character got through: %q", text)
 		}

@@ -258,6 +258,7 @@ func nodeTo(n node, p pulse, now time.Time) *api.Node {
 		Schedulable: n.State == Active && !n.Excluded && !n.Deactivated && !watched(p.status),
 		Deactivated: n.Deactivated, Excluded: n.Excluded, Maintenance: "UP",
 		PeerAddress: n.PeerAddress, Incarnation: n.Incarnation, Zone: n.Zone, Pool: n.Pool, Version: n.Version,
+		Now: timestamppb.New(now),
 	}
 	if p.heard {
 		out.LastHeartbeat = durationpb.New(now.Sub(p.seen))

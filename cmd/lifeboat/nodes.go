@@ -70,7 +70,7 @@ func nodeCommand() *cobra.Command {
 				return err
 			}
 			if out == formatJSON {
-				return writeJSON(w, api.NodeToJSON(n, time.Now()))
+				return writeJSON(w, api.NodeToJSON(n))
 			}
 			return printNode(w, n)
 		})
@@ -156,7 +156,7 @@ func drainOf(n *api.Node) *api.DrainProgress {
 
 func printNodes(w io.Writer, out format, nodes []*api.Node) error {
 	if out == formatJSON {
-		return writeJSON(w, api.NodesToJSON(nodes, time.Now()))
+		return writeJSON(w, api.NodesToJSON(nodes))
 	}
 	t := table{narrow: true}
 	t.row("NAME", "STATE", "NOTICE", "DEADLINE", "BLOCKS", "HELD", "ROOM", "BEAT")
@@ -228,7 +228,7 @@ func printNode(w io.Writer, n *api.Node) error {
 		t.row("decommission", what)
 	}
 	if start := n.GetMaintenanceStart(); start != nil {
-		what := n.GetMaintenance() + ", begins " + whenever(start.AsTime(), time.Now())
+		what := n.GetMaintenance() + ", begins " + whenever(start.AsTime(), n.Clock())
 		if long := n.GetMaintenanceDuration(); long != nil {
 			what += ", for " + span(long.AsDuration())
 		}
