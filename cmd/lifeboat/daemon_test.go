@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +70,27 @@ func TestDaemonOutlivesItsLog(t *testing.T) {
 	defer w.Close()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestDaemonOutlivesItsLog$")
 	cmd.Env, cmd.Stderr = append(os.Environ(), asked+"=1"), w
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// timeout(1) sends its signal to a program and then to its group: the second is no wish to have it killed.
+func TestSignalThatComesTwiceIsOne(t *testing.T) {
+	const asked = "LIFEBOAT_TEST_TOLD"
+	if os.Getenv(asked) != "" { // the program
+		told := untilTold()
+		for range 50 {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			<-told.Done()
+			<-time.After(time.Millisecond)
+		}
+		os.Exit(7)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestSignalThatComesTwiceIsOne$")
+	cmd.Env = append(os.Environ(), asked+"=1")
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 {
 		t.Errorf("it ended with %v", err)
 	}

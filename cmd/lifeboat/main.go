@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/lifeboat/lifeboat/workloads"
 )
@@ -31,7 +32,16 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == workloads.SupervisorArg {
 		os.Exit(workloads.Supervise(os.Args[2:])) // a hook's parent, which outlives the daemon that started it
 	}
+	os.Exit(run(untilTold(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// echoes is how long after the first signal a second one is the same: timeout(1) sends its own to the program, and then to all of
+// its group.
+const echoes = time.Second
+
+// untilTold ends with the first signal that asks us to end; a second one ends us as it would any program.
+func untilTold() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first signal asks us to end; a second one ends us as it would any program
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	context.AfterFunc(ctx, func() { time.AfterFunc(echoes, stop) })
+	return ctx
 }
