@@ -131,6 +131,11 @@ func (r *reach) permit(addr string) error {
 	return usagef("--dev-insecure is for loopback addresses, and %s is none: use --tls-dir", addr)
 }
 
+func isPort(s string) bool {
+	n, err := net.LookupPort("tcp", s) // it may be a service's name
+	return err == nil && n > 0
+}
+
 // operator reaches the coordinator that leads.
 func (r *reach) operator() (api.OperatorClient, *link, error) {
 	addrs := r.coordinatorAddrs()
@@ -140,6 +145,9 @@ func (r *reach) operator() (api.OperatorClient, *link, error) {
 	for _, addr := range addrs {
 		if strings.Contains(addr, "/") { // a URL, which would be looked up as a host's name
 			return nil, nil, usagef("a coordinator is named by HOST or HOST:PORT, such as 10.0.0.1:%s, and not by a URL", coordinatorPort)
+		}
+		if _, port, _ := net.SplitHostPort(addr); port == "" || !isPort(port) {
+			return nil, nil, usagef("coordinator %s: want a port of 1 to 65535, or none for %s", addr, coordinatorPort)
 		}
 		if err := r.permit(addr); err != nil {
 			return nil, nil, err
@@ -252,6 +260,9 @@ func (l *link) dialError() error {
 		return errors.New(why)
 	case errors.Is(l.lastErr, os.ErrPermission):
 		return fmt.Errorf("%w: the socket is for root, the agent's user and its group", os.ErrPermission)
+	}
+	if name, unknown := errors.AsType[*net.DNSError](l.lastErr); unknown {
+		return fmt.Errorf("%w: is %s its name?", l.lastErr, name.Name)
 	}
 	if _, network := errors.AsType[*net.OpError](l.lastErr); network {
 		return fmt.Errorf("%w: does it run, and may this machine reach it there?", l.lastErr)

@@ -46,3 +46,11 @@ func TestAgentThatStopsIsNotWaitedFor(t *testing.T) {
 		}
 	})
 }
+
+// Whoever mistypes a name is not sent to look whether a machine runs.
+func TestNameThatIsNotKnown(t *testing.T) {
+	l := &link{lastErr: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "cordinator", IsNotFound: true}}}
+	if got, want := l.dialError().Error(), "dial tcp: lookup cordinator: no such host: is cordinator its name?"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
