@@ -206,6 +206,7 @@ func (t *table) widths(most int) (widths []int) {
 // is what people copy: the name gives way to it, and what that does not make room for has the next line to itself.
 func listed(width int, lead, name, id string, usual int) string {
 	name, id = plain(name), plain(id)
+	usual = max(min(usual, usual-tableWidth+width), minFirstColumn) // on a narrow terminal ids begin below each other as well
 	room := width - columns(lead) - 2 - 2 - columns(id)
 	if room < minFirstColumn {
 		return lead + "  " + cut(name, width-columns(lead)-2) + "\n  " + id

@@ -116,6 +116,23 @@ func TestBlocksFit(t *testing.T) {
 	}
 }
 
+// On a narrow terminal the ids of a list begin below each other as well, where there is room for it.
+func TestBlocksLineUp(t *testing.T) {
+	w := picture{width: leastWidth}
+	p := blockPrinter{w: &w, values: true}
+	for _, id := range []string{"cache/-/a", "cache/-/model-12.bin"} {
+		if err := p.add(&api.BlockInfo{Id: id, State: "held", Holders: []string{"host-a"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := strings.Split(w.String(), "\n")
+	for _, line := range lines[1:3] {
+		if got, want := strings.Index(line, "cache/"), strings.Index(lines[0], "BLOCK"); got != want {
+			t.Errorf("it begins at %d, want %d:\n%s", got, want, w.String())
+		}
+	}
+}
+
 // The ids of Spark's blocks are long. They stay whole, since they are what people copy.
 func TestManifestFits(t *testing.T) {
 	id := "spark/blockmgr-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f/shuffle_12_3456_0"
