@@ -2,9 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,33 +36,14 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 			if err != nil {
 				return err
 			}
-			var stream grpc.ServerStreamingClient[api.ListBlocksReply]
-			var l *link
-			req := &api.ListBlocksRequest{Node: node}
-			if local {
-				if node != "" {
-					return usagef("blocks: --node needs the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR")
-				}
-				agent, link, err := to.agent()
-				if err != nil {
-					return err
-				}
-				defer link.Close()
-				l = link
-				if stream, err = agent.ListBlocks(cmd.Context(), req); err != nil {
-					return l.rpcError("list blocks", err)
-				}
-			} else {
-				operator, link, err := to.operator()
-				if err != nil {
-					return err
-				}
-				defer link.Close()
-				l = link
-				if stream, err = operator.ListBlocks(cmd.Context(), req); err != nil {
-					return l.rpcError("list blocks", err)
-				}
+			if local && node != "" {
+				return usagef("blocks: --node needs the coordinator: give --coordinator ADDR or set LIFEBOAT_COORDINATOR")
 			}
+			stream, l, err := to.blocks(cmd.Context(), &api.ListBlocksRequest{Node: node})
+			if err != nil {
+				return err
+			}
+			defer l.Close()
 			p := blockPrinter{w: cmd.OutOrStdout(), out: out, list: jsonList{w: cmd.OutOrStdout()}, values: local, store: store}
 			for {
 				reply, err := stream.Recv()
@@ -89,6 +73,69 @@ blocks a drain would carry now, and shows what somebody said that they are worth
 	cmd.Flags().StringVar(&store, "store", "", "only those of the store `STORE`; accounts of drains, left with peers, are in "+api.AccountStore)
 	_ = cmd.RegisterFlagCompletionFunc("node", to.completeNodes)
 	return cmd
+}
+
+// blocks asks the coordinator, or without one the agent of this machine, for a list of blocks.
+func (r *reach) blocks(ctx context.Context, req *api.ListBlocksRequest) (stream grpc.ServerStreamingClient[api.ListBlocksReply], l *link, err error) {
+	local, err := r.local()
+	if err != nil {
+		return nil, nil, err
+	}
+	if local {
+		var agent api.LocalClient
+		if agent, l, err = r.agent(); err == nil {
+			stream, err = agent.ListBlocks(ctx, req)
+		}
+	} else {
+		var operator api.OperatorClient
+		if operator, l, err = r.operator(); err == nil {
+			stream, err = operator.ListBlocks(ctx, req)
+		}
+	}
+	if err != nil && l != nil {
+		defer l.Close()
+		err = l.rpcError("list blocks", err)
+	}
+	return stream, l, err
+}
+
+// looked is how many blocks a completion looks through: a fleet may hold millions.
+const looked = 20_000
+
+// completeBlock offers ids of blocks to the shell, a part at a time, as it does with the paths of files.
+func (r *reach) completeBlock(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), keyPatience)
+	defer cancel()
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	stream, l, err := r.blocks(ctx, &api.ListBlocksRequest{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer l.Close()
+	found, directive := map[string]bool{}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace
+	for seen := 0; seen < looked; {
+		reply, err := stream.Recv()
+		if err != nil {
+			break // what came until then is offered
+		}
+		for _, b := range reply.GetBlocks() {
+			seen++
+			rest, is := strings.CutPrefix(plain(b.GetId()), prefix)
+			if !is || prefix == "" && strings.HasPrefix(rest, api.AccountStore+"/") {
+				continue
+			}
+			part, _, more := strings.Cut(rest, "/")
+			if more {
+				part += "/"
+			} else {
+				directive &^= cobra.ShellCompDirectiveNoSpace
+			}
+			found[prefix+part] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), directive
 }
 
 // blockPrinter prints blocks as they come: a fleet may hold millions.

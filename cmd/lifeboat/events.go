@@ -69,6 +69,7 @@ The types are ` + strings.Join(coordinator.EventTypes(), ", ") + ".",
 	cmd.Flags().StringArrayVar(&types, "type", nil, "only events of that `TYPE`; may be given several times")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(coordinator.EventTypes(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&node, "node", "", "only events of that `NODE`")
+	_ = cmd.RegisterFlagCompletionFunc("node", to.completeNodes)
 	return cmd
 }
 

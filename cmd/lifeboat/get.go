@@ -30,7 +30,8 @@ Exits 3 when nobody has the block and 4 when it is known to be lost.`,
 		Example: `  lifeboat get cache/-/model-7.bin -o model-7.bin
   lifeboat get cache/-/model-7.bin --range 0-1023 | xxd
   lifeboat get spark/app-20261121/shuffle_3_14_0 -o outputs/`,
-		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: g.to.completeBlock,
+		Args:              cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkID("get", args[0]); err != nil {
 				return err

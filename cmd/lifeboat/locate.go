@@ -27,7 +27,8 @@ theirs. What lies in a fallback, where no node has it, is shown as fallback:NAME
 there. Without a coordinator it asks the agent of this machine. Exits 3 when nobody has it and 4 when it is known to be lost.`,
 		Example: `  lifeboat locate cache/-/model-7.bin
   lifeboat locate spark/app-20261121/shuffle_3_14_0 -o json`,
-		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: to.completeBlock,
+		Args:              cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkID("locate", args[0]); err != nil {
 				return err

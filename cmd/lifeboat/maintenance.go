@@ -59,6 +59,12 @@ leave at once, with decommission_timeout. One that is over has nobody leave, and
   lifeboat maintenance schedule --at 90m host-c          # in an hour and a half
   lifeboat maintenance schedule plan.json --reason "new kernels"
   lifeboat maintenance show -o json > plan.json          # to edit it`,
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if at == "" {
+				return nil, cobra.ShellCompDirectiveDefault // a file
+			}
+			return to.completeNodes(cmd, args, prefix)
+		},
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cancel && (at != "" || len(args) > 0):

@@ -82,6 +82,9 @@ func watchFlag(cmd *cobra.Command, watch *bool) {
 	cmd.Flags().BoolVar(watch, "watch", false, "look again each second until interrupted")
 }
 
+// keyPatience is how long a completion may take: a person waits with a finger on the key.
+const keyPatience = 2 * time.Second
+
 // complete offers to the shell what a coordinator lists and args do not name yet. It is a convenience: what goes wrong offers nothing.
 func (r *reach) complete(cmd *cobra.Command, args []string, list func(ctx context.Context, operator api.OperatorClient, offer func(name, about string))) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	operator, l, err := r.operator()
@@ -89,7 +92,7 @@ func (r *reach) complete(cmd *cobra.Command, args []string, list func(ctx contex
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer l.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second) // a person waits with a finger on the key
+	ctx, cancel := context.WithTimeout(cmd.Context(), keyPatience)
 	defer cancel()
 	list(ctx, operator, func(name, about string) {
 		if !slices.Contains(args, name) {
