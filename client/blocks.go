@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 )
@@ -94,6 +95,14 @@ func (b *Blocks) Close() error {
 	return nil
 }
 
+// CheckID says why an id is none, whoever would be asked for it: nil where it may be one.
+func CheckID(id string) error {
+	if strings.Count(id, "/") < 2 || path.IsAbs(id) || path.Clean(id) != id || strings.HasPrefix(id, "../") {
+		return errors.New("no block id: want STORE/SCOPE/NAME, with - for a scope that there is not")
+	}
+	return nil
+}
+
 // Info is what is known of a block before it is read.
 type Info struct {
 	Bytes int64
@@ -131,6 +140,9 @@ func (b *Blocks) Open(ctx context.Context, id string) (*Block, error) {
 
 // ask finds an agent that serves the block, the first of them first, and waits while it is being carried.
 func (b *Blocks) ask(ctx context.Context, first int, method, id string, header http.Header) (resp *http.Response, at int, err error) {
+	if err := CheckID(id); err != nil {
+		return nil, first, err
+	}
 	until := time.Now().Add(b.patience)
 	for {
 		wait := time.Duration(0)

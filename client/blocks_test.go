@@ -314,3 +314,22 @@ func TestAConnectionIsUsedAgain(t *testing.T) {
 		t.Errorf("made %d connections for 10 questions, want 1", n)
 	}
 }
+
+// What cannot be a block's id is refused here: no agent is asked, which would send whoever asks for a/-/../x elsewhere.
+func TestWhatIsNoIDIsNotAskedFor(t *testing.T) {
+	b := readers(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL.Path) }))
+	for _, id := range []string{"", "model-7.bin", "/cache/-/a", "cache/-/../../etc/passwd", "../-/a", "cache//a", "cache/-/a/"} {
+		if _, err := b.Open(t.Context(), id); err == nil || !strings.Contains(err.Error(), "want STORE/SCOPE/NAME") {
+			t.Errorf("%q: got %v", id, err)
+		}
+	}
+}
+
+// Of an answer without words nothing is told that looks like some: there are none after HEAD.
+func TestRefusedWithoutWords(t *testing.T) {
+	mute := httptest.NewRecorder()
+	mute.WriteHeader(http.StatusForbidden)
+	if got, want := Refused(mute.Result()).Error(), "it answered 403 forbidden"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

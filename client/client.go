@@ -8,6 +8,9 @@
 // A call that meets a coordinator which does not lead was not done, and every call of the Operator service may be repeated
 // without harm: so a call is made again where the leader is, within its context and within reason. New dials nobody.
 //
+// Errors have gRPC's codes, by which to tell a node that is not known from coordinators that do not answer: status.Code(err) is
+// codes.NotFound, or codes.Unavailable. What ctx ended has codes.Canceled or codes.DeadlineExceeded.
+//
 // Blocks reads what was carried, through any agent.
 package client
 

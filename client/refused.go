@@ -87,7 +87,11 @@ func Refused(resp *http.Response) error {
 	case http.StatusOK:
 		return errors.New("it answered the whole block where a part was asked for")
 	}
-	return fmt.Errorf("it answered %d %s %q", resp.StatusCode, strings.ToLower(http.StatusText(resp.StatusCode)), words(resp.Body, 200))
+	err := fmt.Errorf("it answered %d %s", resp.StatusCode, strings.ToLower(http.StatusText(resp.StatusCode)))
+	if said := words(resp.Body, 200); said != "" { // none after HEAD
+		err = fmt.Errorf("%w %q", err, said)
+	}
+	return err
 }
 
 // words are a few of what an agent said, if it said any.

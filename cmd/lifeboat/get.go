@@ -33,8 +33,8 @@ Exits 3 when nobody has the block and 4 when it is known to be lost.`,
 		ValidArgsFunction: g.to.completeBlock,
 		Args:              cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkID("get", args[0]); err != nil {
-				return err
+			if err := client.CheckID(args[0]); err != nil {
+				return usagef("get %s: %w", args[0], err)
 			}
 			if g.span != "" && !isRange(g.span) {
 				return usagef("get: --range %s: want A-B, A- or -LAST", g.span)

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,8 +28,8 @@ there. Without a coordinator it asks the agent of this machine. Exits 3 when nob
 		ValidArgsFunction: to.completeBlock,
 		Args:              cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkID("locate", args[0]); err != nil {
-				return err
+			if err := client.CheckID(args[0]); err != nil {
+				return usagef("locate %s: %w", args[0], err)
 			}
 			local, err := to.local()
 			if err != nil {
@@ -63,14 +61,6 @@ there. Without a coordinator it asks the agent of this machine. Exits 3 when nob
 	to.socketFlags(cmd)
 	out.flag(cmd)
 	return cmd
-}
-
-// checkID says that an id cannot be one, whoever would be asked for it.
-func checkID(verb, id string) error {
-	if strings.Count(id, "/") < 2 || path.IsAbs(id) || path.Clean(id) != id || strings.HasPrefix(id, "../") {
-		return usagef("%s %s: no block id: want STORE/SCOPE/NAME, with - for a scope that there is not", verb, id)
-	}
-	return nil
 }
 
 func printLocation(cmd *cobra.Command, out format, at api.LocationJSON) error {
