@@ -21,9 +21,9 @@ func TestCertificateNamesTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.TLS = config.TLS{CA: filepath.Join(dir, "ca.pem"), Cert: cert, Key: key}
-	if err := config.Check(&c); err != nil {
-		t.Fatal(err)
-	}
+	c.Validate(func(key string, value any, bound, remedy string) {
+		t.Errorf("%s: %v: %s: %s", key, value, bound, remedy)
+	})
 	id, err := c.Identity()
 	if err != nil {
 		t.Fatal(err)

@@ -95,13 +95,6 @@ func read(path string) (*reading, error) {
 	return r, nil
 }
 
-// Check validates settings that no file holds. The error, if any, is a *Faults without places.
-func Check(v Validator) error {
-	var faults Faults
-	validate(v.Validate, &node{kind: mapping}, &faults)
-	return faults.sorted(nil)
-}
-
 // validate collects what check reports, at the line where the key or the nearest thing around it stands. Keys that could not
 // be decoded have had their fault: the default in their place is not the user's to answer for.
 func validate(check func(Report), tree *node, faults *Faults) {

@@ -123,18 +123,6 @@ func TestLoadDeep(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
-	f := defaults()
-	if err := Check(f); err != nil {
-		t.Errorf("defaults: got %v", err)
-	}
-	f.Lease = 0
-	got := Check(f)
-	if want := "lease: 0s: must cover three heartbeats of 1s: raise it to 3s"; got == nil || got.Error() != want {
-		t.Errorf("got %v, want %s", got, want)
-	}
-}
-
 func TestBytes(t *testing.T) {
 	for _, c := range []struct {
 		in, out string
