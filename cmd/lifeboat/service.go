@@ -183,11 +183,26 @@ func uninstallService(w io.Writer, s service.Service, daemon string) error {
 	if err := s.Uninstall(); err != nil {
 		return err
 	}
+	if err := unlinkRunlevels("/etc", units.Name(daemon)); err != nil {
+		return err
+	}
 	fmt.Fprintf(w, "%s is uninstalled\n", units.Name(daemon))
 	if name := units.Name(daemon) + ".service"; systemd.Booted() && exists(filepath.Join(packagedUnits, name)) {
 		fmt.Fprintf(w, "a package has one of its own: systemctl enable --now %s\n", name)
 	}
 	return unsurround()
+}
+
+// unlinkRunlevels removes the links to a script of init's that the library made in the directories of the runlevels, and leaves there
+// when it removes the script.
+func unlinkRunlevels(etc, name string) error {
+	links, err := filepath.Glob(filepath.Join(etc, "rc[0-6].d", "[SK][0-9][0-9]"+name))
+	for _, link := range links {
+		if to, _ := os.Readlink(link); to == filepath.Join("/etc/init.d", name) {
+			err = errors.Join(err, os.Remove(link))
+		}
+	}
+	return err
 }
 
 // unsurround takes back what surround made, once no daemon needs it. The user and its directories stay: files are theirs.

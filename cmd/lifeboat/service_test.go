@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,5 +29,32 @@ func TestServiceRefusesWhatIsNoDaemon(t *testing.T) {
 	code, _, stderr := runVerb(t, "service", "start", "janitor")
 	if code != exitUsage || !strings.Contains(stderr, `"janitor"`) {
 		t.Errorf("got exit code %d, %q, want %d and the name", code, stderr, exitUsage)
+	}
+}
+
+// Where init runs scripts, a daemon that is uninstalled leaves no link to one that is not there. What others linked stays.
+func TestUninstalledLeavesNoLinks(t *testing.T) {
+	etc := t.TempDir()
+	for link, to := range map[string]string{
+		"rc2.d/S50lifeboat-agent": "/etc/init.d/lifeboat-agent", "rc6.d/K02lifeboat-agent": "/etc/init.d/lifeboat-agent",
+		"rc3.d/S50lifeboat-agent": "/opt/own/script", "rc2.d/S50lifeboat-coordinator": "/etc/init.d/lifeboat-coordinator",
+	} {
+		link = filepath.Join(etc, link)
+		if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unlinkRunlevels(etc, "lifeboat-agent"); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(etc, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{filepath.Join(etc, "rc2.d/S50lifeboat-coordinator"), filepath.Join(etc, "rc3.d/S50lifeboat-agent")}; !slices.Equal(left, want) {
+		t.Errorf("got %q, want %q", left, want)
 	}
 }
