@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -173,6 +174,9 @@ func onStart(cmd *cobra.Command, began func()) {
 	}
 	if inner := cmd.Args; inner != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if i := slices.Index(args, ""); i >= 0 {
+				return usagef("argument %d of %s is empty: a variable that is not set?", i+1, cmd.CommandPath())
+			}
 			err := inner(cmd, args)
 			if _, ours := errors.AsType[*exitError](err); err == nil || ours {
 				return err
