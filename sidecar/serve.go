@@ -59,5 +59,8 @@ func (s *Sidecar) page() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("GET /metrics", s.metrics())
+	mux.HandleFunc("GET /blocks/", func(w http.ResponseWriter, _ *http.Request) { // not 404, which readers take for a block that nobody has
+		http.Error(w, "a sidecar has no blocks and knows of none: ask an agent", http.StatusNotImplemented)
+	})
 	return mux
 }

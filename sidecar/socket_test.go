@@ -245,6 +245,14 @@ func TestSocketDecommissionsAndCancels(t *testing.T) {
 	if r, err := calls.Cancel(ctx, &api.CancelRequest{}); err != nil || r.Cancelled {
 		t.Errorf("again: got %v %v, want nothing to cancel", r, err)
 	}
+	switch resp, err := http.Get("http://" + s.at.http.Addr().String() + "/blocks/cache/-/a"); {
+	case err != nil:
+		t.Error(err)
+	case resp.StatusCode != http.StatusNotImplemented:
+		t.Errorf("of a block: got %s", resp.Status)
+	default:
+		resp.Body.Close()
+	}
 	if body := get(t, "http://"+s.at.http.Addr().String()+"/healthz"); body != "ok\n" {
 		t.Errorf("/healthz: got %q, want ok", body)
 	}

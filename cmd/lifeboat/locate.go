@@ -158,6 +158,9 @@ func (r *reach) locateHere(ctx context.Context, id string) (at api.LocationJSON,
 	if err != nil {
 		return at, nil, l.rpcError("locate "+id, err)
 	}
+	if status.GetSidecar() {
+		return at, nil, fmt.Errorf("locate %s: %s is a sidecar, which knows of no blocks: give --coordinator ADDR", id, l.whom)
+	}
 	self := r.self()
 	req, err := http.NewRequestWithContext(ask, http.MethodHead, self.url(id)+"?redirect=true", nil)
 	if err != nil {
