@@ -39,6 +39,9 @@ command. Keep a copy of DIR/tls elsewhere: every certificate of the fleet hangs 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			i.out, i.errs = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if err := named(certs.RoleCoordinator, i.name); err != nil {
+				return err
+			}
 			return i.run(cmd.Context())
 		},
 	}

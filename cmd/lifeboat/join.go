@@ -44,6 +44,9 @@ made it and to nobody else. Joining again does no harm: it gets the same node a 
 			if err != nil {
 				return usagef("%w", err)
 			}
+			if err := named(certs.RoleNode, j.name); err != nil {
+				return err
+			}
 			return j.run(cmd.Context(), token)
 		},
 	}
@@ -53,6 +56,14 @@ made it and to nobody else. Joining again does no harm: it gets the same node a 
 	f.StringVar(&j.dataDir, "data-dir", agent.Default().DataDir, "`DIR` for what the agent keeps; the certificate goes to tls in it")
 	f.BoolVar(&j.noStart, "no-start", false, "leave the agent as it is")
 	return cmd
+}
+
+// named refuses a name that --name gives and nobody may have, before anything is made for it.
+func named(role certs.Role, name string) error {
+	if err := (certs.Name{Role: role, Name: name}).Check(); name != "" && err != nil {
+		return usagef("--name %s: %w", name, err)
+	}
+	return nil
 }
 
 type joiner struct {
