@@ -262,6 +262,9 @@ func (b *Block) Read(p []byte) (int, error) {
 		}
 		b.at++ // another one may do better
 		if final(err) || tries == maxResumes || tries > 0 && !pause(b.ctx, resumePause) || b.ctx.Err() != nil {
+			if why := context.Cause(b.ctx); why != nil && !final(err) { // also where it ended between two tries
+				err = why
+			}
 			b.err = fmt.Errorf("read %s at byte %d: %w", b.id, b.pos, err)
 		}
 	}

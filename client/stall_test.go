@@ -97,6 +97,24 @@ func TestReadingEndsWhenAllStandStill(t *testing.T) {
 	})
 }
 
+// Whoever ends a reading hears of that, and not of what it waited for.
+func TestReadingThatIsCancelledSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &keeper{content: bytes.Repeat([]byte("abcdefgh"), 64<<10), etag: `"x-0"`}
+		b := inBubble(time.Second, map[*keeper][]int{k: {1000, 0, 0, 0, 0, 0, 0}}, k)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second+resumePause/2) // in the pause after the second try
+		defer cancel()
+		block, err := b.Open(ctx, spaced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer block.Close()
+		if _, err := io.ReadAll(block); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+		}
+	})
+}
+
 // An agent that is restarted, as for an upgrade, refuses connections for a moment.
 func TestReadingOutlivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
