@@ -46,6 +46,7 @@ func (a *Agent) openFallback(ctx context.Context) error {
 type fallbackState struct {
 	trouble string    // empty: it takes blocks
 	doubt   string    // why what it takes may not outlive this machine
+	room    *int64    // that it had then; nil: it does not tell
 	since   time.Time // when it became so
 	tried   time.Time
 }
@@ -113,6 +114,9 @@ func (a *Agent) checkFallback(ctx context.Context) {
 		now.trouble = err.Error()
 	} else {
 		now.doubt = a.doubtFallback(checking)
+		if room := a.fallbackRoom(checking); room != nil {
+			now.room = &room.Bytes
+		}
 	}
 	was := a.fallbackIs.Load()
 	if was != nil && (was.trouble == "") == (err == nil) {
@@ -128,6 +132,24 @@ func (a *Agent) checkFallback(ctx context.Context) {
 	if now.doubt != "" && (was == nil || was.doubt == "") {
 		a.log.Warn("what is put into the fallback may go with this machine", "peer", a.fallback.Peer(), "why", now.doubt)
 	}
+}
+
+// roomy is a storage that can say what it has room for.
+type roomy interface {
+	Room(ctx context.Context) (fallback.Room, error)
+}
+
+// fallbackRoom is what the fallback has room for now; nil: there is none, or nobody knows.
+func (a *Agent) fallbackRoom(ctx context.Context) *fallback.Room {
+	dir, ok := a.storage.(roomy)
+	if !ok {
+		return nil
+	}
+	room, err := dir.Room(ctx)
+	if err != nil { // whatever is wrong, the check says
+		return nil
+	}
+	return &room
 }
 
 // sharer is a storage that could lie on one of this machine's own file systems.
@@ -155,7 +177,7 @@ func (a *Agent) apiFallback() *api.Fallback {
 	}
 	f := &api.Fallback{Name: a.fallback.Name}
 	if is := a.fallbackIs.Load(); is != nil {
-		f.Doubt = is.doubt
+		f.Doubt, f.RoomBytes = is.doubt, is.room
 		f.Trouble, f.Tried, f.Since = is.trouble, durationpb.New(time.Since(is.tried)), durationpb.New(time.Since(is.since))
 	}
 	return f

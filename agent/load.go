@@ -5,19 +5,25 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/lifeboat/lifeboat/config"
+	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
 // load is what a drain would carry now.
 type load struct {
 	migration.Count
-	of map[string]int64 // bytes, by store, but for what is large
+	takes int64            // at peers, with their records
+	of    map[string]stock // by store, but for what is large
+	room  *fallback.Room   // in the fallback; nil: there is none, or it does not tell
+	aside need             // what those would take there that are not large
 
 	large    migration.Count // of what it would carry, larger than any peer has room for in one place
 	largeIDs []string        // the first of these, and how large
+	largest  need            // what they would take in the fallback
 
 	stays  migration.Count // and what it would lose whoever has room for it
 	unread int64           // directories of which nobody knows what that is
@@ -27,9 +33,27 @@ type load struct {
 // mostStaying is how many are named of those that would be lost for sure: a person looks at some, and there may be millions.
 const mostStaying = 5
 
-// drainable looks through the stores for what a drain would carry to these peers.
-func (a *Agent) drainable(ctx context.Context, peers []migration.Peer) (l load, err error) {
-	l.of = map[string]int64{}
+// stock is what some blocks have, and what they take at peers.
+type stock struct{ bytes, takes int64 }
+
+// need is room in a fallback's directory.
+type need struct{ bytes, files int64 }
+
+// add counts in a block: its files, and one for its record.
+func (n *need) add(b *migration.Block, in *fallback.Room) {
+	if in == nil {
+		return
+	}
+	n.files += int64(len(b.Members)) + 1
+	n.bytes += in.Takes(1)
+	for _, m := range b.Members {
+		n.bytes += in.Takes(m.Bytes)
+	}
+}
+
+// drainable looks through the stores for what a drain would carry to these peers, and to a fallback with that room.
+func (a *Agent) drainable(ctx context.Context, peers []migration.Peer, room *fallback.Room) (l load, err error) {
+	l.of, l.room = map[string]stock{}, room
 	most := mostOf(peers)
 	for it, err := range migration.Inventory(ctx, a.stores, a.vault) {
 		if why, dir := migration.Stranded(it, err); why != "" {
@@ -50,6 +74,7 @@ func (a *Agent) drainable(ctx context.Context, peers []migration.Peer) (l load, 
 		if it.Carried() {
 			l.Blocks++
 			l.Bytes += it.Bytes()
+			l.takes += it.Takes()
 			l.add(&it.Block, most(it.ID.Store()))
 		}
 	}
@@ -63,6 +88,7 @@ func (l *load) add(b *migration.Block, most int64) {
 		if most == 0 || m.Bytes <= most {
 			continue
 		}
+		l.largest.add(b, l.room)
 		l.large.Blocks++
 		l.large.Bytes += b.Bytes()
 		if len(l.largeIDs) < mostStaying {
@@ -70,7 +96,9 @@ func (l *load) add(b *migration.Block, most int64) {
 		}
 		return
 	}
-	l.of[b.ID.Store()] += b.Bytes()
+	l.aside.add(b, l.room)
+	of := l.of[b.ID.Store()]
+	l.of[b.ID.Store()] = stock{of.bytes + b.Bytes(), of.takes + b.Takes()}
 }
 
 // mostOf says how large a block of a store may be for one of these peers to have room for it; 0: none has any.
@@ -100,10 +128,30 @@ func (l load) wants(peers []migration.Peer) (bytes int64) {
 	stores := slices.SortedFunc(maps.Keys(l.of), func(a, b string) int {
 		return cmp.Or(cmp.Compare(room(a), room(b)), cmp.Compare(a, b))
 	})
-	here := int64(0)
+	var here stock
 	for i, s := range stores {
-		here += l.of[s]
-		bytes = max(bytes, here-room(stores[:i+1]...))
+		here = stock{here.bytes + l.of[s].bytes, here.takes + l.of[s].takes}
+		bytes = max(bytes, part(here.bytes, here.takes-room(stores[:i+1]...), here.takes))
 	}
 	return bytes + l.large.Bytes
+}
+
+// spills is how many of so many bytes that find no room at the peers find none in the fallback's directory either.
+func (l load) spills(wants int64) int64 {
+	small, here := wants-l.large.Bytes, l.Bytes-l.large.Bytes
+	bytes := part(l.aside.bytes, small, here) + l.largest.bytes
+	none := part(wants, bytes-l.room.Bytes, bytes)
+	if l.room.Files > 0 {
+		files := part(l.aside.files, small, here) + l.largest.files
+		none = max(none, part(wants, files-l.room.Files, files))
+	}
+	return none
+}
+
+// part is as much of all as some is of a whole: what is lost of blocks whose sizes differ is as if they were all alike.
+func part(all, some, whole int64) int64 {
+	if some <= 0 || whole <= 0 {
+		return 0
+	}
+	return int64(math.Ceil(float64(all) * min(1, float64(some)/float64(whole))))
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
 )
 
@@ -27,7 +28,11 @@ func TestWhatFindsNoRoom(t *testing.T) {
 		{"all together", map[string]int64{"cache": 300, "spark": 1000}, []migration.Peer{told(1200, 300, "spark")}, 100},
 		{"one who does not tell", map[string]int64{"cache": 1200}, []migration.Peer{{RoomBytes: 1000}, told(50_000, 100, "spark")}, 100},
 	} {
-		if got := (load{of: c.of}).wants(c.peers); got != c.want {
+		l := load{of: map[string]stock{}}
+		for store, bytes := range c.of {
+			l.of[store] = stock{bytes, bytes}
+		}
+		if got := l.wants(c.peers); got != c.want {
 			t.Errorf("%s: got %d without room, want %d", c.what, got, c.want)
 		}
 	}
@@ -56,7 +61,7 @@ func TestLargeBlocksFindNoRoom(t *testing.T) {
 		{"no vault has room", []migration.Peer{{RoomBytes: 4000, LargestBytes: 4000, VaultBytes: new(int64), Places: []string{"spark"}}}, 0, 601},
 		{"nobody", nil, 0, 300 + 301 + 1100 + 1002},
 	} {
-		l, most := load{of: map[string]int64{}}, mostOf(c.peers)
+		l, most := load{of: map[string]stock{}}, mostOf(c.peers)
 		for _, b := range blocks {
 			l.add(b, most(b.ID.Store()))
 		}
@@ -66,5 +71,56 @@ func TestLargeBlocksFindNoRoom(t *testing.T) {
 		if c.large > 0 && !strings.HasPrefix(l.largeIDs[0], "cache/-/large: 301 B, and no peer has room for more than 300 B") {
 			t.Errorf("%s: got %q", c.what, l.largeIDs)
 		}
+	}
+}
+
+// Tiny blocks take more room at a peer than they have bytes. What is lost of them is their part of that.
+func TestTinyBlocksTakeMoreThanTheirBytes(t *testing.T) {
+	l, some := load{of: map[string]stock{}}, migration.Block{ID: "cache/-/d012/block-012-00123.bin", Members: []migration.Member{{Bytes: 500}}}
+	takes := some.Takes()
+	if takes < 800 {
+		t.Errorf("got %d bytes for a block of 500", takes)
+	}
+	for range 1000 {
+		l.Blocks++
+		l.Bytes += 500
+		l.add(&some, 0)
+	}
+	for room, want := range map[int64]int64{1000 * takes: 0, 750 * takes: 125_000, 500_000: 500_000 - int64(500_000/float64(takes)*500), 0: 500_000} {
+		if got := l.wants([]migration.Peer{{RoomBytes: room}}); got != want {
+			t.Errorf("room for %d bytes: got %d without room, want %d", room, got, want)
+		}
+	}
+}
+
+// A directory has room for what its file system says: a block takes a file, and one for its record, each in whole units.
+func TestWhatSpillsOverTheFallback(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		room  fallback.Room
+		wants int64
+		want  int64
+	}{
+		{"roomy", fallback.Room{Bytes: 1 << 30, UnitBytes: 4096}, 10_000, 0},
+		{"half of its units", fallback.Room{Bytes: 10 * 8192, UnitBytes: 4096}, 10_000, 5000},
+		{"peers take the other half", fallback.Room{Bytes: 10 * 8192, UnitBytes: 4096}, 5000, 0},
+		{"files for a quarter", fallback.Room{Bytes: 1 << 30, Files: 10, UnitBytes: 4096}, 10_000, 7500},
+		{"full", fallback.Room{UnitBytes: 4096}, 10_000, 10_000},
+		{"nothing wants it", fallback.Room{UnitBytes: 4096}, 0, 0},
+	} {
+		l := load{of: map[string]stock{}, room: &c.room}
+		for range 20 {
+			l.Bytes += 500
+			l.add(&migration.Block{ID: "cache/-/x", Members: []migration.Member{{Bytes: 500}}}, 0)
+		}
+		if got := l.spills(c.wants); got != c.want {
+			t.Errorf("%s: got %d lost, want %d", c.what, got, c.want)
+		}
+	}
+	l := load{of: map[string]stock{}, room: &fallback.Room{Bytes: 1 << 20, UnitBytes: 4096}}
+	l.Bytes = 2 << 20
+	l.add(&migration.Block{ID: "cache/-/large", Members: []migration.Member{{Bytes: 2 << 20}}}, 1000)
+	if got := l.spills(l.wants(nil)); got < 1<<20 {
+		t.Errorf("one block too large for the peers: got %d lost, want at least what the fallback has no room for", got)
 	}
 }

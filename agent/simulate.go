@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -67,21 +68,41 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		reply.SendFor = durationpb.New(a.sendUntil(i).Sub(begins))
 		reply.Actions = a.plans(i)
 	}
-	peers := a.peers()
-	held, err := a.drainable(ctx, peers)
+	peers, unreached := a.askPeers(ctx)
+	held, err := a.drainable(ctx, peers, a.fallbackRoom(ctx))
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
-	reply.Blocks, reply.Bytes = held.Blocks, held.Bytes
+	reply.Blocks, reply.Bytes, reply.TakenBytes = held.Blocks, held.Bytes, held.takes
 	if reply.SendFor == nil {
 		return reply, nil
 	}
 	if !begun {
+		reply.Unreached = unreached
 		a.foresee(reply, held, peers)
 	}
 	reply.StayingBlocks, reply.StayingBytes, reply.UnreadDirectories, reply.Staying = held.stays.Blocks, held.stays.Bytes, held.unread, held.why
 	reply.LostBytes += held.stays.Bytes
 	return reply, nil
+}
+
+// askPeers asks the peers what they would take now, and says of whom nothing is to be had. All at once: a drain does so, too.
+func (a *Agent) askPeers(ctx context.Context) (answered []migration.Peer, unreached []string) {
+	peers := a.peers()
+	failed := make([]error, len(peers))
+	var asking sync.WaitGroup
+	for i := range peers {
+		asking.Go(func() { peers[i], failed[i] = migration.AskRoom(ctx, peers[i], a.dialPeer, a.cfg.Node.Name, a.alone()) })
+	}
+	asking.Wait()
+	for i, p := range peers {
+		if failed[i] == nil {
+			answered = append(answered, p)
+		} else {
+			unreached = append(unreached, short(p.Node+": "+failed[i].Error(), longestReason))
+		}
+	}
+	return answered, unreached
 }
 
 // foresee says what is known of how a drain would end before it begins: what the cap lets through, and what finds room.
@@ -94,6 +115,12 @@ func (a *Agent) foresee(r *api.SimulateReply, held load, peers []migration.Peer)
 	vault := int64(0)
 	for _, p := range peers {
 		r.Peers++
+		if p.Advised {
+			r.AdvisedPeers++
+		}
+		if own := a.cfg.Node; own.Pool != "" && p.Pool == own.Pool && p.Zone == own.Zone {
+			r.PoolRoomBytes += p.RoomBytes
+		}
 		r.RoomBytes += p.RoomBytes
 		vault += p.RoomFor()
 	}
@@ -101,10 +128,14 @@ func (a *Agent) foresee(r *api.SimulateReply, held load, peers []migration.Peer)
 	if vault < r.RoomBytes {
 		r.VaultRoomBytes = &vault
 	}
+	none := held.wants(peers)
 	if f := a.apiFallback(); f.GetTried() != nil && f.GetTrouble() == "" {
 		r.Fallback = f.GetName()
-	} else {
-		goes = min(goes, r.Bytes-held.wants(peers))
+		if held.room == nil {
+			none = 0
+		} else {
+			r.FallbackRoomBytes, none = &held.room.Bytes, held.spills(none)
+		}
 	}
-	r.LostBytes = r.Bytes - goes
+	r.LostBytes = r.Bytes - min(goes, r.Bytes-none)
 }

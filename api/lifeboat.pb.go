@@ -8221,10 +8221,11 @@ func (x *AgentStatus) GetDataDirTrouble() string {
 type Fallback struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Tried         *durationpb.Duration   `protobuf:"bytes,2,opt,name=tried,proto3" json:"tried,omitempty"`     // since then; absent: it was not yet
-	Trouble       string                 `protobuf:"bytes,3,opt,name=trouble,proto3" json:"trouble,omitempty"` // why it would take nothing; empty: it would, or was not tried yet
-	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`     // for how long it has been as it is
-	Doubt         string                 `protobuf:"bytes,5,opt,name=doubt,proto3" json:"doubt,omitempty"`     // why what it takes may not outlive this machine; empty: nothing is known
+	Tried         *durationpb.Duration   `protobuf:"bytes,2,opt,name=tried,proto3" json:"tried,omitempty"`                                 // since then; absent: it was not yet
+	Trouble       string                 `protobuf:"bytes,3,opt,name=trouble,proto3" json:"trouble,omitempty"`                             // why it would take nothing; empty: it would, or was not tried yet
+	Since         *durationpb.Duration   `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`                                 // for how long it has been as it is
+	Doubt         string                 `protobuf:"bytes,5,opt,name=doubt,proto3" json:"doubt,omitempty"`                                 // why what it takes may not outlive this machine; empty: nothing is known
+	RoomBytes     *int64                 `protobuf:"varint,6,opt,name=room_bytes,json=roomBytes,proto3,oneof" json:"room_bytes,omitempty"` // what it had room for then; absent: it does not tell, as a bucket
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8292,6 +8293,13 @@ func (x *Fallback) GetDoubt() string {
 		return x.Doubt
 	}
 	return ""
+}
+
+func (x *Fallback) GetRoomBytes() int64 {
+	if x != nil && x.RoomBytes != nil {
+		return *x.RoomBytes
+	}
+	return 0
 }
 
 // Index is what the node knows of its stores of plain files without looking: a drain begins with it.
@@ -8831,7 +8839,7 @@ type SimulateReply struct {
 	// (absent: no cap, or it copies ahead before), and how many are lost at least, but for what others have already.
 	CapBytes       *int64 `protobuf:"varint,9,opt,name=cap_bytes,json=capBytes,proto3,oneof" json:"cap_bytes,omitempty"`
 	Peers          int64  `protobuf:"varint,10,opt,name=peers,proto3" json:"peers,omitempty"`
-	RoomBytes      int64  `protobuf:"varint,11,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"` // theirs, as they said last
+	RoomBytes      int64  `protobuf:"varint,11,opt,name=room_bytes,json=roomBytes,proto3" json:"room_bytes,omitempty"` // theirs, as they say now
 	Fallback       string `protobuf:"bytes,12,opt,name=fallback,proto3" json:"fallback,omitempty"`                     // that takes what they do not; empty: there is none, or it takes nothing
 	LostBytes      int64  `protobuf:"varint,13,opt,name=lost_bytes,json=lostBytes,proto3" json:"lost_bytes,omitempty"`
 	VaultRoomBytes *int64 `protobuf:"varint,14,opt,name=vault_room_bytes,json=vaultRoomBytes,proto3,oneof" json:"vault_room_bytes,omitempty"` // of room_bytes, for what can only go to their vaults; absent: as much
@@ -8841,11 +8849,17 @@ type SimulateReply struct {
 	UnreadDirectories int64    `protobuf:"varint,17,opt,name=unread_directories,json=unreadDirectories,proto3" json:"unread_directories,omitempty"` // nobody knows what is in them
 	Staying           []string `protobuf:"bytes,18,rep,name=staying,proto3" json:"staying,omitempty"`                                               // some of these, and why
 	// Of bytes, what is larger than any peer has room for in one place, some of it named. In lost_bytes, unless there is a fallback.
-	LargeBlocks   int64    `protobuf:"varint,19,opt,name=large_blocks,json=largeBlocks,proto3" json:"large_blocks,omitempty"`
-	LargeBytes    int64    `protobuf:"varint,20,opt,name=large_bytes,json=largeBytes,proto3" json:"large_bytes,omitempty"`
-	Large         []string `protobuf:"bytes,21,rep,name=large,proto3" json:"large,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	LargeBlocks int64    `protobuf:"varint,19,opt,name=large_blocks,json=largeBlocks,proto3" json:"large_blocks,omitempty"`
+	LargeBytes  int64    `protobuf:"varint,20,opt,name=large_bytes,json=largeBytes,proto3" json:"large_bytes,omitempty"`
+	Large       []string `protobuf:"bytes,21,rep,name=large,proto3" json:"large,omitempty"`
+	TakenBytes  int64    `protobuf:"varint,22,opt,name=taken_bytes,json=takenBytes,proto3" json:"taken_bytes,omitempty"` // what the blocks take at peers, with their records
+	// What there is room for in the fallback, where that is known: a directory is asked, a bucket cannot be.
+	FallbackRoomBytes *int64   `protobuf:"varint,23,opt,name=fallback_room_bytes,json=fallbackRoomBytes,proto3,oneof" json:"fallback_room_bytes,omitempty"`
+	AdvisedPeers      int64    `protobuf:"varint,24,opt,name=advised_peers,json=advisedPeers,proto3" json:"advised_peers,omitempty"`      // of peers, those that may leave themselves
+	PoolRoomBytes     int64    `protobuf:"varint,26,opt,name=pool_room_bytes,json=poolRoomBytes,proto3" json:"pool_room_bytes,omitempty"` // of room_bytes, at nodes of its own pool, which may go at once
+	Unreached         []string `protobuf:"bytes,25,rep,name=unreached,proto3" json:"unreached,omitempty"`                                 // peers that the coordinator names and that take nothing now, and why: not in peers
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SimulateReply) Reset() {
@@ -9021,6 +9035,41 @@ func (x *SimulateReply) GetLargeBytes() int64 {
 func (x *SimulateReply) GetLarge() []string {
 	if x != nil {
 		return x.Large
+	}
+	return nil
+}
+
+func (x *SimulateReply) GetTakenBytes() int64 {
+	if x != nil {
+		return x.TakenBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetFallbackRoomBytes() int64 {
+	if x != nil && x.FallbackRoomBytes != nil {
+		return *x.FallbackRoomBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetAdvisedPeers() int64 {
+	if x != nil {
+		return x.AdvisedPeers
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetPoolRoomBytes() int64 {
+	if x != nil {
+		return x.PoolRoomBytes
+	}
+	return 0
+}
+
+func (x *SimulateReply) GetUnreached() []string {
+	if x != nil {
+		return x.Unreached
 	}
 	return nil
 }
@@ -9798,13 +9847,16 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\bfallback\x18\x16 \x01(\v2\x15.lifeboat.v1.FallbackR\bfallback\x12#\n" +
 	"\rmanifest_told\x18\x17 \x01(\bR\fmanifestTold\x12I\n" +
 	"\x12certificate_begins\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\x11certificateBegins\x12(\n" +
-	"\x10data_dir_trouble\x18\x19 \x01(\tR\x0edataDirTrouble\"\xb0\x01\n" +
+	"\x10data_dir_trouble\x18\x19 \x01(\tR\x0edataDirTrouble\"\xe3\x01\n" +
 	"\bFallback\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
 	"\x05tried\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05tried\x12\x18\n" +
 	"\atrouble\x18\x03 \x01(\tR\atrouble\x12/\n" +
 	"\x05since\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05since\x12\x14\n" +
-	"\x05doubt\x18\x05 \x01(\tR\x05doubt\"\x87\x01\n" +
+	"\x05doubt\x18\x05 \x01(\tR\x05doubt\x12\"\n" +
+	"\n" +
+	"room_bytes\x18\x06 \x01(\x03H\x00R\troomBytes\x88\x01\x01B\r\n" +
+	"\v_room_bytes\"\x87\x01\n" +
 	"\x05Index\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12\x14\n" +
 	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12+\n" +
@@ -9845,7 +9897,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12)\n" +
 	"\x02in\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x02in\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x17\n" +
-	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xdd\x05\n" +
+	"\adry_run\x18\x04 \x01(\bR\x06dryRun\"\xb6\a\n" +
 	"\rSimulateReply\x12\x1a\n" +
 	"\bincident\x18\x01 \x01(\tR\bincident\x12\x16\n" +
 	"\x06stance\x18\x02 \x01(\tR\x06stance\x12\x12\n" +
@@ -9871,10 +9923,17 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\flarge_blocks\x18\x13 \x01(\x03R\vlargeBlocks\x12\x1f\n" +
 	"\vlarge_bytes\x18\x14 \x01(\x03R\n" +
 	"largeBytes\x12\x14\n" +
-	"\x05large\x18\x15 \x03(\tR\x05largeB\f\n" +
+	"\x05large\x18\x15 \x03(\tR\x05large\x12\x1f\n" +
+	"\vtaken_bytes\x18\x16 \x01(\x03R\n" +
+	"takenBytes\x123\n" +
+	"\x13fallback_room_bytes\x18\x17 \x01(\x03H\x02R\x11fallbackRoomBytes\x88\x01\x01\x12#\n" +
+	"\radvised_peers\x18\x18 \x01(\x03R\fadvisedPeers\x12&\n" +
+	"\x0fpool_room_bytes\x18\x1a \x01(\x03R\rpoolRoomBytes\x12\x1c\n" +
+	"\tunreached\x18\x19 \x03(\tR\tunreachedB\f\n" +
 	"\n" +
 	"_cap_bytesB\x13\n" +
-	"\x11_vault_room_bytes\"'\n" +
+	"\x11_vault_room_bytesB\x16\n" +
+	"\x14_fallback_room_bytes\"'\n" +
 	"\rCancelRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"A\n" +
 	"\vCancelReply\x12\x1c\n" +
@@ -10357,6 +10416,7 @@ func file_lifeboat_proto_init() {
 	file_lifeboat_proto_msgTypes[16].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[22].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[55].OneofWrappers = []any{}
+	file_lifeboat_proto_msgTypes[121].OneofWrappers = []any{}
 	file_lifeboat_proto_msgTypes[129].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

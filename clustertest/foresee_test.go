@@ -71,3 +71,39 @@ func TestDryRunForeseesWhatCannotBeCarried(t *testing.T) {
 		}
 	})
 }
+
+// A dry run asks the peers themselves: one that the coordinator still names and that nobody reaches has no room, and is named.
+func TestDryRunAsksThePeers(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Sleep(10 * time.Second)
+		both := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if both.Peers != 2 || len(both.Unreached) != 0 || both.RoomBytes == 0 {
+			t.Fatalf("got %v, want two peers", both)
+		}
+		c.Partition(2, c.Name(0))
+		one := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if one.Peers != 1 || one.RoomBytes != both.RoomBytes/2 || len(one.Unreached) != 1 || !strings.HasPrefix(one.Unreached[0], c.Name(2)+": ") {
+			t.Errorf("got %v, want the one peer that is reached, and the other named", one)
+		}
+		c.Partition(1, c.Name(0))
+		if r := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true); r.Peers != 0 || r.LostBytes != r.Bytes {
+			t.Errorf("got %v, want all lost where nobody is reached", r)
+		}
+	})
+}
+
+// Nodes that leave are no room for each other, also where the news of that has not come: they say so themselves.
+func TestDryRunLeavesOutWhoLeaves(t *testing.T) {
+	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Sleep(10 * time.Second)
+		c.Partition(0, "coordinator")
+		c.Notice(1, 2*time.Minute)
+		c.Sleep(5 * time.Second)
+		r := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if r.Peers != 1 || len(r.Unreached) != 1 || !strings.HasPrefix(r.Unreached[0], c.Name(1)+": this node is under notice itself") {
+			t.Errorf("got %v, want the one that stays, and why the other takes nothing", r)
+		}
+	})
+}

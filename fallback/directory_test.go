@@ -3,6 +3,9 @@ package fallback_test
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,5 +19,34 @@ func TestDirectoryThatCannotLookIsNotTaken(t *testing.T) {
 	err := d.Put(t.Context(), strings.Repeat("x", 300), 1, strings.NewReader("x"), true)
 	if !errors.Is(err, syscall.ENAMETOOLONG) || errors.Is(err, fs.ErrExist) {
 		t.Errorf("got %v, want the share's own error", err)
+	}
+}
+
+// A directory tells the room of its file system, and what of a file is rounded up.
+func TestDirectoryTellsItsRoom(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mounts a file system: needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,nr_inodes=5"); err != nil {
+		t.Skipf("cannot mount a tmpfs here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	d := fallback.NewDirectory(dir)
+	is, err := d.Room(t.Context())
+	if err != nil || is.Bytes != 1<<20 || is.Files != 4 || is.UnitBytes != 4096 || is.Takes(1) != 4096 || is.Takes(4097) != 8192 || is.Takes(0) != 0 {
+		t.Errorf("got %+v %v, want 1 MiB, 4 files, pages", is, err)
+	}
+	for i := range 4 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), make([]byte, 5000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if is, err := d.Room(t.Context()); err != nil || is.Bytes != 0 {
+		t.Errorf("got %+v %v without an inode, want no room", is, err)
 	}
 }

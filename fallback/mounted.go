@@ -3,9 +3,49 @@ package fallback
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"syscall"
 )
+
+// Room is what may still be put into a directory.
+type Room struct {
+	Bytes     int64
+	Files     int64 // 0: they are not counted
+	UnitBytes int64 // what a file of one byte takes, at least
+}
+
+// Takes is what a file takes of it.
+func (r Room) Takes(bytes int64) int64 { return (bytes + r.UnitBytes - 1) / r.UnitBytes * r.UnitBytes }
+
+// mostUnit is what file systems keep small files in. A share may say its largest transfer instead.
+const mostUnit = 4 << 10
+
+// Room asks the file system, as any call: one that hangs is left behind.
+func (d *Directory) Room(ctx context.Context) (Room, error) {
+	return do(ctx, d, func(c *call, root *os.Root) (is Room, err error) {
+		err = c.in(func() error {
+			dir, err := root.Open(".")
+			if err != nil {
+				return err
+			}
+			defer dir.Close()
+			var s syscall.Statfs_t
+			if err := syscall.Fstatfs(int(dir.Fd()), &s); err != nil {
+				return fmt.Errorf("ask %s for its room: %w", d.path, err)
+			}
+			is = Room{Bytes: int64(min(s.Bavail, math.MaxInt64/uint64(max(s.Bsize, 1)))) * s.Bsize, UnitBytes: min(max(s.Bsize, 1), mostUnit)}
+			if s.Files > 0 && s.Ffree <= s.Files {
+				is.Files = int64(min(s.Ffree, math.MaxInt64))
+				if is.Files == 0 {
+					is.Bytes = 0
+				}
+			}
+			return nil
+		})
+		return is, err
+	})
+}
 
 // Beside reports whether the directory lies on the file system of path, which goes with this machine: then nothing is mounted
 // there. What it cannot tell (a subvolume of its own, say) it takes for a mount.

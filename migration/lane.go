@@ -238,32 +238,37 @@ func (l *lane) handshake(frames *frameReader) error {
 	greeting := time.AfterFunc(dialTimeout, func() { cut(l.conn) })
 	defer greeting.Stop()
 	hi := hello{Node: l.d.cfg.Node, Incident: l.d.cfg.Incident, Alone: l.d.cfg.Alone != nil && l.d.cfg.Alone(), Advised: l.d.toAdvised(), Apart: true, Resumes: true}
-	if _, err := l.conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
-		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
+	g, err := greet(l.conn, frames, l.peer.Node, hi)
+	if err != nil {
+		return err
+	}
+	l.room, l.granted, l.resumes = g.room(), g.room(), g.Resumes
+	if !l.d.granted(l.peer, g) {
+		return errSurplus
+	}
+	return nil
+}
+
+// greet begins a stream to a peer, or says with a refusedError why there is none.
+func greet(conn net.Conn, frames *frameReader, peer string, hi hello) (g grant, err error) {
+	if _, err := conn.Write(appendFrame(nil, frameHello, 0, hi.append(nil))); err != nil {
+		return g, fmt.Errorf("greet %s: %w", peer, err)
 	}
 	f, err := frames.next()
 	if err != nil {
-		return fmt.Errorf("greet %s: %w", l.peer.Node, err)
+		return g, fmt.Errorf("greet %s: %w", peer, err)
 	}
 	switch f.typ {
 	case frameGrant:
-		g, err := parseGrant(f.payload)
-		if err != nil {
-			return err
-		}
-		l.room, l.granted, l.resumes = g.room(), g.room(), g.Resumes
-		if !l.d.granted(l.peer, g) {
-			return errSurplus
-		}
-		return nil
+		return parseGrant(f.payload)
 	case frameRefuse:
 		r, err := parseRefuse(f.payload)
 		if err != nil {
-			return err
+			return g, err
 		}
-		return &refusedError{r.Reason, time.Duration(r.RetryMillis) * time.Millisecond, r.Stays}
+		return g, &refusedError{r.Reason, time.Duration(r.RetryMillis) * time.Millisecond, r.Stays}
 	default:
-		return fmt.Errorf("greet %s: frame of type %d in reply", l.peer.Node, f.typ)
+		return g, fmt.Errorf("greet %s: frame of type %d in reply", peer, f.typ)
 	}
 }
 

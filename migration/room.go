@@ -1,7 +1,10 @@
 package migration
 
 import (
+	"context"
+	"errors"
 	"math"
+	"net"
 	"slices"
 )
 
@@ -10,6 +13,23 @@ import (
 
 // Room is what there is room for in all, and how large one block may be: it lies on one file system.
 type Room struct{ Bytes, LargestBytes int64 }
+
+// What a block takes in a vault beside its bytes: in its segment the frames that open, carry and close it, and in the catalog a record, of
+// which half a page is left empty for those that come between. Its id stands in the frame, in the record and as its key: measured (TestWhatABlockTakes; a drain
+// of 50,000 blocks of 500 bytes took 386 for ids of 30 letters).
+const (
+	besideBytes  = 160
+	besideLetter = 7 // for each of its id
+)
+
+// Takes is the room that a block takes at a peer.
+func (b *Block) Takes() int64 { return b.Bytes() + besideBytes + besideLetter*int64(len(b.ID)) }
+
+// usualLetters are those of an id where blocks are counted and not looked at.
+const usualLetters = 40
+
+// Takes is the room that so many blocks take at peers, about.
+func (c Count) Takes() int64 { return c.Bytes + c.Blocks*(besideBytes+besideLetter*usualLetters) }
 
 // vaultRoom is what a peer tells of its vault beside the room that it has in all.
 type vaultRoom struct {
@@ -65,6 +85,38 @@ func (r *room) refuses(b *Block) {
 		where = &r.vault
 	}
 	*where = min(*where, b.Bytes()-1)
+}
+
+// AskRoom asks a peer for its room as a drain of this node does that begins: what the coordinator tells may be off by a quarter, and says
+// nothing of whether the peer can be reached. One that is busy keeps the room that was told.
+func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.Conn, error), node string, alone bool) (Peer, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := dial(ctx, p)
+	if err != nil {
+		return p, err
+	}
+	defer cut(conn)
+	undo := context.AfterFunc(ctx, func() { cut(conn) })
+	defer undo()
+	g, err := greet(conn, newFrameReader(conn, maxPayload[frameReceipts]), p.Node, hello{Node: node, Alone: alone, Advised: true, Apart: true})
+	if err != nil {
+		if no, is := errors.AsType[*refusedError](err); is && !no.stays {
+			return p, nil
+		}
+		return p, err
+	}
+	if p.LargestBytes == p.RoomBytes { // they lie on one file system
+		p.LargestBytes = g.RoomBytes
+	}
+	if g.Apart != nil {
+		if p.VaultBytes != nil && p.LargestVaultBytes == *p.VaultBytes {
+			p.LargestVaultBytes = g.Apart.VaultBytes
+		}
+		p.VaultBytes, p.Places = &g.Apart.VaultBytes, g.Apart.Places
+	}
+	p.RoomBytes, p.Advised = g.RoomBytes, p.Advised || g.Advised
+	return p, nil
 }
 
 // MostFor is how large a block of these stores a peer may have room for, as the coordinator told.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 	"github.com/lifeboat/lifeboat/systemd"
 )
@@ -256,8 +257,10 @@ func (x *examination) diagnoseRoom(add adder) {
 		add("fallback", stateBad, "mount it, and name a directory inside the mount: without the mount there is none, and the agent says so", "blocks there may go with this machine: %s", f.GetDoubt())
 	case f.GetTried() == nil:
 		add("fallback", stateUnknown, "ask again in a moment", "%s was not tried yet", f.GetName())
+	case f.RoomBytes == nil:
+		add("fallback", stateOK, "", "%s would take blocks, tried %s ago; it does not tell its room", f.GetName(), age(f.GetTried()))
 	default:
-		add("fallback", stateOK, "", "%s would take blocks, tried %s ago", f.GetName(), age(f.GetTried()))
+		add("fallback", stateOK, "", "%s would take blocks, tried %s ago, with room for %s then", f.GetName(), age(f.GetTried()), size(f.GetRoomBytes()))
 	}
 	var room, last space
 	advised := 0
@@ -269,7 +272,7 @@ func (x *examination) diagnoseRoom(add adder) {
 			room.add(p, x.plainFiles())
 		}
 	}
-	here, files := x.here(), s.GetIndex().GetBytes()
+	here, files := x.here(), x.filesHere()
 	found := fmt.Sprintf("%s with room for %s", count(int64(len(s.GetPeers())-advised), "peer"), room)
 	switch {
 	case len(s.GetPeers()) == 0 && rescued:
@@ -283,6 +286,8 @@ func (x *examination) diagnoseRoom(add adder) {
 	case advised > 0 && room.plus(last).takes(here, files):
 		add("peers", stateWarn, "see what they are advised of: lifeboat nodes", "%s, and %s that may leave too with %s: %s at least are here",
 			found, count(int64(advised), "peer"), last, size(here))
+	case rescued && f.RoomBytes != nil && f.GetRoomBytes() < max(here-room.most, files-room.files):
+		add("peers", stateBad, moreRoom+", or in the fallback", "%s, the fallback for %s, and %s: the rest would be lost", found, size(f.GetRoomBytes()), x.atLeast(room))
 	case rescued:
 		add("peers", stateWarn, moreRoom, "%s, and %s: the rest would go to the fallback", found, x.atLeast(room))
 	default:
@@ -290,9 +295,15 @@ func (x *examination) diagnoseRoom(add adder) {
 	}
 }
 
-// here is how much is here at least: what a Spark store has is not counted before a drain.
+// here is how much room what is here takes at least: what a Spark store has is not counted before a drain.
 func (x *examination) here() int64 {
-	return x.agent.GetIndex().GetBytes() + x.agent.GetStatus().GetHeldBytes()
+	st := x.agent.GetStatus()
+	return x.filesHere() + migration.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
+}
+
+func (x *examination) filesHere() int64 {
+	ix := x.agent.GetIndex()
+	return migration.Count{Blocks: ix.GetBlocks(), Bytes: ix.GetBytes()}.Takes()
 }
 
 // diagnoseCap says whether the cap on a drain lets what is here through between the cloud's word and its deed.
@@ -304,10 +315,11 @@ func (x *examination) diagnoseCap(add adder) {
 	i := preemption.Open(preemption.Notice{Source: x.provider})
 	lead -= cmp.Or(x.drain.Tail, i.Tail())
 	state, remedy, through := stateOK, "", float64(perSecond)*lead.Seconds()
-	if float64(x.here()) > through {
+	here := x.agent.GetIndex().GetBytes() + x.agent.GetStatus().GetHeldBytes()
+	if float64(here) > through {
 		state, remedy = stateWarn, "raise drain.max_bytes_per_second: it takes effect with systemctl reload lifeboat-agent"
 	}
-	add("cap", state, remedy, "%s a second carry %s in the %s that %s gives to send in: %s at least are here", size(perSecond), size(int64(through)), span(lead), x.provider, size(x.here()))
+	add("cap", state, remedy, "%s a second carry %s in the %s that %s gives to send in: %s at least are here", size(perSecond), size(int64(through)), span(lead), x.provider, size(here))
 }
 
 func (x *examination) diagnoseClock(add adder) {

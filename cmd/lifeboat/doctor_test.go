@@ -132,6 +132,15 @@ func TestDiagnosis(t *testing.T) {
 		{"room in the fallback alone", func(x *examination) {
 			x.agent.Index, x.agent.Fallback = &api.Index{Blocks: 7, Bytes: 2 << 30}, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute)}
 		}, "peers", stateWarn, "would go to the fallback"},
+		{"tiny blocks that take more than their bytes", func(x *examination) {
+			x.agent.Index = &api.Index{Blocks: 1 << 20, Bytes: 900 << 20}
+		}, "peers", stateBad, "1 peer with room for 1.0 GiB, and 1.3 GiB at least are here: the rest would be lost"},
+		{"a fallback without room for the rest", func(x *examination) {
+			x.agent.Index, x.agent.Fallback = &api.Index{Blocks: 7, Bytes: 2 << 30}, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute), RoomBytes: new(int64(900 << 20))}
+		}, "peers", stateBad, "1 peer with room for 1.0 GiB, the fallback for 900 MiB, and 2.0 GiB at least are here: the rest would be lost"},
+		{"a fallback with room for the rest", func(x *examination) {
+			x.agent.Index, x.agent.Fallback = &api.Index{Blocks: 7, Bytes: 2 << 30}, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute), RoomBytes: new(int64(2 << 30))}
+		}, "peers", stateWarn, "would go to the fallback"},
 		{"no peers but a fallback", func(x *examination) {
 			x.agent.Peers, x.agent.Fallback = nil, &api.Fallback{Name: "spill", Tried: durationpb.New(time.Minute)}
 		}, "peers", stateWarn, "the fallback alone"},

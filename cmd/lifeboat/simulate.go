@@ -30,8 +30,9 @@ Workloads are told, in words that say it is a rehearsal, and waited for; none is
 
 With --dry-run nothing is done: it says how far the node would go, from when on, what it would carry, how much of that its cap
 lets through in the time and peers have room for, and whom it would tell, wait for and stop. It exits with 4 when something
-would be lost for sure, but for what others have already: by the cap, for want of room, or because it cannot be carried, as a
-file whose name cannot be an id. That the rest would be there in time is not said: a rehearsal shows it.
+would be lost, but for what others have already: by the cap, for want of room, or because it cannot be carried, as a
+file whose name cannot be an id. The peers are asked what they would take now, and a fallback's directory what it has room
+for; a bucket does not tell. Nodes that leave at the same time share that room: lifeboat nodes --room says what there is. That the rest would be there in time is not said: a rehearsal shows it.
 
 KIND is one of ` + kindWords() + `.`,
 		Example: `  lifeboat simulate terminate --in 120s
@@ -137,17 +138,34 @@ func printSimulation(w io.Writer, kind string, dry bool, at string, r *api.Simul
 		t.row("time to send in", span(r.GetSendFor().AsDuration()))
 	}
 	if r.GetBlocks() > 0 || r.GetSendFor() != nil { // a sidecar carries nothing and says neither
-		t.row("to carry", fmt.Sprintf("%s, %s", count(r.GetBlocks(), "block"), size(r.GetBytes())))
+		carry := fmt.Sprintf("%s, %s", count(r.GetBlocks(), "block"), size(r.GetBytes()))
+		if r.GetTakenBytes()-r.GetBytes() > r.GetBytes()/16 { // they are tiny
+			carry += fmt.Sprintf(", that take %s at a peer with their records", size(r.GetTakenBytes()))
+		}
+		t.row("to carry", carry)
 	}
 	if r.CapBytes != nil {
 		t.row("by the cap", fmt.Sprintf("%s of that at most go in time: drain.max_bytes_per_second", size(r.GetCapBytes())))
 	}
 	if r.GetPeers() > 0 || r.GetLostBytes() > 0 {
 		room := fmt.Sprintf("%s with room for %s", count(r.GetPeers(), "peer"), roomWords(r.GetRoomBytes(), r.VaultRoomBytes))
-		if r.GetFallback() != "" {
-			room += ", and the fallback " + r.GetFallback()
+		if n := r.GetPoolRoomBytes(); n > 0 {
+			room += fmt.Sprintf(", %s of it in its own pool", size(n))
+		}
+		if n := r.GetAdvisedPeers(); n > 0 {
+			room += fmt.Sprintf(", %d of which may leave too", n)
+		}
+		switch {
+		case r.GetFallback() == "":
+		case r.FallbackRoomBytes != nil:
+			room += fmt.Sprintf(", and the fallback %s with %s", r.GetFallback(), size(r.GetFallbackRoomBytes()))
+		default:
+			room += fmt.Sprintf(", and the fallback %s, which does not tell its room", r.GetFallback())
 		}
 		t.row("to whom", room)
+	}
+	for i, one := range r.GetUnreached() {
+		t.row([]string{"WARNING", ""}[min(i, 1)], "takes nothing now: "+one)
 	}
 	if r.GetLostBytes() > 0 {
 		t.row("WARNING", fmt.Sprintf("%s at least would be lost, but for what others have already", size(r.GetLostBytes())))
@@ -209,6 +227,12 @@ type simulationJSON struct {
 	Unread        int64    `json:"unread_directories"`
 	Staying       []string `json:"staying"` // some of these, and why
 
+	TakenBytes   int64    `json:"taken_bytes"`         // at peers, of bytes with the records of their blocks
+	FallbackRoom *int64   `json:"fallback_room_bytes"` // null: there is none, or it does not tell, as a bucket
+	AdvisedPeers int64    `json:"advised_peers"`       // of peers, those that may leave too
+	PoolRoom     int64    `json:"pool_room_bytes"`     // of room_bytes, at nodes of its own pool, which may go at once
+	Unreached    []string `json:"unreached"`           // peers that take nothing now, and why: not in peers
+
 	LargeBlocks int64    `json:"large_blocks"` // of blocks, those larger than any peer has room for in one place
 	LargeBytes  int64    `json:"large_bytes"`
 	Large       []string `json:"large"` // some of these
@@ -222,5 +246,6 @@ func simulationToJSON(kind string, dry bool, r *api.SimulateReply) simulationJSO
 	return simulationJSON{kind, dry, r.GetIncident(), r.GetStance(), r.GetGoes(), api.Seconds(r.GetChanges()), api.Seconds(r.GetSendFor()),
 		r.GetBlocks(), r.GetBytes(), actions, r.CapBytes, r.GetPeers(), r.GetRoomBytes(), r.VaultRoomBytes, r.GetFallback(), r.GetLostBytes(),
 		r.GetStayingBlocks(), r.GetStayingBytes(), r.GetUnreadDirectories(), append([]string{}, r.GetStaying()...),
+		r.GetTakenBytes(), r.FallbackRoomBytes, r.GetAdvisedPeers(), r.GetPoolRoomBytes(), append([]string{}, r.GetUnreached()...),
 		r.GetLargeBlocks(), r.GetLargeBytes(), append([]string{}, r.GetLarge()...)}
 }

@@ -66,8 +66,10 @@ func (x *examination) rescued() bool {
 }
 
 // plainFiles are the stores that are known to have what the index says.
-func (x *examination) plainFiles() (stores []string) {
-	for _, st := range x.agent.GetStatus().GetStores() {
+func (x *examination) plainFiles() []string { return filesStores(x.agent.GetStatus()) }
+
+func filesStores(s *api.Status) (stores []string) {
+	for _, st := range s.GetStores() {
 		if st.GetLayout() == migration.LayoutFiles {
 			stores = append(stores, st.GetName())
 		}
@@ -77,7 +79,7 @@ func (x *examination) plainFiles() (stores []string) {
 
 // atLeast is how much is here, and what of it has no place but their vaults, where it is that which has no room.
 func (x *examination) atLeast(room space) string {
-	if files := x.agent.GetIndex().GetBytes(); room.most >= x.here() {
+	if files := x.filesHere(); room.most >= x.here() {
 		return size(files) + " at least are here that can only go to a vault"
 	}
 	return size(x.here()) + " at least are here"

@@ -9,6 +9,8 @@ func fallbackWords(f *api.Fallback) string {
 		return f.GetName() + ", not tried yet"
 	case f.GetTrouble() == "" && f.GetDoubt() != "":
 		return f.GetName() + ", would take blocks, and MAY NOT OUTLIVE THIS MACHINE: " + f.GetDoubt()
+	case f.GetTrouble() == "" && f.RoomBytes != nil:
+		return f.GetName() + ", would take blocks, with room for " + size(f.GetRoomBytes()) + ", tried " + age(f.GetTried()) + " ago"
 	case f.GetTrouble() == "":
 		return f.GetName() + ", would take blocks, tried " + age(f.GetTried()) + " ago"
 	}
@@ -22,11 +24,12 @@ type fallbackJSON struct {
 	Trouble string   `json:"trouble"`
 	Since   *float64 `json:"since_seconds"` // for how long it has been as it is
 	Doubt   string   `json:"doubt"`         // why what it takes may not outlive this machine
+	Room    *int64   `json:"room_bytes"`    // that it had when it was tried; null: it does not tell, as a bucket
 }
 
 func fallbackToJSON(f *api.Fallback) *fallbackJSON {
 	if f == nil {
 		return nil
 	}
-	return &fallbackJSON{f.GetName(), api.Seconds(f.GetTried()), f.GetTrouble(), api.Seconds(f.GetSince()), f.GetDoubt()}
+	return &fallbackJSON{f.GetName(), api.Seconds(f.GetTried()), f.GetTrouble(), api.Seconds(f.GetSince()), f.GetDoubt(), f.RoomBytes}
 }

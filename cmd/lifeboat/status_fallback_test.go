@@ -21,19 +21,23 @@ func TestStatusShowsTheFallback(t *testing.T) {
 		json     string
 	}{
 		{nil, "", `null`},
-		{&api.Fallback{Name: "spill"}, "fallback     spill, not tried yet", `{"name":"spill","tried_seconds":null,"trouble":"","since_seconds":null,"doubt":""}`},
+		{&api.Fallback{Name: "spill"}, "fallback     spill, not tried yet", `{"name":"spill","tried_seconds":null,"trouble":"","since_seconds":null,"doubt":"","room_bytes":null}`},
 		{
 			&api.Fallback{Name: "spill", Tried: durationpb.New(4 * time.Minute), Since: durationpb.New(time.Hour)},
-			"fallback     spill, would take blocks, tried 4m0s ago", `{"name":"spill","tried_seconds":240,"trouble":"","since_seconds":3600,"doubt":""}`,
+			"fallback     spill, would take blocks, tried 4m0s ago", `{"name":"spill","tried_seconds":240,"trouble":"","since_seconds":3600,"doubt":"","room_bytes":null}`,
+		},
+		{
+			&api.Fallback{Name: "share", Tried: durationpb.New(4 * time.Minute), Since: durationpb.New(time.Hour), RoomBytes: new(int64(5 << 30))},
+			"fallback     share, would take blocks, with room for 5.0 GiB, tried 4m0s ago", `{"name":"share","tried_seconds":240,"trouble":"","since_seconds":3600,"doubt":"","room_bytes":5368709120}`,
 		},
 		{
 			&api.Fallback{Name: "spill", Tried: durationpb.New(4 * time.Minute), Since: durationpb.New(time.Hour), Doubt: "/s is not mounted"},
 			"fallback     spill, would take blocks, and MAY NOT OUTLIVE THIS MACHINE: /s is not mounted",
-			`{"name":"spill","tried_seconds":240,"trouble":"","since_seconds":3600,"doubt":"/s is not mounted"}`,
+			`{"name":"spill","tried_seconds":240,"trouble":"","since_seconds":3600,"doubt":"/s is not mounted","room_bytes":null}`,
 		},
 		{
 			&api.Fallback{Name: "spill", Tried: durationpb.New(time.Second), Since: durationpb.New(2 * time.Minute), Trouble: said},
-			"fallback     spill, TAKES NOTHING for 2m0s: write: forbidden (AccessDenied", `{"name":"spill","tried_seconds":1,"trouble":"` + said + `","since_seconds":120,"doubt":""}`,
+			"fallback     spill, TAKES NOTHING for 2m0s: write: forbidden (AccessDenied", `{"name":"spill","tried_seconds":1,"trouble":"` + said + `","since_seconds":120,"doubt":"","room_bytes":null}`,
 		},
 	} {
 		s := &api.AgentStatus{Node: "host-a", Coordinator: "10.0.0.1:7411", Fallback: row.fallback}
