@@ -47,6 +47,8 @@ func (a *Agent) status() *api.Status {
 	held := a.vault.Count()
 	s.HeldBlocks, s.HeldBytes = held.Blocks, held.Bytes
 	_, s.BrokenBlocks = a.receiver.Scrubbed()
+	stored := a.index.State().Holds
+	s.StoredBlocks, s.StoredBytes = stored.Blocks, stored.Bytes
 	return s
 }
 

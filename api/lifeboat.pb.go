@@ -761,8 +761,11 @@ type Status struct {
 	// How large one block may be, which lies on one file system, and one of those that go to the vault. 0: not said.
 	LargestRoomBytes      int64 `protobuf:"varint,14,opt,name=largest_room_bytes,json=largestRoomBytes,proto3" json:"largest_room_bytes,omitempty"`
 	LargestVaultRoomBytes int64 `protobuf:"varint,15,opt,name=largest_vault_room_bytes,json=largestVaultRoomBytes,proto3" json:"largest_vault_room_bytes,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// What the node's stores of plain files have, by its index: 0 where there is none.
+	StoredBlocks  int64 `protobuf:"varint,16,opt,name=stored_blocks,json=storedBlocks,proto3" json:"stored_blocks,omitempty"`
+	StoredBytes   int64 `protobuf:"varint,17,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
@@ -896,6 +899,20 @@ func (x *Status) GetLargestRoomBytes() int64 {
 func (x *Status) GetLargestVaultRoomBytes() int64 {
 	if x != nil {
 		return x.LargestVaultRoomBytes
+	}
+	return 0
+}
+
+func (x *Status) GetStoredBlocks() int64 {
+	if x != nil {
+		return x.StoredBlocks
+	}
+	return 0
+}
+
+func (x *Status) GetStoredBytes() int64 {
+	if x != nil {
+		return x.StoredBytes
 	}
 	return 0
 }
@@ -9240,7 +9257,7 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12>\n" +
 	"\rreport_within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\freportWithin\x12D\n" +
-	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\x9a\x05\n" +
+	"\x10reconnect_within\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x0freconnectWithin\"\xe2\x05\n" +
 	"\x06Status\x12+\n" +
 	"\x06notice\x18\x01 \x01(\v2\x13.lifeboat.v1.NoticeR\x06notice\x120\n" +
 	"\x05drain\x18\x02 \x01(\v2\x1a.lifeboat.v1.DrainProgressR\x05drain\x12'\n" +
@@ -9261,7 +9278,9 @@ const file_lifeboat_proto_rawDesc = "" +
 	"\taccounted\x18\f \x01(\tR\taccounted\x12-\n" +
 	"\x10vault_room_bytes\x18\r \x01(\x03H\x00R\x0evaultRoomBytes\x88\x01\x01\x12,\n" +
 	"\x12largest_room_bytes\x18\x0e \x01(\x03R\x10largestRoomBytes\x127\n" +
-	"\x18largest_vault_room_bytes\x18\x0f \x01(\x03R\x15largestVaultRoomBytesB\x13\n" +
+	"\x18largest_vault_room_bytes\x18\x0f \x01(\x03R\x15largestVaultRoomBytes\x12#\n" +
+	"\rstored_blocks\x18\x10 \x01(\x03R\fstoredBlocks\x12!\n" +
+	"\fstored_bytes\x18\x11 \x01(\x03R\vstoredBytesB\x13\n" +
 	"\x11_vault_room_bytes\"\x94\x02\n" +
 	"\bWorkload\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +

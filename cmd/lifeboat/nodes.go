@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,11 +19,17 @@ import (
 func nodesCommand() *cobra.Command {
 	var to reach
 	var out format
-	var watch bool
+	var watch, room bool
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "List the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room",
+		Long: `Lists the nodes: state, notice, deadline, blocks moved of all, bytes held for others, room.
+
+With --room it lists zones and their pools in place of nodes: should all nodes of one go at once, as when a cloud wants a pool
+back, what they have, and what the others have room for. What Spark's stores have is not counted before a drain, so they have that much at
+least. It exits with 4 when something would find no room, and not each of them has a fallback.`,
 		Example: `  lifeboat nodes
+  lifeboat nodes --room
   lifeboat nodes --watch
   lifeboat nodes -o json | jq -r '.[] | select(.state == "LOST") | .name'`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -35,14 +42,21 @@ func nodesCommand() *cobra.Command {
 	to.coordinatorFlags(cmd)
 	out.flag(cmd)
 	watchFlag(cmd, &watch)
+	cmd.Flags().BoolVar(&room, "room", false, "list zones and pools: what they have, and what the others have room for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return to.look(cmd, watch, "list nodes", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
+		var last []together
+		err := to.look(cmd, watch, "list nodes", func(ctx context.Context, operator api.OperatorClient, w io.Writer) error {
 			reply, err := operator.ListNodes(ctx, &api.ListNodesRequest{})
 			if err != nil {
 				return err
 			}
+			if room {
+				last = roomTogether(reply.GetNodes())
+				return printRoom(w, out, last)
+			}
 			return printNodes(w, out, reply.GetNodes())
 		})
+		return cmp.Or(err, lostTogether(last))
 	}
 	return cmd
 }

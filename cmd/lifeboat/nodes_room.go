@@ -1,0 +1,128 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/migration"
+)
+
+// together is what a cloud takes away at once: a zone, or a pool of it.
+type together struct {
+	Zone        string `json:"zone"`
+	Pool        string `json:"pool"` // empty: all of the zone
+	Nodes       int    `json:"nodes"`
+	HaveBytes   int64  `json:"have_bytes"`   // at least, with the records of their blocks
+	OthersRoom  int64  `json:"others_room"`  // of all nodes that would stay, in bytes
+	OthersVault int64  `json:"others_vault"` // of that, for what can only go to their vaults
+	ShortBytes  int64  `json:"short_bytes"`  // of what they have, what would find no room there; at least
+	Fallback    bool   `json:"fallback"`     // each of them has one for that
+}
+
+// holdsNow is whether a node still has to carry away what it has.
+func holdsNow(n *api.Node) bool {
+	return n.GetStatus() != nil && (n.GetState() == "ACTIVE" || n.GetState() == "DECOMMISSIONING")
+}
+
+// roomTogether says for each zone, and each pool of it, whether those who stay have room for what it has, should it go at once.
+func roomTogether(nodes []*api.Node) []together {
+	groups := map[[2]string]*together{}
+	files := map[[2]string]int64{} // of plain files
+	stores := map[[2]string][]string{}
+	in := func(n *api.Node) [][2]string {
+		all := [][2]string{{n.GetZone(), ""}}
+		if n.GetPool() != "" {
+			all = append(all, [2]string{n.GetZone(), n.GetPool()})
+		}
+		return all
+	}
+	for _, n := range nodes {
+		if !holdsNow(n) {
+			continue
+		}
+		st := n.GetStatus()
+		here := migration.Count{Blocks: st.GetStoredBlocks(), Bytes: st.GetStoredBytes()}.Takes()
+		for _, key := range in(n) {
+			g := cmp.Or(groups[key], &together{Zone: key[0], Pool: key[1], Fallback: true})
+			groups[key] = g
+			g.Nodes++
+			g.HaveBytes += here + migration.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
+			g.Fallback = g.Fallback && st.GetFallback() != ""
+			files[key] += here
+			stores[key] = append(stores[key], filesStores(st)...)
+		}
+	}
+	for key, g := range groups {
+		placed := int64(0)
+		for _, n := range nodes {
+			if !n.GetSchedulable() || slices.Contains(in(n), key) {
+				continue
+			}
+			peer := peerOf(n.GetStatus())
+			g.OthersRoom, g.OthersVault, placed = g.OthersRoom+peer.RoomBytes, g.OthersVault+peer.RoomFor(), placed+peer.RoomFor(stores[key]...)
+		}
+		g.ShortBytes = max(0, g.HaveBytes-g.OthersRoom, files[key]-placed)
+	}
+	all := make([]together, 0, len(groups))
+	for _, g := range groups {
+		all = append(all, *g)
+	}
+	slices.SortFunc(all, func(a, b together) int { return cmp.Or(cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Pool, b.Pool)) })
+	return all
+}
+
+// peerOf is the room that a node tells of.
+func peerOf(st *api.Status) migration.Peer {
+	p := migration.Peer{RoomBytes: st.GetRoomBytes(), VaultBytes: st.VaultRoomBytes}
+	for _, s := range st.GetStores() {
+		if s.GetLand() == migration.LandPlace {
+			p.Places = append(p.Places, s.GetName())
+		}
+	}
+	return p
+}
+
+func printRoom(w io.Writer, out format, all []together) error {
+	if out == formatJSON {
+		return writeJSON(w, all)
+	}
+	var t table
+	t.row("IF THIS GOES AT ONCE", "NODES", "HAVE AT LEAST", "ROOM OF OTHERS", "")
+	for _, g := range all {
+		short := ""
+		switch {
+		case g.ShortBytes == 0:
+		case g.Fallback:
+			short = size(g.ShortBytes) + " for the fallback"
+		default:
+			short = size(g.ShortBytes) + " WOULD BE LOST"
+		}
+		t.row(g.String(), fmt.Sprint(g.Nodes), size(g.HaveBytes), roomWords(g.OthersRoom, &g.OthersVault), short)
+	}
+	return t.print(w)
+}
+
+// lostTogether is an error where some would go with what nobody has room for.
+func lostTogether(all []together) error {
+	var lost []string
+	for _, g := range all {
+		if g.ShortBytes > 0 && !g.Fallback {
+			lost = append(lost, g.String())
+		}
+	}
+	if len(lost) == 0 {
+		return nil
+	}
+	return incompletef("nodes --room: %s could not go at once without a loss: have %s, or a fallback", strings.Join(lost, ", "), moreRoom)
+}
+
+func (g together) String() string {
+	if g.Pool == "" {
+		return "zone " + dash(g.Zone)
+	}
+	return "pool " + g.Pool + " of " + dash(g.Zone)
+}
