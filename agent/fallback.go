@@ -44,11 +44,18 @@ func (a *Agent) openFallback(ctx context.Context) error {
 
 // fallbackState is how the fallback was when it was last tried.
 type fallbackState struct {
-	trouble string    // empty: it takes blocks
-	doubt   string    // why what it takes may not outlive this machine
-	room    *int64    // that it had then; nil: it does not tell
-	since   time.Time // when it became so
+	trouble string         // empty: it takes blocks
+	doubt   string         // why what it takes may not outlive this machine
+	room    *fallback.Room // that it had then; nil: it does not tell
+	since   time.Time      // when it became so
 	tried   time.Time
+}
+
+func (s *fallbackState) lastRoom() *fallback.Room {
+	if s == nil {
+		return nil
+	}
+	return s.room
 }
 
 // tendFallback says, while something can be done about it, that the fallback would be of no use, and keeps a directory from
@@ -114,9 +121,7 @@ func (a *Agent) checkFallback(ctx context.Context) {
 		now.trouble = err.Error()
 	} else {
 		now.doubt = a.doubtFallback(checking)
-		if room := a.fallbackRoom(checking); room != nil {
-			now.room = &room.Bytes
-		}
+		now.room, _ = a.fallbackRoom(checking) // it has just taken something
 	}
 	was := a.fallbackIs.Load()
 	if was != nil && (was.trouble == "") == (err == nil) {
@@ -139,17 +144,17 @@ type roomy interface {
 	Room(ctx context.Context) (fallback.Room, error)
 }
 
-// fallbackRoom is what the fallback has room for now; nil: there is none, or nobody knows.
-func (a *Agent) fallbackRoom(ctx context.Context) *fallback.Room {
+// fallbackRoom is what the fallback has room for now; nil: there is none, or it does not tell.
+func (a *Agent) fallbackRoom(ctx context.Context) (*fallback.Room, error) {
 	dir, ok := a.storage.(roomy)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	room, err := dir.Room(ctx)
-	if err != nil { // whatever is wrong, the check says
-		return nil
+	if err != nil {
+		return nil, err
 	}
-	return &room
+	return &room, nil
 }
 
 // sharer is a storage that could lie on one of this machine's own file systems.
@@ -177,7 +182,10 @@ func (a *Agent) apiFallback() *api.Fallback {
 	}
 	f := &api.Fallback{Name: a.fallback.Name}
 	if is := a.fallbackIs.Load(); is != nil {
-		f.Doubt, f.RoomBytes = is.doubt, is.room
+		f.Doubt = is.doubt
+		if room := is.lastRoom(); room != nil {
+			f.RoomBytes = &room.Bytes
+		}
 		f.Trouble, f.Tried, f.Since = is.trouble, durationpb.New(time.Since(is.tried)), durationpb.New(time.Since(is.since))
 	}
 	return f

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/migration"
 	"github.com/lifeboat/lifeboat/preemption"
 )
@@ -68,8 +69,11 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 		reply.SendFor = durationpb.New(a.sendUntil(i).Sub(begins))
 		reply.Actions = a.plans(i)
 	}
-	peers, unreached := a.askPeers(ctx)
-	held, err := a.drainable(ctx, peers, a.fallbackRoom(ctx))
+	peers, room, unreached := a.peers(), a.fallbackIs.Load().lastRoom(), []string(nil)
+	if r.DryRun { // else the drain asks
+		peers, room, unreached = a.ask(ctx)
+	}
+	held, err := a.drainable(ctx, peers, room)
 	if err != nil {
 		return nil, status.FromContextError(err).Err()
 	}
@@ -86,23 +90,28 @@ func (a *Agent) Simulate(ctx context.Context, r *api.SimulateRequest) (*api.Simu
 	return reply, nil
 }
 
-// askPeers asks the peers what they would take now, and says of whom nothing is to be had. All at once: a drain does so, too.
-func (a *Agent) askPeers(ctx context.Context) (answered []migration.Peer, unreached []string) {
+// ask asks the peers and the fallback what they would take now, all at once as a drain does, and says of whom nothing is to be had.
+func (a *Agent) ask(ctx context.Context) (answered []migration.Peer, room *fallback.Room, unreached []string) {
 	peers := a.peers()
-	failed := make([]error, len(peers))
+	failed := make([]error, len(peers)+1)
 	var asking sync.WaitGroup
 	for i := range peers {
 		asking.Go(func() { peers[i], failed[i] = migration.AskRoom(ctx, peers[i], a.dialPeer, a.cfg.Node.Name, a.alone()) })
 	}
+	asking.Go(func() { room, failed[len(peers)] = a.fallbackRoom(ctx) })
 	asking.Wait()
-	for i, p := range peers {
-		if failed[i] == nil {
-			answered = append(answered, p)
-		} else {
-			unreached = append(unreached, short(p.Node+": "+failed[i].Error(), longestReason))
+	for i, err := range failed {
+		switch {
+		case err == nil && i < len(peers):
+			answered = append(answered, peers[i])
+		case err == nil:
+		case i < len(peers):
+			unreached = append(unreached, short(peers[i].Node+": "+err.Error(), longestReason))
+		default:
+			room, unreached = &fallback.Room{UnitBytes: 1}, append(unreached, short(a.fallback.Peer()+": "+err.Error(), longestReason))
 		}
 	}
-	return answered, unreached
+	return answered, room, unreached
 }
 
 // foresee says what is known of how a drain would end before it begins: what the cap lets through, and what finds room.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lifeboat/lifeboat/agent"
 	"github.com/lifeboat/lifeboat/clustertest"
 	"github.com/lifeboat/lifeboat/disks"
 	"github.com/lifeboat/lifeboat/preemption"
@@ -98,12 +99,32 @@ func TestDryRunLeavesOutWhoLeaves(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
 		c.Sleep(10 * time.Second)
-		c.Partition(0, "coordinator")
+		c.Partition(0, clustertest.Coordinator)
 		c.Notice(1, 2*time.Minute)
 		c.Sleep(5 * time.Second)
 		r := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
 		if r.Peers != 1 || len(r.Unreached) != 1 || !strings.HasPrefix(r.Unreached[0], c.Name(1)+": this node is under notice itself") {
 			t.Errorf("got %v, want the one that stays, and why the other takes nothing", r)
+		}
+	})
+}
+
+// A fallback's directory is asked, too: what has no room there is lost, and all of it where it does not answer.
+func TestDryRunAsksTheFallback(t *testing.T) {
+	share := t.TempDir()
+	bubble(t, clustertest.Config{Agents: 1, Agent: func(_ int, cfg *agent.Config) { cfg.Fallback.Dir = share }}, func(t *testing.T, c *clustertest.Cluster) {
+		fill(c, 0)
+		c.Sleep(10 * time.Second)
+		r := c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if r.Fallback == "" || r.FallbackRoomBytes == nil || r.LostBytes != 0 || len(r.Unreached) != 0 {
+			t.Errorf("got %v, want room in the fallback", r)
+		}
+		if err := os.RemoveAll(share); err != nil {
+			t.Fatal(err)
+		}
+		r = c.Simulate(0, preemption.KindTerminate, 2*time.Minute, true)
+		if r.LostBytes != r.Bytes || len(r.Unreached) != 1 || !strings.Contains(r.Unreached[0], "is it mounted?") {
+			t.Errorf("got %v, want all lost where the share is gone, and that said", r)
 		}
 	})
 }

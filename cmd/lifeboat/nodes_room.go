@@ -46,11 +46,16 @@ func roomTogether(nodes []*api.Node) []together {
 		}
 		st := n.GetStatus()
 		here := migration.Count{Blocks: st.GetStoredBlocks(), Bytes: st.GetStoredBytes()}.Takes()
+		has := here + migration.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
+		if d := st.GetDrain(); n.GetState() == "DECOMMISSIONING" { // that is in the room of the others already
+			moved := migration.Count{Blocks: d.GetBlocksMoved(), Bytes: d.GetBytesMoved()}.Takes()
+			here, has = max(0, here-moved), max(0, has-moved)
+		}
 		for _, key := range in(n) {
 			g := cmp.Or(groups[key], &together{Zone: key[0], Pool: key[1], Fallback: true})
 			groups[key] = g
 			g.Nodes++
-			g.HaveBytes += here + migration.Count{Blocks: st.GetHeldBlocks(), Bytes: st.GetHeldBytes()}.Takes()
+			g.HaveBytes += has
 			g.Fallback = g.Fallback && st.GetFallback() != ""
 			files[key] += here
 			stores[key] = append(stores[key], filesStores(st)...)

@@ -54,6 +54,11 @@ pool spot of b        1      1.0 GiB        23.0 GiB
 	if said, _ := print(nodes); !strings.Contains(said, "3.0 GiB (vault: 1.0 GiB)    7.0 GiB WOULD BE LOST") {
 		t.Errorf("with a small vault got\n%s", said)
 	}
+	nodes[1].State, nodes[1].Status.Drain = "DECOMMISSIONING", &api.DrainProgress{BytesMoved: 3 * gib}
+	if said, _ := print(nodes); !strings.Contains(said, "pool spot of a        2      5.0 GiB") {
+		t.Errorf("with one that has moved most of it got\n%s", said)
+	}
+	nodes[1].State = "ACTIVE"
 	nodes[0].Status.StoredBlocks = 1 << 24 // tiny ones
 	if said, _ := print(nodes); !strings.Contains(said, "14.9 GiB") {
 		t.Errorf("of tiny blocks got\n%s", said)
