@@ -36,6 +36,8 @@ const mostStaying = 5
 // stock is what some blocks have, and what they take at peers.
 type stock struct{ bytes, takes int64 }
 
+func (s stock) plus(o stock) stock { return stock{s.bytes + o.bytes, s.takes + o.takes} }
+
 // need is room in a fallback's directory.
 type need struct{ bytes, files int64 }
 
@@ -97,8 +99,7 @@ func (l *load) add(b *migration.Block, most int64) {
 		return
 	}
 	l.aside.add(b, l.room)
-	of := l.of[b.ID.Store()]
-	l.of[b.ID.Store()] = stock{of.bytes + b.Bytes(), of.takes + b.Takes()}
+	l.of[b.ID.Store()] = l.of[b.ID.Store()].plus(stock{b.Bytes(), b.Takes()})
 }
 
 // mostOf says how large a block of a store may be for one of these peers to have room for it; 0: none has any.
@@ -119,9 +120,17 @@ func mostOf(peers []migration.Peer) func(store string) int64 {
 // wants is how many bytes, at least, find no room at the peers. Some stores together may find less than each by itself: they have
 // the same vaults. So it is asked of the one that has least room, of that and the next one, and so on.
 func (l load) wants(peers []migration.Peer) (bytes int64) {
+	var all stock
+	for _, of := range l.of {
+		all = all.plus(of)
+	}
 	room := func(stores ...string) (n int64) {
 		for _, p := range peers {
-			n += p.RoomFor(stores...)
+			room := p.RoomFor(stores...)
+			if p.Quota && all.bytes > 0 {
+				room = int64(float64(room) / float64(all.bytes) * float64(all.takes))
+			}
+			n += room
 		}
 		return n
 	}
@@ -130,7 +139,7 @@ func (l load) wants(peers []migration.Peer) (bytes int64) {
 	})
 	var here stock
 	for i, s := range stores {
-		here = stock{here.bytes + l.of[s].bytes, here.takes + l.of[s].takes}
+		here = here.plus(l.of[s])
 		bytes = max(bytes, part(here.bytes, here.takes-room(stores[:i+1]...), here.takes))
 	}
 	return bytes + l.large.Bytes

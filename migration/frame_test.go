@@ -119,7 +119,7 @@ func TestPayloadsRoundTrip(t *testing.T) {
 			t.Errorf("hello: got %+v, %v, want %+v", got, err, h)
 		}
 	}
-	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {Resumes: true}, {RoomBytes: 7, Apart: &vaultRoom{}},
+	for _, g := range []grant{{RoomBytes: -1}, {RoomBytes: 1 << 40, Shared: true}, {Advised: true}, {Shared: true, Advised: true}, {Resumes: true}, {Quota: true}, {RoomBytes: 7, Apart: &vaultRoom{}},
 		{RoomBytes: 1 << 40, Shared: true, Apart: &vaultRoom{VaultBytes: 1 << 30, Places: []string{"spark", "tez"}}, Resumes: true}} {
 		if got, err := parseGrant(g.append(nil)); err != nil || !reflect.DeepEqual(got, g) {
 			t.Errorf("grant: got %+v, %v, want %+v", got, err, g)

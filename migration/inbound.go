@@ -107,7 +107,7 @@ func (in *inbound) handshake(w io.Writer) (admitted bool, err error) {
 	g.Shared, g.Advised = in.r.budget.shared(in.node), advised
 	g.Resumes = h.Resumes
 	if !h.Apart {
-		g.Apart = nil
+		g.Apart, g.Quota = nil, false
 	}
 	if _, err := w.Write(appendFrame(nil, frameGrant, 0, g.append(nil))); err != nil {
 		in.r.leave(in.node)

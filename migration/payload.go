@@ -63,14 +63,15 @@ type grant struct {
 	Advised   bool       // its node may leave itself: whoever has another peer turns to that
 	Apart     *vaultRoom // nil: not told
 	Resumes   bool       // it keeps, for a while, what came of a block when its stream breaks
+	Quota     bool       // the room is what a quota leaves, which counts blocks' bytes and not their records
 }
 
 func (m grant) append(b []byte) []byte {
 	b = binary.AppendVarint(b, m.RoomBytes)
 	if m.Apart == nil {
-		return appendFlags(b, m.Shared, m.Advised, false, m.Resumes)
+		return appendFlags(b, m.Shared, m.Advised, false, m.Resumes, m.Quota)
 	}
-	b = appendFlags(b, m.Shared, m.Advised, true, m.Resumes)
+	b = appendFlags(b, m.Shared, m.Advised, true, m.Resumes, m.Quota)
 	b = binary.AppendUvarint(binary.AppendVarint(b, m.Apart.VaultBytes), uint64(len(m.Apart.Places)))
 	for _, store := range m.Apart.Places {
 		b = appendString(b, store)
@@ -81,7 +82,7 @@ func (m grant) append(b []byte) []byte {
 func parseGrant(p []byte) (m grant, err error) {
 	d, told := decoder{p: p}, false
 	m.RoomBytes = d.varint()
-	d.flags(&m.Shared, &m.Advised, &told, &m.Resumes)
+	d.flags(&m.Shared, &m.Advised, &told, &m.Resumes, &m.Quota)
 	if told {
 		m.Apart = &vaultRoom{VaultBytes: d.varint()}
 		for n := d.uvarint(); n > 0 && d.err == nil; n-- {

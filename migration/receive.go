@@ -189,8 +189,9 @@ func (r *Receiver) rooms(alone bool) (g grant, all, vault Room) {
 			places, is.Places = append(places, s.Paths...), append(is.Places, s.Name)
 		}
 	}
-	all, is.VaultBytes = within(r.roomIn(r.open(places))), vault.Bytes
-	return grant{RoomBytes: all.Bytes, Apart: is}, all, vault
+	disks := r.roomIn(r.open(places))
+	all, is.VaultBytes = within(disks), vault.Bytes
+	return grant{RoomBytes: all.Bytes, Apart: is, Quota: all.Bytes < disks.Bytes}, all, vault
 }
 
 // roomIn is the room in these directories. Those of one file system share it, and those of which it is not known may.

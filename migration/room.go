@@ -115,7 +115,7 @@ func AskRoom(ctx context.Context, p Peer, dial func(context.Context, Peer) (net.
 		}
 		p.VaultBytes, p.Places = &g.Apart.VaultBytes, g.Apart.Places
 	}
-	p.RoomBytes, p.Advised = g.RoomBytes, p.Advised || g.Advised
+	p.RoomBytes, p.Advised, p.Quota = g.RoomBytes, p.Advised || g.Advised, g.Quota
 	return p, nil
 }
 
