@@ -57,7 +57,10 @@ const probe = "lifeboat-probe"
 func Check(ctx context.Context, s Storage) error {
 	const word = "lifeboat puts its blocks here when no peer takes them\n"
 	// First what is answered soonest: a storage that hangs is known by it.
-	if _, _, _, err := s.Stat(ctx, probe+"-that-is-not-there"); !errors.Is(err, fs.ErrNotExist) {
+	switch _, _, _, err := s.Stat(ctx, probe+"-that-is-not-there"); {
+	case err == nil:
+		return errors.New("it has " + probe + "-that-is-not-there, which nobody puts: remove it, or, if it says so of everything, use another storage")
+	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("ask for what is not there: %w", err)
 	}
 	if err := s.Put(ctx, probe, int64(len(word)), strings.NewReader(word), false); err != nil {

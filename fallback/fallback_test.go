@@ -1,7 +1,10 @@
 package fallback_test
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lifeboat/lifeboat/fallback"
 	"github.com/lifeboat/lifeboat/fallback/storagetest"
@@ -12,4 +15,18 @@ func TestDirectory(t *testing.T) { storagetest.Run(t, fallback.NewDirectory(t.Te
 func TestBucket(t *testing.T) {
 	_, b := newFakeS3(t)
 	storagetest.Run(t, b)
+}
+
+// hasAll is a storage that says of every name that it is there, as some gateways do.
+type hasAll struct{ fallback.Storage }
+
+func (hasAll) Stat(context.Context, string) (int64, string, time.Time, error) {
+	return 1, "", time.Time{}, nil
+}
+
+func TestStorageThatHasEverythingIsSaidToBeNone(t *testing.T) {
+	err := fallback.Check(t.Context(), hasAll{fallback.NewDirectory(t.TempDir())})
+	if err == nil || strings.Contains(err.Error(), "%!") || !strings.Contains(err.Error(), "which nobody puts") {
+		t.Errorf("got %v", err)
+	}
 }
