@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -108,15 +109,26 @@ func measure(dir string) (extent, bool, error) {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return extent{}, false, err
 	}
-	var e extent
-	e.Inodes, e.InodesFree = inodes(u)
-	u.InodesTotal = 0 // told apart from the room
-	s := space(dir, u)
-	e.Total, e.Free = s.TotalBytes, s.UsableBytes
+	e := extentOf(u)
 	if quota, ok := userQuota(dir, os.Geteuid()); ok {
 		e = e.within(quota)
 	}
 	return e, fs.Flags&unix.ST_RDONLY != 0, nil
+}
+
+// extentOf reads what statfs said.
+func extentOf(u *disk.UsageStat) extent {
+	e := extent{Total: int64(min(u.Total, math.MaxInt64))}
+	// Free is what is available without privileges (f_bavail), with the blocks that are kept for root already taken off.
+	// A file system that root has filled beyond that line may count below zero, which arrives as an enormous number.
+	if u.Free <= math.MaxInt64 {
+		e.Free = min(int64(u.Free), e.Total)
+	}
+	// CephFS says how many files there are, and that -1 can be made: it counts none.
+	if u.InodesTotal <= math.MaxInt64 && u.InodesFree <= u.InodesTotal {
+		e.Inodes, e.InodesFree = int64(u.InodesTotal), int64(u.InodesFree)
+	}
+	return e
 }
 
 // within narrows an extent to a quota.
