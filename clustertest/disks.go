@@ -66,7 +66,7 @@ func (f *fakeDisks) Snapshot() (all []disks.Disk) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.paths {
-		d := disks.Disk{Path: p, Real: p, Mount: p, Device: p, FS: "fake", Health: f.of(p), Since: f.since, TotalBytes: diskBytes, FreeBytes: diskBytes}
+		d := disks.Disk{Path: p, Mount: p, Device: p, FS: "fake", Health: f.of(p), Since: f.since, TotalBytes: diskBytes, FreeBytes: diskBytes}
 		if d.Health != disks.Healthy {
 			d.Why = "the test says so"
 		}

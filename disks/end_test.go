@@ -40,10 +40,12 @@ func TestMonitorWaitsForNoProcess(t *testing.T) {
 		time.Sleep(time.Second)
 		f.stuck = make(chan struct{})
 		defer close(f.stuck)
-		m.SetPaths([]string{"/mnt/b"})
+		m.setPaths([]string{"/mnt/b"})
 		time.Sleep(time.Minute)
-		if d := m.Snapshot()[0]; d.Health != Healthy || time.Since(d.Answered) > 10*time.Second {
-			t.Errorf("got %v %q, and the last answer is %v old", d.Health, d.Why, time.Since(d.Answered))
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if p := m.places[0]; p.judge.state.Health != Healthy || time.Since(p.answered) > 10*time.Second {
+			t.Errorf("got %v %q, and the last answer is %v old", p.judge.state.Health, p.judge.state.Why, time.Since(p.answered))
 		}
 	})
 }

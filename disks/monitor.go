@@ -102,13 +102,13 @@ func New(cfg Config) *Monitor {
 		}
 		return here{m.sys}
 	}
-	m.SetPaths(cfg.Paths)
+	m.setPaths(cfg.Paths)
 	m.SetReserve(cfg.Reserve)
 	return m
 }
 
-// SetPaths says anew which paths to watch. What is known of those that stay is kept.
-func (m *Monitor) SetPaths(paths []string) {
+// setPaths says which paths to watch. What is known of those that stay is kept.
+func (m *Monitor) setPaths(paths []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var places []*place

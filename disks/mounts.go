@@ -28,7 +28,6 @@ func (n number) anonymous() bool { return n.Major == 0 }
 type mount struct {
 	id, parent int
 	dev        number
-	root       string // of the mount inside its file system: not / for a bind mount
 	point      string
 	fs         string
 	source     string
@@ -110,7 +109,7 @@ func parseMount(line string) (mount, error) {
 	if err := cmp.Or(err1, err2, err3); err != nil {
 		return mount{}, fmt.Errorf("%q: %w", line, err)
 	}
-	m := mount{id: id, parent: parent, dev: dev, root: unescape(front[3]), point: unescape(front[4]), fs: back[0]}
+	m := mount{id: id, parent: parent, dev: dev, point: unescape(front[4]), fs: back[0]}
 	if len(back) > 1 { // a mount may have an empty source
 		m.source = unescape(back[1])
 	}

@@ -59,9 +59,9 @@ func TestMountOfPath(t *testing.T) {
 
 func TestMountinfoIsParsed(t *testing.T) {
 	for line, want := range map[string]mount{
-		`36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`:   {36, 35, number{98, 0}, "/mnt1", "/mnt2", "ext3", "/dev/root"},
-		`36 35 0:45 / /with\040space\011and\134 rw shared:1 master:2 - fuse.s3 s3\0401 rw`: {36, 35, number{0, 45}, "/", "/with space\tand\\", "fuse.s3", "s3 1"},
-		`36 35 0:45 / /a rw - tmpfs  rw`: {36, 35, number{0, 45}, "/", "/a", "tmpfs", "rw"},
+		`36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`:   {36, 35, number{98, 0}, "/mnt2", "ext3", "/dev/root"},
+		`36 35 0:45 / /with\040space\011and\134 rw shared:1 master:2 - fuse.s3 s3\0401 rw`: {36, 35, number{0, 45}, "/with space\tand\\", "fuse.s3", "s3 1"},
+		`36 35 0:45 / /a rw - tmpfs  rw`: {36, 35, number{0, 45}, "/a", "tmpfs", "rw"},
 	} {
 		if got, err := parseMount(line); err != nil || got != want {
 			t.Errorf("%s: got %+v, %v", line, got, err)

@@ -38,7 +38,7 @@ type child struct {
 	mu      sync.Mutex // guards what follows
 	process *os.Process
 
-	cmd *exec.Cmd // nil: none runs; this and the rest belong to probe and close
+	cmd *exec.Cmd // nil: none runs; this and the rest belong to probe and end
 	in  io.WriteCloser
 	out *bufio.Reader
 }

@@ -13,7 +13,6 @@ import (
 // Disk is what stands behind one path, at one moment. Several paths may share a device, and then its room and its speed.
 type Disk struct {
 	Path   string
-	Real   string // where the path leads, without symbolic links; empty until known
 	Mount  string
 	Device string // number, 8:17; paths with the same one share it
 	Name   string // of the device: sdb1; empty: there is none, or it has no name
@@ -36,7 +35,6 @@ type Disk struct {
 	FreeSlots     int64 // blocks that may be reserved now
 
 	Flush, Fetch Rate
-	Answered     time.Time // the last time that the disk did
 }
 
 // staleAfter is how many periods without any answer make a disk unknown, though no probe hangs.
@@ -70,10 +68,10 @@ func (m *Monitor) Stuck() int {
 func (m *Monitor) view(now time.Time, p *place) Disk {
 	h := p.hardware
 	d := Disk{
-		Path: p.path, Real: p.real, Mount: p.on.point, Device: h.number.String(), Name: h.name, Whole: h.whole, FS: p.on.fs, Kind: h.kind,
+		Path: p.path, Mount: p.on.point, Device: h.number.String(), Name: h.name, Whole: h.whole, FS: p.on.fs, Kind: h.kind,
 		Health: p.judge.state.Health, Why: p.judge.why(), Since: p.judge.since, Errors: p.judge.recent(now),
 		TotalBytes: p.room.Total, FreeBytes: p.room.Free, Inodes: p.room.Inodes, InodesFree: p.room.InodesFree,
-		UsableBytes: m.usable(now, p), Answered: p.answered,
+		UsableBytes: m.usable(now, p),
 	}
 	if d.Health.Writable() && m.stale(now, p) {
 		d.Health, d.Why, d.Since = Unknown, "no probe has come to an end since "+p.answered.Format(time.TimeOnly), p.answered

@@ -53,7 +53,7 @@ type question struct {
 	before counters // of the device, when it was asked
 	seen   counters // and when it was last found late
 	step   atomic.Pointer[string]
-	answer answer // may be read once the call was received from the monitor's answers
+	answer answer // may be read once the question was received from the monitor's answers
 
 	late   bool
 	said   time.Time // when the lateness was last counted
@@ -149,7 +149,7 @@ const (
 	killLimits = 3 // beyond the one at which it counted as hung
 )
 
-// watch judges a call that has not come back.
+// watch judges a question that has not come back.
 func (m *Monitor) watch(now time.Time, d *device, counted counters, ok, used bool) {
 	c := d.asked
 	late := now.Sub(c.start)
@@ -184,7 +184,7 @@ func (m *Monitor) watch(now time.Time, d *device, counted counters, ok, used boo
 	}
 }
 
-// lateness puts a name to a call that has not come back, and says whether the device does work of the same kind meanwhile.
+// lateness puts a name to a question that has not come back, and says whether the device does work of the same kind meanwhile.
 func (m *Monitor) lateness(c *question, now counters, ok bool) (f finding, works bool) {
 	step := "start"
 	if s := c.step.Load(); s != nil {
