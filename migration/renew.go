@@ -68,6 +68,7 @@ func (s *Store) renewed(disks Disks, log *slog.Logger) *Store {
 		}
 		if now == s {
 			now = &Store{StoreConfig: s.StoreConfig, layout: s.layout, system: s.system, roots: slices.Clone(s.roots), dirs: slices.Clone(s.dirs), away: slices.Clone(s.away), dead: slices.Clone(s.dead)}
+			now.by.Store(s.by.Load())
 		}
 		now.roots[i] = root // closed with the last that refers to it, which may be a lane that hangs
 		if f, err := root.OpenFile(".", os.O_RDONLY|syscall.O_DIRECTORY, 0); err == nil {

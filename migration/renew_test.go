@@ -30,6 +30,22 @@ func TestDirectoryThatWasMadeAgainIsCarried(t *testing.T) {
 	}
 }
 
+// Its disk may hang afterwards, under whoever looks whether anything is left here, and is not asked then.
+func TestDirectoryThatWasMadeAgainIsWatched(t *testing.T) {
+	n, disks := newNode(t, "a", with(filesStore, "cache")), newFakeDisks(0)
+	s := n.stores[0]
+	s.watch(disks)
+	if err := os.RemoveAll(s.Paths[0]); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.Paths[0], "x"), contentOf("x", 1000))
+	now := s.renewed(disks, slog.New(slog.DiscardHandler))
+	disks.set(disks.bad, s.Paths[0], true)
+	if err := now.readable(s.Paths[0]); now == s || !silent(err) {
+		t.Errorf("of a disk that does not answer it says %v", err)
+	}
+}
+
 // A disk that vanishes leaves the empty directory that it was mounted on, and a while passes before that is noticed. What can be read
 // of it still is carried, and nothing of it is forgotten.
 func TestEmptyDirectoryInThePlaceOfAnother(t *testing.T) {
