@@ -183,7 +183,7 @@ func (a *Agent) locate(ctx context.Context, id migration.BlockID, past bool) (mi
 	if err != nil {
 		return migration.Location{}, err
 	}
-	return migration.Location{State: migration.LocationState(r.State), Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Why: r.Why}, nil
+	return migration.Location{Holders: a.others(r.Holders), Candidates: a.others(r.Candidates), Next: r.Next, Lost: r.State == "lost", Why: r.Why}, nil
 }
 
 // locateMore names more of those who could have a block, and who turns out to hold it meanwhile.

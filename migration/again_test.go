@@ -164,9 +164,9 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 		return fetch
 	}
 	atB := b.reader()
-	atB.Fetch = fetcher(Location{State: LocationUnknown, Candidates: holders("a")})
+	atB.Fetch = fetcher(Location{Candidates: holders("a")})
 	f.nodes["b"] = atB
-	rd := &Reader{Vault: newNode(t, "c").vault, Fetch: fetcher(Location{State: LocationHeld, Holders: holders("b")}), Log: slog.New(slog.DiscardHandler)}
+	rd := &Reader{Vault: newNode(t, "c").vault, Fetch: fetcher(Location{Holders: holders("b")}), Log: slog.New(slog.DiscardHandler)}
 	status, body, h := get(t, rd, "cache/-/x", "")
 	if status != 200 || !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "a" {
 		t.Errorf("status %d, %d bytes from %q, want them from a", status, len(body), h.Get("Lifeboat-Node"))

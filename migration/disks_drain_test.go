@@ -160,11 +160,11 @@ func TestReaderDoesNotAskADiskThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("told of %v fetched", f.fetched)
 	}
 	// Nobody else has it: that says nothing of what is here.
-	for _, at := range []Location{{State: LocationUnknown}, {State: LocationUnknown, Why: "a has it no more"}, {State: LocationLost}} {
+	for _, at := range []Location{{}, {Why: "a has it no more"}, {Lost: true}} {
 		rd := a.reader()
 		rd.Fetch = &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) { return at, nil }}
 		if status, body, h := get(t, rd, "cache/-/f-1", ""); status != 503 || h.Get("Retry-After") == "" {
-			t.Errorf("nobody else has it (%s): status %d %s, want 503", at.State, status, body)
+			t.Errorf("nobody else has it (%+v): status %d %s, want 503", at, status, body)
 		}
 	}
 }

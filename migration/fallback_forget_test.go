@@ -31,7 +31,7 @@ func spilt(t *testing.T) (s *stayed, store *larder) {
 func (s *stayed) statusAway(t *testing.T, n int, err error) int {
 	t.Helper()
 	rd := &Reader{Vault: s.a.vault, Fallback: s.cfg.Fallback, Log: slog.New(slog.DiscardHandler), Fetch: &Fetcher{Locate: func(context.Context, BlockID, bool) (Location, error) {
-		return Location{State: LocationUnknown}, err
+		return Location{}, err
 	}}}
 	w := httptest.NewRecorder()
 	rd.ServeHTTP(w, httptest.NewRequest(http.MethodGet, fmt.Sprintf("/blocks/cache/-/f-%04d", n), nil))

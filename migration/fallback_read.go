@@ -35,12 +35,12 @@ func (rd *Reader) serveFallback(w http.ResponseWriter, req *http.Request, id Blo
 		if errors.Is(err, errCorrupt) {
 			rd.Log.Error("a block in the fallback is corrupt and is not served", "block", id, "peer", f.Peer(), "err", err)
 		}
-		if errors.Is(why, ErrNeverKnown) {
-			why = ErrLost // it was known, and this was the last of it
+		if errors.Is(why, errNeverKnown) {
+			why = errLost // it was known, and this was the last of it
 		}
 		refuseRead(w, id, why)
 	default:
-		refuseRead(w, id, fmt.Errorf("%w: read %s: %s: %w", ErrUnreachable, id, f.Peer(), err))
+		refuseRead(w, id, fmt.Errorf("%w: read %s: %s: %w", errUnreachable, id, f.Peer(), err))
 	}
 }
 

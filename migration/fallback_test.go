@@ -510,8 +510,8 @@ func TestReaderTurnsToTheFallbackLast(t *testing.T) {
 	tr.cfg.Fallback = s.as(FallbackBlocks)
 	tr.run(t.Context())
 	for why, locate := range map[string]func(context.Context, BlockID, bool) (Location, error){
-		"lost":    func(context.Context, BlockID, bool) (Location, error) { return Location{State: LocationLost}, nil },
-		"unknown": func(context.Context, BlockID, bool) (Location, error) { return Location{State: LocationUnknown}, nil },
+		"lost":    func(context.Context, BlockID, bool) (Location, error) { return Location{Lost: true}, nil },
+		"unknown": func(context.Context, BlockID, bool) (Location, error) { return Location{}, nil },
 		"away": func(context.Context, BlockID, bool) (Location, error) {
 			return Location{}, errors.New("no coordinator")
 		},

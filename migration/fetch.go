@@ -24,30 +24,21 @@ type Holder struct {
 
 // Location is what is known of a block's whereabouts.
 type Location struct {
-	State      LocationState
 	Holders    []Holder
 	Candidates []Holder // nodes whose stores could have it; only when nobody is known to hold it, or no holder answers
 	Next       string   // more could have it, behind that node; empty: these are all
+	Lost       bool     // its holder is gone, or its node left without it
 	Why        string   // nobody is known to hold it, though somebody did; empty: nobody ever did
 }
 
-// LocationState is the coordinator's knowledge of a block.
-type LocationState string
-
-const (
-	LocationHeld    LocationState = "held"
-	LocationLost    LocationState = "lost"
-	LocationUnknown LocationState = "unknown"
-)
-
-// Reading errors that callers branch on.
+// What a read ends with.
 var (
-	// ErrNeverKnown: every node that could have the block was asked and none has it (404).
-	ErrNeverKnown = errors.New("no node has it")
-	// ErrLost: the block is known to be lost; recompute it (410).
-	ErrLost = errors.New("it is lost: recompute it")
-	// ErrUnreachable: a node that may have it could not be asked (503): not the same as no.
-	ErrUnreachable = errors.New("a node that may have it cannot be reached now")
+	// errNeverKnown: every node that could have the block was asked and none has it (404).
+	errNeverKnown = errors.New("no node has it")
+	// errLost: the block is known to be lost; recompute it (410).
+	errLost = errors.New("it is lost: recompute it")
+	// errUnreachable: a node that may have it could not be asked (503): not the same as no.
+	errUnreachable = errors.New("a node that may have it cannot be reached now")
 )
 
 // hopHeader marks a request that an agent makes for a reader: its receiver answers from what it has and asks nobody else.
@@ -132,7 +123,7 @@ func (f *Fetcher) Close() { f.http().CloseIdleConnections() }
 func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, all bool, err error) {
 	loc, err := f.Locate(ctx, id, false)
 	if err != nil {
-		return nil, false, fmt.Errorf("%w: %w", ErrUnreachable, err)
+		return nil, false, fmt.Errorf("%w: %w", errUnreachable, err)
 	}
 	switch {
 	case len(loc.Holders) > 0 && len(loc.Candidates) == 0:
@@ -143,7 +134,7 @@ func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, al
 			return found, true, nil
 		}
 		return loc.Holders, true, nil
-	case loc.State == LocationLost:
+	case loc.Lost:
 		// Its holder's lease ran out, or no peer took it in time; a node that still lives may have it all the same.
 		if found, err := f.probe(ctx, id, loc.Candidates); err == nil {
 			return found, true, nil
@@ -152,7 +143,7 @@ func (f *Fetcher) resolve(ctx context.Context, id BlockID) (holders []Holder, al
 	}
 	found, err := f.probe(ctx, id, loc.Candidates)
 	switch {
-	case errors.Is(err, ErrNeverKnown) && loc.Why != "":
+	case errors.Is(err, errNeverKnown) && loc.Why != "":
 		err = fmt.Errorf("locate %s: %w", id, &lostError{loc.Why})
 	case err != nil && loc.Next != "" && ctx.Err() == nil:
 		found, err = f.seek(ctx, id, loc.Next, err)
@@ -165,11 +156,11 @@ func without(nodes, others []Holder) []Holder {
 	return slices.DeleteFunc(slices.Clone(nodes), func(h Holder) bool { return slices.Contains(others, h) })
 }
 
-// lostError is ErrLost with why, as far as that is known.
+// lostError is errLost with why, as far as that is known.
 type lostError struct{ why string }
 
-func (e *lostError) Error() string { return ErrLost.Error() }
-func (e *lostError) Unwrap() error { return ErrLost }
+func (e *lostError) Error() string { return errLost.Error() }
+func (e *lostError) Unwrap() error { return errLost }
 
 func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([]Holder, error) {
 	probing, enough := context.WithCancel(ctx)
@@ -205,9 +196,9 @@ func (f *Fetcher) probe(ctx context.Context, id BlockID, candidates []Holder) ([
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case unasked != nil:
-		return nil, fmt.Errorf("locate %s: %w: %w", id, ErrUnreachable, unasked)
+		return nil, fmt.Errorf("locate %s: %w: %w", id, errUnreachable, unasked)
 	}
-	return nil, fmt.Errorf("locate %s: %w", id, ErrNeverKnown)
+	return nil, fmt.Errorf("locate %s: %w", id, errNeverKnown)
 }
 
 func blockURL(h Holder, id BlockID) string {
@@ -283,7 +274,7 @@ func (f *Fetcher) openAny(ctx context.Context, method string, id BlockID, header
 		resp.Body.Close()
 		faults = append(faults, fmt.Errorf("read %s from %s: %s: %s", id, h.Node, resp.Status, strings.TrimSpace(string(why))))
 	}
-	return nil, Holder{}, fmt.Errorf("%w: %w", ErrUnreachable, errors.Join(faults...))
+	return nil, Holder{}, fmt.Errorf("%w: %w", errUnreachable, errors.Join(faults...))
 }
 
 // begin waits for an answer's first byte: until that is there, another holder can answer instead.

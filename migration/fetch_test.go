@@ -67,7 +67,7 @@ func TestHolderThatStandsStillIsLeft(t *testing.T) {
 					f.nodes["next"], at = serves, holders("first", "next")
 				}
 				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
-					return Location{State: LocationHeld, Holders: at}, nil
+					return Location{Holders: at}, nil
 				}}
 				defer fetch.Close()
 				var log bytes.Buffer
@@ -106,11 +106,11 @@ func TestAllAreAskedOnce(t *testing.T) {
 		located := 0
 		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
 			located++
-			return Location{State: LocationHeld, Holders: holders("away"), Candidates: holders("away", "source")}, nil
+			return Location{Holders: holders("away"), Candidates: holders("away", "source")}, nil
 		}}
 		defer fetch.Close()
 		_, _, err := fetch.open(t.Context(), http.MethodGet, "cache/-/x", nil)
-		if !errors.Is(err, ErrUnreachable) || located != 1 {
+		if !errors.Is(err, errUnreachable) || located != 1 {
 			t.Errorf("got %v after %d questions, want it out of reach after one", err, located)
 		}
 	})
@@ -142,7 +142,7 @@ func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 					}
 				}
 				fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
-					return Location{State: LocationUnknown, Candidates: holders(all...)}, nil
+					return Location{Candidates: holders(all...)}, nil
 				}}
 				defer fetch.Close()
 				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}

@@ -49,7 +49,7 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 	f := &fleet{nodes: map[string]http.Handler{"c": c.reader()}}
 	agent := func(n *node, holder string) *Reader {
 		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
-			return Location{State: LocationHeld, Holders: holders(holder)}, nil
+			return Location{Holders: holders(holder)}, nil
 		}}
 		t.Cleanup(fetch.Close)
 		return &Reader{Vault: n.vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
@@ -90,7 +90,7 @@ func TestBrokenCopyIsToldOf(t *testing.T) {
 	var told []BlockID
 	var candidates []Holder
 	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
-		return Location{State: LocationUnknown, Candidates: candidates}, nil
+		return Location{Candidates: candidates}, nil
 	}}
 	defer fetch.Close()
 	rd := b.reader()

@@ -122,12 +122,12 @@ func (rd *Reader) ServeHTTP(answer http.ResponseWriter, req *http.Request) {
 	}
 	switch asksAll := req.Header.Get(hopHeader) == ""; {
 	case asksAll && (rd.Fetch != nil || rd.Fallback != nil):
-		unknown := ErrNeverKnown
+		unknown := errNeverKnown
 		switch {
 		case errors.Is(err, errCorrupt):
-			unknown = ErrLost // it was known, and this was the last of it
+			unknown = errLost // it was known, and this was the last of it
 		case unsure(err):
-			unknown = fmt.Errorf("%w: %w", ErrUnreachable, err)
+			unknown = fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 		rd.serveThrough(w, req, id, unknown)
 	case errors.Is(err, errCorrupt) && rd.sendOn(w, req, id):
@@ -219,14 +219,14 @@ func verifyStart(c *content) error {
 
 func refuseRead(w http.ResponseWriter, id BlockID, err error) {
 	switch {
-	case errors.Is(err, ErrLost):
+	case errors.Is(err, errLost):
 		words := string(id) + " is lost: recompute it"
 		if lost, ok := errors.AsType[*lostError](err); ok && lost.why != "" {
 			w.Header().Set("Lifeboat-Why", lost.why)
 			words += " (" + lost.why + ")"
 		}
 		http.Error(w, words, http.StatusGone)
-	case errors.Is(err, ErrNeverKnown):
+	case errors.Is(err, errNeverKnown):
 		http.Error(w, string(id)+" is not known to any node", http.StatusNotFound)
 	default:
 		w.Header().Set("Retry-After", "1")

@@ -155,47 +155,47 @@ func TestReadingThroughOtherNodes(t *testing.T) {
 		status   int
 		check    func(t *testing.T, body []byte, h http.Header)
 	}{
-		"held": {location: Location{State: LocationHeld, Holders: holders("b")}, status: 200,
+		"held": {location: Location{Holders: holders("b")}, status: 200,
 			check: func(t *testing.T, body []byte, h http.Header) {
 				if !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "b" || h.Get("ETag") == "" {
 					t.Errorf("%d bytes from %q, ETag %q", len(body), h.Get("Lifeboat-Node"), h.Get("ETag"))
 				}
 			}},
-		"a range of it": {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"Range": {"bytes=-3"}}, status: 206,
+		"a range of it": {location: Location{Holders: holders("b")}, header: http.Header{"Range": {"bytes=-3"}}, status: 206,
 			check: func(t *testing.T, body []byte, _ http.Header) {
 				if !bytes.Equal(body, x[len(x)-3:]) {
 					t.Errorf("got %d bytes", len(body))
 				}
 			}},
-		"not what the reader has":     {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"If-Match": {`"other"`}}, status: 412},
-		"older than the reader's":     {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"If-Modified-Since": {later}}, status: 304},
-		"newer than the reader's":     {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{"If-Unmodified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}}, status: 412},
-		"first holder is gone":        {location: Location{State: LocationHeld, Holders: holders("gone", "b")}, status: 200},
-		"first holder has it corrupt": {location: Location{State: LocationHeld, Holders: holders("corrupt", "b")}, status: 200},
-		"all holders are gone":        {location: Location{State: LocationHeld, Holders: holders("gone")}, status: 503},
-		"redirected": {target: target + "?redirect=true", location: Location{State: LocationHeld, Holders: holders("b")}, status: 307,
+		"not what the reader has":     {location: Location{Holders: holders("b")}, header: http.Header{"If-Match": {`"other"`}}, status: 412},
+		"older than the reader's":     {location: Location{Holders: holders("b")}, header: http.Header{"If-Modified-Since": {later}}, status: 304},
+		"newer than the reader's":     {location: Location{Holders: holders("b")}, header: http.Header{"If-Unmodified-Since": {"Thu, 01 Jan 1970 00:00:01 GMT"}}, status: 412},
+		"first holder is gone":        {location: Location{Holders: holders("gone", "b")}, status: 200},
+		"first holder has it corrupt": {location: Location{Holders: holders("corrupt", "b")}, status: 200},
+		"all holders are gone":        {location: Location{Holders: holders("gone")}, status: 503},
+		"redirected": {target: target + "?redirect=true", location: Location{Holders: holders("b")}, status: 307,
 			check: func(t *testing.T, _ []byte, h http.Header) {
 				if h.Get("Location") != "https://b:7412"+target {
 					t.Errorf("to %s", h.Get("Location"))
 				}
 			}},
-		"lost":             {location: Location{State: LocationLost}, status: 410},
-		"lost, redirected": {target: target + "?redirect=true", location: Location{State: LocationLost}, status: 410},
-		"was known, none has it": {location: Location{State: LocationUnknown, Candidates: holders("empty"), Why: "b removed it"}, status: 410,
+		"lost":             {location: Location{Lost: true}, status: 410},
+		"lost, redirected": {target: target + "?redirect=true", location: Location{Lost: true}, status: 410},
+		"was known, none has it": {location: Location{Candidates: holders("empty"), Why: "b removed it"}, status: 410,
 			check: func(t *testing.T, body []byte, h http.Header) {
 				if h.Get("Lifeboat-Why") != "b removed it" || !strings.Contains(string(body), "recompute it (b removed it)") {
 					t.Errorf("got why %q and %q", h.Get("Lifeboat-Why"), body)
 				}
 			}},
-		"was known, its source has it": {location: Location{State: LocationUnknown, Candidates: holders("b", "empty"), Why: "c removed it"}, status: 200},
-		"was known, one is silent":     {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone"), Why: "b removed it"}, status: 503},
+		"was known, its source has it": {location: Location{Candidates: holders("b", "empty"), Why: "c removed it"}, status: 200},
+		"was known, one is silent":     {location: Location{Candidates: holders("empty", "gone"), Why: "b removed it"}, status: 503},
 		"coordinator away":             {err: errors.New("no leader"), status: 503},
-		"unknown, nobody to ask":       {location: Location{State: LocationUnknown}, status: 404},
-		"unknown, one has it":          {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone", "b")}, status: 200},
-		"unknown, none has it":         {location: Location{State: LocationUnknown, Candidates: holders("empty", "empty2")}, status: 404},
-		"unknown, one is silent":       {location: Location{State: LocationUnknown, Candidates: holders("empty", "gone")}, status: 503},
-		"unknown, one is unsure":       {location: Location{State: LocationUnknown, Candidates: holders("empty", "corrupt")}, status: 503},
-		"asked by another's hand":      {location: Location{State: LocationHeld, Holders: holders("b")}, header: http.Header{hopHeader: {"1"}}, status: 404},
+		"unknown, nobody to ask":       {location: Location{}, status: 404},
+		"unknown, one has it":          {location: Location{Candidates: holders("empty", "gone", "b")}, status: 200},
+		"unknown, none has it":         {location: Location{Candidates: holders("empty", "empty2")}, status: 404},
+		"unknown, one is silent":       {location: Location{Candidates: holders("empty", "gone")}, status: 503},
+		"unknown, one is unsure":       {location: Location{Candidates: holders("empty", "corrupt")}, status: 503},
+		"asked by another's hand":      {location: Location{Holders: holders("b")}, header: http.Header{hopHeader: {"1"}}, status: 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			empty := newNode(t, "empty")
@@ -261,7 +261,7 @@ func TestReadersDoNotAskInCircles(t *testing.T) {
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		n := newNode(t, names[0])
 		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
-			return Location{State: LocationHeld, Holders: holders(names[1])}, nil
+			return Location{Holders: holders(names[1])}, nil
 		}}
 		defer fetch.Close()
 		fetchers = append(fetchers, fetch)
@@ -285,7 +285,7 @@ func TestBrokenBodyIsCutOnTheWayThrough(t *testing.T) {
 	flip(t, filepath.Join(b.dir, "vault/segments"), x[2*ChunkBytes:][:100], 1)
 	f := &fleet{nodes: map[string]http.Handler{"b": b.reader()}}
 	fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
-		return Location{State: LocationHeld, Holders: holders("b")}, nil
+		return Location{Holders: holders("b")}, nil
 	}}
 	defer fetch.Close()
 	rd := &Reader{Vault: newNode(t, "c").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}

@@ -11,13 +11,13 @@ import (
 // whether it is here, the answer to whatever goes wrong elsewhere.
 func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id BlockID, unknown error) {
 	elsewhere := func(why error) {
-		if errors.Is(why, ErrNeverKnown) || errors.Is(unknown, ErrUnreachable) {
+		if errors.Is(why, errNeverKnown) || errors.Is(unknown, errUnreachable) {
 			why = unknown
 		}
 		rd.serveFallback(w, req, id, why)
 	}
 	if rd.Fetch == nil {
-		elsewhere(ErrNeverKnown)
+		elsewhere(errNeverKnown)
 		return
 	}
 	if redirected, _ := strconv.ParseBool(req.URL.Query().Get("redirect")); redirected {

@@ -14,14 +14,14 @@ import (
 // time: it takes a question to each node.
 func (f *Fetcher) seek(ctx context.Context, id BlockID, after string, before error) ([]Holder, error) {
 	if f.LocateMore == nil || !f.seeking.TryLock() {
-		return nil, fmt.Errorf("locate %s: %w: more nodes than were asked could have it, and another block is sought there", id, ErrUnreachable)
+		return nil, fmt.Errorf("locate %s: %w: more nodes than were asked could have it, and another block is sought there", id, errUnreachable)
 	}
 	defer f.seeking.Unlock()
 	var all []Holder
 	for after != "" {
 		some, next, err := f.LocateMore(ctx, id, after)
 		if err != nil {
-			return nil, fmt.Errorf("locate %s: %w: name more of those who could have it: %w", id, ErrUnreachable, err)
+			return nil, fmt.Errorf("locate %s: %w: name more of those who could have it: %w", id, errUnreachable, err)
 		}
 		if next == after {
 			break // a coordinator that begins anew would do so for ever
@@ -29,7 +29,7 @@ func (f *Fetcher) seek(ctx context.Context, id BlockID, after string, before err
 		all, after = append(all, some...), next
 	}
 	found, err := f.probe(ctx, id, all)
-	if errors.Is(err, ErrNeverKnown) {
+	if errors.Is(err, errNeverKnown) {
 		err = before
 	}
 	return found, err

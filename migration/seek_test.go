@@ -60,7 +60,7 @@ func TestAllOfALargeFleetAreAsked(t *testing.T) {
 					return holders(all[200:]...), "", nil
 				}
 				fetch := &Fetcher{Dial: f.dial, LocateMore: more, Locate: func(context.Context, BlockID, bool) (Location, error) {
-					return Location{State: LocationUnknown, Candidates: holders(all[:100]...), Next: all[99], Why: c.why}, nil
+					return Location{Candidates: holders(all[:100]...), Next: all[99], Why: c.why}, nil
 				}}
 				defer fetch.Close()
 				rd := &Reader{Vault: newNode(t, "r").vault, Fetch: fetch, Log: slog.New(slog.DiscardHandler)}
@@ -84,12 +84,12 @@ func TestOneBlockIsSoughtAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{nodes: map[string]http.Handler{"near": http.NotFoundHandler(), "far": mute}}
 		fetch := &Fetcher{Dial: f.dial, Locate: func(context.Context, BlockID, bool) (Location, error) {
-			return Location{State: LocationUnknown, Candidates: holders("near"), Next: "near"}, nil
+			return Location{Candidates: holders("near"), Next: "near"}, nil
 		}, LocateMore: func(context.Context, BlockID, string) ([]Holder, string, error) { return holders("far"), "", nil }}
 		defer fetch.Close()
 		open := func(id BlockID) (took time.Duration) {
 			began := time.Now()
-			if _, _, err := fetch.open(t.Context(), http.MethodGet, id, nil); !errors.Is(err, ErrUnreachable) {
+			if _, _, err := fetch.open(t.Context(), http.MethodGet, id, nil); !errors.Is(err, errUnreachable) {
 				t.Errorf("%s: got %v, want it out of reach", id, err)
 			}
 			return time.Since(began)
