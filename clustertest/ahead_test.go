@@ -61,11 +61,11 @@ func TestRebalanceComesToNothing(t *testing.T) {
 func TestAppointmentIsLeftForWhenItIsTimeTo(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		blocks := fill(c, 0)
-		r := c.Simulate(0, preemption.KindRetirement, 30*time.Minute, false)
-		if r.Stance != "pre-copy" || r.Goes != "drain" || (r.Changes.AsDuration()-28*time.Minute).Abs() > time.Second {
+		r := c.Simulate(0, preemption.KindRetirement, 10*time.Minute, false)
+		if r.Stance != "pre-copy" || r.Goes != "drain" || (r.Changes.AsDuration()-8*time.Minute).Abs() > time.Second {
 			t.Errorf("got %v, want it copied ahead, and left for two minutes before", r)
 		}
-		c.Sleep(27 * time.Minute)
+		c.Sleep(7 * time.Minute)
 		if n := c.Show(0); n.State != "ACTIVE" || n.Status.Drain.GetBlocksMoved() != int64(len(blocks)) {
 			t.Errorf("3 minutes before: got %v, want it active and copied", n)
 		}
@@ -85,8 +85,8 @@ func TestAppointmentIsLeftForWhenItIsTimeTo(t *testing.T) {
 func TestRebootKeepsTheData(t *testing.T) {
 	bubble(t, clustertest.Config{}, func(t *testing.T, c *clustertest.Cluster) {
 		fill(c, 0)
-		c.Simulate(0, preemption.KindReboot, 30*time.Minute, false)
-		c.Sleep(27 * time.Minute)
+		c.Simulate(0, preemption.KindReboot, 10*time.Minute, false)
+		c.Sleep(7 * time.Minute)
 		if n := c.Show(0); !n.Schedulable || n.Status.Notice != nil {
 			t.Errorf("3 minutes before: got %v, want it in service", n)
 		}

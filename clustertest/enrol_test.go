@@ -17,7 +17,7 @@ import (
 // A node that joined by itself keeps its certificate fresh while it runs. One that was off for longer than that lasts joins
 // again, with the key that it has, and is the same node.
 func TestCertificatesAreRenewedAndRegained(t *testing.T) {
-	const life = time.Hour
+	const life = 20 * time.Minute
 	token := filepath.Join(t.TempDir(), "token")
 	joins, data := false, ""
 	cfg := clustertest.Config{

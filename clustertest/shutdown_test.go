@@ -149,7 +149,7 @@ func TestPowerOffLooksForWhatWasWrittenSinceTheDrain(t *testing.T) {
 				blocks := fill(c, 0)
 				c.DecommissionSelf(0, preemption.SourceManual, 0, "no hurry")
 				c.WaitDrained(0)
-				c.Sleep(20 * time.Minute)
+				c.Sleep(11 * time.Minute) // it looks again after 10 minutes, and then after 20
 				if late {
 					blocks = append(blocks, c.Write(0, "cache", "late", fillSize))
 				}
