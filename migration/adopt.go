@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,7 +69,7 @@ func copyLines(to string, from []string, moved time.Time, keep func(Entry) bool)
 		}
 		kept = kept.plus(Count{1, line.Bytes})
 	}
-	err = errors.Join(err, w.Flush(), f.Close(), os.Chtimes(part, moved, moved))
+	err = cmp.Or(err, w.Flush(), f.Close(), os.Chtimes(part, moved, moved)) // a writer that failed says so again
 	if err == nil {
 		err = os.Rename(part, to)
 	}
