@@ -28,8 +28,7 @@ type lookBack struct {
 }
 
 func newLookBack(cfg DrainConfig, accounts func() []string, leaves func() bool) *lookBack {
-	l := &lookBack{drain: &Drain{cfg: cfg, disks: orWell(cfg.Disks), stores: byName(cfg.Stores)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
-	return l
+	return &lookBack{drain: &Drain{cfg: cfg, disks: orWell(cfg.Disks), stores: byName(cfg.Stores)}, accounts: accounts, leaves: leaves, said: map[string]bool{}}
 }
 
 // look goes through all accounts, and returns for how long it worked: it is not work to wait for peers.

@@ -372,3 +372,9 @@ func with(c StoreConfig, paths ...string) StoreConfig {
 	c.Paths = paths
 	return c
 }
+
+// segmentPath is the file of a segment.
+func (v *Vault) segmentPath(no uint32) string {
+	dir, _ := v.home(no)
+	return segmentFile(dir, no)
+}

@@ -113,10 +113,7 @@ func (d *Drain) readWhole(b Block, i int, p []byte, near *near) error {
 		return err
 	}
 	defer r.Close() // it was only read
-	if err := near.fill(r, p); err != nil {
-		return err
-	}
-	return nil
+	return near.fill(r, p)
 }
 
 // asItCame verifies what was read of a small file that a block landed as. What lies there now may be another one, which is its engine's.

@@ -100,11 +100,6 @@ func segmentFile(dir string, no uint32) string {
 	return filepath.Join(dir, "segments", fmt.Sprintf("seg-%08d", no))
 }
 
-func (v *Vault) segmentPath(no uint32) string {
-	dir, _ := v.home(no)
-	return segmentFile(dir, no)
-}
-
 // Held yields every block that landed here from another node, but for those in directories that are away.
 func (v *Vault) Held() iter.Seq2[Held, error] {
 	return v.held(func(r record) bool {
@@ -149,13 +144,12 @@ type Held struct {
 	Bytes  int64
 	From   string // the node that it was carried from
 	Origin string // the node that it was born on
-	Landed time.Time
 
 	packed bool // it is in a segment
 }
 
 func (r record) held() Held {
-	return Held{BlockID(r.ID), r.bytes(), r.From, r.Origin, r.Landed, r.Segment != 0}
+	return Held{BlockID(r.ID), r.bytes(), r.From, r.Origin, r.Segment != 0}
 }
 
 // Count is what rests here from other nodes, in segments and in place.
