@@ -123,9 +123,9 @@ func inOrder(batch []*landed) []*landed {
 }
 
 // contradicts returns errConflict when the node's own store has other bytes under the id of a block that is about to
-// land, and errSuperseded when that is an older version of the node's own. Blocks of other sizes need not be read. One that is
-// may be as large as its disk: it calls at, with the
-// directory, before it looks into one of the store's and before each chunk.
+// land, and errSuperseded when that is an older version of the node's own. Blocks of other sizes need not be read. One that
+// is may be as large as its disk: it calls at, with the directory, before it looks into one of the store's and before each
+// chunk.
 func (s *Store) contradicts(r record, node string, at func(dir *string)) error {
 	own, err := s.layout.find(s, BlockID(r.ID), at)
 	if err != nil || own.ID != BlockID(r.ID) {

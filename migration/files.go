@@ -17,7 +17,7 @@ type filesLayout struct{}
 
 const noScope = "-"
 
-// temporary are the marks that programs put on files that are not finished. Carrying one would hand a reader half a file
+// temporarySuffixes are the marks that programs put on files that are not finished. Carrying one would hand a reader half a file
 // under a name that its owner will soon give to the whole.
 var temporarySuffixes = []string{".tmp", ".temp", ".part", ".partial", ".inprogress", ".crdownload", ".swp", "~"}
 

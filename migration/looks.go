@@ -73,9 +73,9 @@ func (l *looks) before(dirs []string, began time.Time) past {
 	return p
 }
 
-// news reports whether a block of these directories may be one that no look has met as it is, as one is of which not all directories
-// were read since it changed; and whether it changed since the drain began, or the index that the block is from. What is in a directory that was not looked through before where it is, counts
-// as changed (anew).
+// news reports whether a block of these directories may be one that no look has met as it is, as one is of which not all
+// directories were read since it changed; and whether it is recent: changed since the drain began, or the index that the block
+// is from. What is in a directory that was not looked through before where it is (anew) counts as changed.
 func (l *looks) news(dirs []string, changed, began time.Time, anew bool) (news, recent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

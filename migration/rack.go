@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// rack is the plan of what lies in a directory first, of one store: a peer may have room for one and not for another. One for each set of directories would be too many: a map output of Spark's lies in
-// three, and twelve disks have 1,700 such sets.
+// rack is the plan of what lies in a directory first, of one store: a peer may have room for one store's blocks and not for
+// another's. One for each set of directories would be too many: a map output of Spark's lies in three, and twelve disks have
+// 1,700 such sets.
 type rack struct {
 	dir    string
 	store  string

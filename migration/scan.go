@@ -63,8 +63,8 @@ func (d *Drain) scanUntilQuiet(ctx context.Context) {
 	d.cfg.Log.Warn("the stores keep changing: what is written from now on is not carried", "passes", maxScans)
 }
 
-// settled waits until all that was found is, also what somebody is asked about before it is planned, and is false when that takes longer than another look should wait. A drain that
-// another one follows leaves it to that one to look.
+// settled waits until all that was found is, also what somebody is asked about before it is planned, and is false when that
+// takes longer than another look should wait. A drain that another one follows leaves it to that one to look.
 func (d *Drain) settled(ctx context.Context, patience time.Duration) bool {
 	if !d.cfg.Once {
 		short, cancel := context.WithTimeout(ctx, patience)
@@ -81,10 +81,10 @@ func (d *Drain) lookLast(ctx context.Context, pass int) {
 	}
 }
 
-// scan plans the blocks that changed since the last scan and have not been handled in this version, and counts them; it finds some where
-// it does not come to the end, as far as the next scan may. What
-// a disk may hold up is read by itself: one that hangs does not keep the others' blocks here. When the deadline comes
-// first, what was not met by then is named as lost, as far as a moment more allows.
+// scan plans the blocks that changed since the last scan and have not been handled in this version, and returns how many: one
+// at least if it did not come to the end, where the next scan may. What a disk may hold up is read by itself: one that hangs
+// does not keep the others' blocks here. When the deadline comes first, what was not met by then is named as lost, as far as
+// a moment more allows.
 func (d *Drain) scan(ctx context.Context, pass int) int {
 	d.looks.heedClock(setBack(d.ledger.summary.Started))
 	naming, cancel := linger(ctx, receiptGrace)
