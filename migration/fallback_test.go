@@ -247,9 +247,7 @@ func TestPeersThatOnlyLookWellLeaveTheBlocksToTheFallback(t *testing.T) {
 				tr.cfg.Fallback = s.as(FallbackBlocks)
 				tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
 					defer conn.Close()
-					fr := newFrameReader(conn, ChunkBytes)
-					fr.next()
-					conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+					fr := granted(conn)
 					for {
 						f, err := fr.next()
 						if err != nil {

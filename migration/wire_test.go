@@ -217,9 +217,7 @@ func TestSilentReceiverDoesNotHoldItsBlocks(t *testing.T) {
 		c := newNode(t, "c")
 		tr := newTrip(t, a, c)
 		silent := func(conn net.Conn) {
-			fr := newFrameReader(conn, ChunkBytes)
-			fr.next()
-			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+			fr := granted(conn)
 			for {
 				if _, err := fr.next(); err != nil {
 					return
@@ -249,8 +247,7 @@ func TestPeerThatHangsUpDoesNotEndTheDrain(t *testing.T) {
 		calls := 0
 		polite := func(conn net.Conn) {
 			calls++
-			newFrameReader(conn, ChunkBytes).next()
-			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+			granted(conn)
 			conn.Close()
 		}
 		tr.cfg.Connections = 1
@@ -266,6 +263,14 @@ func TestPeerThatHangsUpDoesNotEndTheDrain(t *testing.T) {
 	})
 }
 
+// granted lets a sender begin as a peer with room does, and returns what it sends from then on.
+func granted(conn net.Conn) *frameReader {
+	fr := newFrameReader(conn, ChunkBytes)
+	fr.next()
+	conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+	return fr
+}
+
 // A peer chokes on one block. The others go there all the same.
 func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -273,9 +278,7 @@ func TestPoisonousBlockDoesNotHoldTheOthers(t *testing.T) {
 		tr := newTrip(t, a)
 		serve := func(conn net.Conn) {
 			defer conn.Close()
-			fr := newFrameReader(conn, ChunkBytes)
-			fr.next()
-			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+			fr := granted(conn)
 			for {
 				f, err := fr.next()
 				if err != nil {
@@ -311,9 +314,7 @@ func TestLinkDoesNotRestBetweenLargeBlocks(t *testing.T) {
 		}
 		last := func(conn net.Conn) {
 			defer conn.Close()
-			fr := newFrameReader(conn, ChunkBytes)
-			fr.next()
-			conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+			fr := granted(conn)
 			var owed []verdict
 			for {
 				f, err := fr.next()
