@@ -15,14 +15,14 @@
 // The files by subject, in an order to read them:
 //
 //	what a block is:      id, store, files, spark, spark_index, managers, subdirs, seat, kin; version, conflict
-//	what a node has:      renew, byname, walk, spread, places, scan, source; index_keep, index_look, index_file, index_scan, index_ahead
+//	what a node has:      renew, openat, walk, spread, places, scan, source; index_keep, index_look, index_file, index_scan, index_ahead
 //	what leaves first:    values, values_said, worth, wave, plan, rack, spool
 //	the wire:             frame, payload, conn, chunk
 //	a drain:              drain, history, unseen, claims, homes, homes_wire, questions, looks, oversee, peers, fan, lane, send, write, resume, window; watch
 //	  reads its blocks:   beneath, near, near_segment, fetch_ahead
-//	  in time:            pace, throttle, traffic, hush
+//	  in time:            pace, throttle, traffic, unsent
 //	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, account, adopt, leftover
-//	a receiver:           receive, inbound, unfinished, berth, room, budget, allotment, known, glance, nowhere, outbox
+//	a receiver:           receive, inbound, unfinished, inbound_land, room, budget, allotment, known, glance, nowhere, outbox
 //	  to its receipts:    landing, publish, commit
 //	what landed:          vault, vaultdir, segment, pieces, catalog, renumber, resident
 //	  becomes files:      unpack, unpack_group, unpack_read

@@ -44,7 +44,7 @@ func (d *Drain) oversee(ctx context.Context) {
 	for {
 		changed := d.disks.Changed()
 		d.look(time.Now())
-		d.hush(time.Now())
+		d.bufferLess(time.Now())
 		select {
 		case <-changed:
 		case <-tick.C:

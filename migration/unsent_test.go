@@ -30,7 +30,7 @@ func TestLanesKeepLittleAtTheEnd(t *testing.T) {
 		{5e6 / 8 / 8, 16 << 10},
 		{1e9 / 8, 128 << 10},
 	} {
-		l.hush(row.speed)
+		l.bufferLess(row.speed)
 		var got int
 		var err error
 		cannot := l.conn.(*Conn).raw.kernel.Control(func(fd uintptr) {

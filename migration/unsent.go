@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// hushBefore is how long before the end of sending a drain's connections begin to keep little in the kernel. By itself
-	// that takes some megabytes that it cannot send yet, which a narrow link would still be carrying when all should be
+	// bufferLessBefore is how long before the end of sending a drain's connections begin to keep little in the kernel. Left to
+	// itself that takes some megabytes that it cannot send yet, which a narrow link would still be carrying when all should be
 	// silent. Until then they are welcome: on a fast link they are worth a third of the throughput (measured).
-	hushBefore = 5 * time.Second
+	bufferLessBefore = 5 * time.Second
 	// A connection may keep then what it carries in mostUnsentFor: the link that it shares with others has as much left to carry when sending
 	// ends, whatever each of them has. It needs leastUnsent to be woken in time, and mostUnsent is enough for fast ones.
 	mostUnsentFor = 100 * time.Millisecond
@@ -18,24 +18,24 @@ const (
 	mostUnsent    = 128 << 10
 )
 
-// hush has the connections keep little once sending is about to end.
-func (d *Drain) hush(now time.Time) {
+// bufferLess has the connections keep little once sending is about to end.
+func (d *Drain) bufferLess(now time.Time) {
 	if d.cfg.Until == nil {
 		return
 	}
-	if end := d.cfg.Until(); end.IsZero() || end.Sub(now) > hushBefore {
+	if end := d.cfg.Until(); end.IsZero() || end.Sub(now) > bufferLessBefore {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c := range d.lanes {
 		if l, ok := c.(*lane); ok {
-			l.hush(l.peer.speed)
+			l.bufferLess(l.peer.speed)
 		}
 	}
 }
 
-func (l *lane) hush(speed float64) {
+func (l *lane) bufferLess(speed float64) {
 	if c, ok := l.conn.(*Conn); ok {
 		c.raw.keepLittle(unsentBytes(speed))
 	}

@@ -7,14 +7,15 @@ func (in *inbound) land(f frame, o opening) error {
 	if err := in.r.turnAway(in.node, in.last, o.bytes()); err != nil {
 		return err
 	}
-	err := in.moor(f, o)
+	err := in.landOnDisk(f, o)
 	if verdictOn(in.transfer, err).Code == verdictFull && in.landNowhere(o, err) {
 		return nil
 	}
 	return err
 }
 
-func (in *inbound) moor(f frame, o opening) error {
+// landOnDisk begins a block in a segment if it is small, else in its place, else in a segment all the same.
+func (in *inbound) landOnDisk(f frame, o opening) error {
 	if p, small := in.r.packs(o); small && in.landInVault(f, o) == nil {
 		in.packed.packing = p
 		return nil
