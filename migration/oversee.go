@@ -89,7 +89,7 @@ func (r *Receiver) revive(ctx context.Context, said map[string]bool) {
 	}
 	moment, cancel := context.WithTimeout(ctx, suspect)
 	defer cancel()
-	r.cfg.Vault.Revive(moment)
+	r.cfg.Vault.revive(moment)
 	still := r.cfg.Vault.Away()
 	for dir := range said {
 		if still[dir] == nil {

@@ -241,7 +241,7 @@ func TestDirectoryThatIsAwayWhileTheCatalogIsMadeAnew(t *testing.T) {
 	if err := os.Rename(second+".away", second); err != nil {
 		t.Fatal(err)
 	}
-	if back := n.vault.Revive(t.Context()); len(back) != 1 {
+	if back := n.vault.revive(t.Context()); len(back) != 1 {
 		t.Fatalf("%q is back", back)
 	}
 	for range 2 {

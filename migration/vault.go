@@ -48,7 +48,7 @@ const openPatience = 5 * time.Second
 
 // OpenVault opens the vault in dir, creating it when needed, and cuts off what no receipt was ever sent for. Segments may
 // lie in more directories than that. One of these that is gone or does not answer is passed by: its blocks are not held
-// until it is back (Away, Revive).
+// until it is back (Away, revive).
 func OpenVault(dir string, more ...string) (*Vault, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "segments"), 0o700); err != nil {
 		return nil, fmt.Errorf("open vault: %w", err)
@@ -78,7 +78,7 @@ func OpenVault(dir string, more ...string) (*Vault, error) {
 	}
 	late, cancel := context.WithTimeout(context.Background(), openPatience)
 	defer cancel()
-	v.Revive(late)
+	v.revive(late)
 	return v, nil
 }
 

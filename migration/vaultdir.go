@@ -42,9 +42,9 @@ func (v *Vault) Away() map[string]error {
 	return away
 }
 
-// Revive opens the directories that are not used, and returns those that are from now on. It waits for their disks while
+// revive opens the directories that are not used, and returns those that are from now on. It waits for their disks while
 // ctx lasts.
-func (v *Vault) Revive(ctx context.Context) (back []string) {
+func (v *Vault) revive(ctx context.Context) (back []string) {
 	type answer struct {
 		dir *vaultDir
 		err error

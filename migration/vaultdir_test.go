@@ -40,7 +40,7 @@ func TestEmptyDirectoryWhereADiskOfTheVaultShouldBe(t *testing.T) {
 			if err := errors.Join(os.RemoveAll(n.more[1]), os.Rename(aside, n.more[1])); err != nil {
 				t.Fatal(err)
 			}
-			n.vault.Revive(t.Context())
+			n.vault.revive(t.Context())
 			if got := n.content(t, "cache/-/x"); !bytes.Equal(got, x) {
 				t.Error("with its disk back it does not read as what came")
 			}
@@ -62,7 +62,7 @@ func TestSegmentsThatAreSaidToBeGone(t *testing.T) {
 		t.Errorf("got %v, want what to do", why)
 	}
 	write(t, gone, nil)
-	if back := n.vault.Revive(t.Context()); len(back) != 1 {
+	if back := n.vault.revive(t.Context()); len(back) != 1 {
 		t.Errorf("%v are back, away %v", back, n.vault.Away())
 	}
 	n.receive(t)
