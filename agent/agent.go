@@ -59,8 +59,9 @@ type Deps struct {
 
 // Agent is one node's agent. It is made by New and runs once.
 type Agent struct {
-	cfg         Config // as in the file, but for what the cloud filled in
+	cfg         Config // as in the file, but for the node's name where that leaves it out
 	file        Config
+	place       atomic.Pointer[place]
 	limits      atomic.Pointer[limits]
 	deps        Deps
 	log         *slog.Logger
@@ -113,6 +114,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.serve(life) })
 	g.Go(func() error { return a.beat.Run(life) })
 	g.Go(func() error { return a.notices.Run(life) })
+	g.Go(func() error { return a.learnPlace(life) })
 	g.Go(func() error { return a.keepCertificate(life) })
 	g.Go(func() error { return a.watchDisks(life) })
 	g.Go(func() error { return a.tellOfDisks(life) })

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +39,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (_ *Agent, err error) {
 	cfg.Node.Name = got.Name
 	a := &Agent{cfg: cfg, file: file, deps: deps, log: deps.Log, started: time.Now(), counts: newCounters(), manual: preemption.NewManual(), doubted: make(chan string, mostDoubted), written: make(chan page), accounting: make(chan struct{}, 1), passing: make(chan struct{}, 1)}
 	a.limits.Store(limitsOf(cfg))
+	a.place.Store(&place{cfg.Node.Zone, cfg.Node.Pool})
 	a.drains.free(a.started) // until when an earlier process waited, or was there at all, is not known
 	a.vigil.agent = a
 	a.disks = a.newMonitor()
@@ -117,8 +117,8 @@ func (a *Agent) openStores() (err error) {
 	return err
 }
 
-// cloudTimeout is how long the start may wait for a cloud to say which zone and machine type this is, and for each
-// coordinator's name to be looked up.
+// cloudTimeout is how long the start may wait for a cloud to say which machine this is, and for each coordinator's name to be
+// looked up.
 const cloudTimeout = 2 * time.Second
 
 func (a *Agent) openNotices(ctx context.Context) (err error) {
@@ -129,7 +129,11 @@ func (a *Agent) openNotices(ctx context.Context) (err error) {
 	}
 	if a.cloud != nil {
 		sources = append(sources, a.cloud)
-		a.askCloud(ctx)
+		if !a.place.Load().known() {
+			if err := a.askPlace(ctx, startPatience); err != nil {
+				a.log.Warn("the cloud does not say which zone and machine type this is: it is asked again", "err", err)
+			}
+		}
 	} else {
 		a.log.Info("no cloud's notices are listened for: the machine's firmware names none, or the configuration says so")
 	}
@@ -148,24 +152,6 @@ func (a *Agent) provider() string {
 	return a.cfg.Cloud.Resolve()
 }
 
-// askCloud fills in the zone and the capacity pool that the configuration leaves out. Without an answer they stay empty.
-func (a *Agent) askCloud(ctx context.Context) {
-	if a.cfg.Node.Zone != "" && a.cfg.Node.Pool != "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
-	defer cancel()
-	i, err := a.cloud.Instance(ctx)
-	if err != nil {
-		a.log.Warn("the cloud does not say which zone and machine type this is", "err", err)
-		return
-	}
-	a.cfg.Node.Zone = cmp.Or(a.cfg.Node.Zone, i.Zone)
-	if a.cfg.Node.Pool == "" && i.Type != "" {
-		a.cfg.Node.Pool = i.Type + "-" + i.LifeCycle // what is reclaimed together: a type in a zone, spot or not
-	}
-}
-
 func (a *Agent) openHeartbeat() error {
 	var err error
 	if a.incarnation, err = incarnation(a.cfg.DataDir); err != nil {
@@ -177,7 +163,8 @@ func (a *Agent) openHeartbeat() error {
 	}
 	a.behind.Store(true) // for as long as nobody was asked
 	a.beat, err = heartbeat.New(heartbeat.Config{
-		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool,
+		Node: a.cfg.Node.Name, Incarnation: a.incarnation, PeerAddress: address,
+		Place:   func() (zone, pool string) { p := a.place.Load(); return p.zone, p.pool },
 		Version: a.deps.Version, Coordinators: a.cfg.Coordinators, TLS: a.deps.Identity.Client([]string{"h2"}, certs.Name{Role: certs.RoleCoordinator}),
 		Dial: a.deps.Dial, PeersFile: filepath.Join(a.cfg.DataDir, "peers.json"), Status: a.status, Held: a.held, Log: a.log,
 	})

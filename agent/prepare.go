@@ -147,8 +147,9 @@ func (a *Agent) aheadConfig(incident, dir string) migration.DrainConfig {
 
 // drainConfig is for a drain that carries all that this node has, but for what the ledger in dir says is elsewhere.
 func (a *Agent) drainConfig(id, dir string, cap config.Bytes) migration.DrainConfig {
+	at := a.place.Load()
 	cfg := migration.DrainConfig{
-		Node: a.cfg.Node.Name, Zone: a.cfg.Node.Zone, Pool: a.cfg.Node.Pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
+		Node: a.cfg.Node.Name, Zone: at.zone, Pool: at.pool, Incident: id, Dir: dir, Stores: a.stores, Vault: a.vault, Told: a.told, Disks: a.landing, Index: a.index,
 		Settle: a.receiver.Settle, Advised: a.leaving, Alone: a.alone, Peers: a.peers, Missed: a.missesPeers, Dial: a.dialPeer, Forget: a.reader.Fetch.Forget, Where: a.whereIs, AtHome: a.reader.Fetch.AtHome,
 		ForgetElsewhere: a.reader.Fetch.ForgetElsewhere, Connections: a.limits.Load().Drain.ConnectionsPerPeer, MaxBytesPerSecond: int64(cap), Fallback: a.fallback, Over: a.appsOver, OverChanged: a.beat.AppsChanged, Log: a.log,
 	}

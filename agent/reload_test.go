@@ -14,9 +14,9 @@ import (
 // What may change while the agent runs changes; what may not is named and stays.
 func TestReload(t *testing.T) {
 	old := Default()
-	old.Node.Name, old.Coordinators = "host-a", []string{"10.0.0.1:7411"}
+	old.Coordinators = []string{"10.0.0.1:7411"}
 	a := &Agent{cfg: old, file: old}
-	a.cfg.Node.Zone = "us-east-1a" // filled in by the cloud: no change of the file's
+	a.cfg.Node.Name = "host-a" // as the certificate has it: no change of the file's
 	a.disks = disks.New(disks.Config{})
 	a.limits.Store(limitsOf(old))
 	var err error

@@ -62,7 +62,8 @@ func newHerd(c *coordinators, many int) (*herd, error) {
 		a := &beater{herd: h}
 		a.client, err = heartbeat.New(heartbeat.Config{
 			Node: name, Incarnation: "inc-of-" + name, PeerAddress: fmt.Sprintf("10.%d.%d.%d:7412", i>>16, i>>8&255, i&255),
-			Zone: fmt.Sprintf("zone-%c", 'a'+i%3), Pool: fmt.Sprintf("pool-%d", i%7), Version: "bench",
+			Place:        func() (zone, pool string) { return fmt.Sprintf("zone-%c", 'a'+i%3), fmt.Sprintf("pool-%d", i%7) },
+			Version:      "bench",
 			Coordinators: c.addresses(), TLS: own, Status: a.status,
 		})
 		if err != nil {

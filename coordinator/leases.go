@@ -113,6 +113,14 @@ func (l *leases) repeats(name string, r *api.RegisterRequest) bool {
 	return ok && p.registered && r.Began != 0 && r.Began == p.began && r.Sequence <= p.sequence
 }
 
+// same says whether it is the process that registered last.
+func (l *leases) same(name string, r *api.RegisterRequest) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.nodes[name]
+	return ok && p.registered && r.Began != 0 && r.Began == p.began
+}
+
 // reports says whether a report of blocks is the newest of its node, as far as is known.
 func (l *leases) reports(name string, sequence uint64) bool {
 	l.mu.Lock()

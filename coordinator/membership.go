@@ -30,7 +30,8 @@ func (s *membership) Register(ctx context.Context, r *api.RegisterRequest) (*api
 	}
 	now := time.Now()
 	// A drained node that registers has come back to stay, unless it is we who came back: then it only repeats itself.
-	reattach := !s.leases.knows(name) && (now.Sub(*s.tookOver.Load()) <= s.cfg.Lease || s.leases.read(name).heard)
+	// So does one whose process we have heard register: it has learned where it stands.
+	reattach := s.leases.same(name, r) || !s.leases.knows(name) && (now.Sub(*s.tookOver.Load()) <= s.cfg.Lease || s.leases.read(name).heard)
 	c := command{
 		Do: doRegister, Nodes: []string{name}, UnderNotice: watched(r.Status), Reattach: reattach,
 		Facts: &facts{Incarnation: r.Incarnation, PeerAddress: r.PeerAddress, Zone: r.Zone, Pool: r.Pool, Version: r.Version},

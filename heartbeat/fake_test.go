@@ -351,7 +351,7 @@ func (b *logbook) log() *slog.Logger { return slog.New(slog.NewTextHandler(b, ni
 
 func config(n *network, coordinators ...string) Config {
 	return Config{
-		Node: "host-a", Incarnation: "inc-1", PeerAddress: "10.0.0.9:7412", Zone: "z1", Pool: "spot", Version: "v1",
+		Node: "host-a", Incarnation: "inc-1", PeerAddress: "10.0.0.9:7412", Place: func() (zone, pool string) { return "z1", "spot" }, Version: "v1",
 		Coordinators: coordinators, Dial: n.dial,
 		Status: func() *api.Status { return &api.Status{RoomBytes: 7} },
 	}

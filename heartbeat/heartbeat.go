@@ -34,9 +34,10 @@ type Config struct {
 	Node        string // the name in the node's certificate
 	Incarnation string // random, made once per data directory
 	PeerAddress string // where other nodes reach this one
-	Zone        string
-	Pool        string
 	Version     string
+	// Place says where the node stands, as its list of peers has it. It is asked before every beat: what is learned late is told
+	// then. Nil: nothing is said.
+	Place func() (zone, pool string)
 
 	Coordinators []string    // host:port each, tried in this order until one leads
 	TLS          *tls.Config // nil: no TLS, for tests only

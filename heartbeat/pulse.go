@@ -40,6 +40,7 @@ type pulse struct {
 	interval     time.Duration
 	peersVersion uint64 // of the peers in hand, as numbered by the coordinator in use; 0: send them all
 	registered   bool
+	place        place         // as the last registration had it
 	fresh        bool          // registered since the last answered beat
 	failures     int           // in a row
 	lease        time.Duration // as told; 0: not yet
@@ -98,7 +99,7 @@ func (p *pulse) attempt(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, p.limit())
 	defer cancel()
 	k.connect(limited)
-	if !p.registered {
+	if !p.registered || p.place != p.stands() {
 		err = p.register(limited, k)
 	}
 	if err == nil {
@@ -113,13 +114,24 @@ func (p *pulse) attempt(ctx context.Context) error {
 	return nil
 }
 
+// place is where a node stands.
+type place struct{ zone, pool string }
+
+func (p *pulse) stands() (at place) {
+	if p.cfg.Place != nil {
+		at.zone, at.pool = p.cfg.Place()
+	}
+	return at
+}
+
 func (p *pulse) register(ctx context.Context, k *link) error {
+	at := p.stands()
 	reply, err := k.Register(ctx, &api.RegisterRequest{
 		Node:        p.cfg.Node,
 		Incarnation: p.cfg.Incarnation,
 		PeerAddress: p.cfg.PeerAddress,
-		Zone:        p.cfg.Zone,
-		Pool:        p.cfg.Pool,
+		Zone:        at.zone,
+		Pool:        at.pool,
 		Version:     p.cfg.Version,
 		Sequence:    p.sequence.next(),
 		Began:       p.sequence.began(),
@@ -132,7 +144,7 @@ func (p *pulse) register(ctx context.Context, k *link) error {
 		return fmt.Errorf("register: %w", err)
 	}
 	p.skew.forget()
-	p.registered, p.fresh = true, true
+	p.registered, p.fresh, p.place = true, true, at
 	p.peersVersion = 0
 	p.keepPace(reply.GetPace())
 	p.paceReports(span(reply.GetPace().GetReportWithin()))

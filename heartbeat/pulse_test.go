@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,35 @@ func TestRegistersThenBeatsAtTheToldPace(t *testing.T) {
 		}
 		if addr, last, trouble := c.Health(); addr != addrA || time.Since(last) > 4*time.Second || trouble != "" {
 			t.Errorf("got health %q %v ago %q, want %q, within 4 s, no trouble", addr, time.Since(last), trouble, addrA)
+		}
+	})
+}
+
+// Where the node stands is told once that is known, and once only.
+func TestTellsWhereItStandsOnceThatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, co := newNetwork(), &coordinator{interval: time.Second}
+		n.serve(t, addrA, co)
+		cfg := config(n, addrA)
+		var at atomic.Value
+		at.Store("")
+		cfg.Place = func() (zone, pool string) { return at.Load().(string), "spot" }
+		start(t, newClient(t, cfg))
+		time.Sleep(time.Minute)
+		at.Store("z1")
+		time.Sleep(time.Minute)
+
+		co.mu.Lock()
+		defer co.mu.Unlock()
+		var zones []string
+		for _, r := range co.registered {
+			zones = append(zones, r.Zone)
+		}
+		if !slices.Equal(zones, []string{"", "z1"}) {
+			t.Errorf("got registrations in zones %q, want none and then z1", zones)
+		}
+		if len(co.beats) < 100 {
+			t.Errorf("got %d beats in two minutes, want one each second", len(co.beats))
 		}
 	})
 }

@@ -175,8 +175,6 @@ func (a *Azure) compute(ctx context.Context) (compute, error) {
 
 // Instance asks what machine this is. It may be called beside Next.
 func (a *Azure) Instance(ctx context.Context) (Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	c, err := a.compute(ctx)
 	if err != nil {
 		return Instance{}, err

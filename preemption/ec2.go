@@ -82,9 +82,7 @@ func (e *EC2) Instance(ctx context.Context) (Instance, error) {
 		{"placement/availability-zone", &i.Zone},
 		{"instance-life-cycle", &i.LifeCycle},
 	} {
-		one, cancel := context.WithTimeout(ctx, askLimit)
-		word, err := e.metadata.word(one, fact.path)
-		cancel()
+		word, err := e.metadata.word(ctx, fact.path)
 		if err != nil && !errors.Is(err, errNotSaid) {
 			return Instance{}, err
 		}

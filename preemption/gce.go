@@ -124,9 +124,7 @@ func (g *GCE) Instance(ctx context.Context) (Instance, error) {
 		{"zone", &i.Zone},         // projects/N/zones/us-central1-a
 		{"scheduling/preemptible", &preemptible},
 	} {
-		one, cancel := context.WithTimeout(ctx, askLimit)
-		answer, err := g.metadata.get(one, fact.path)
-		cancel()
+		answer, err := g.metadata.get(ctx, fact.path)
 		if err != nil {
 			return Instance{}, fmt.Errorf("ask for %s: %w", fact.path, err)
 		}
