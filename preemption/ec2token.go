@@ -180,7 +180,7 @@ func (s *session) fetch(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	got, err := s.asking.get(ctx)
+	got, _, err := s.asking.get(ctx)
 	if s.failed = err; err != nil {
 		s.failed = fmt.Errorf("get a metadata token: %w", err)
 		return s.failed

@@ -69,12 +69,10 @@ func (k *gceKey) run(ctx context.Context) {
 func (k *gceKey) look(ctx context.Context) time.Duration {
 	one, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	began := time.Now()
-	answer, err := k.plain.get(one)
+	answer, took, err := k.plain.get(one)
 	if ctx.Err() != nil {
 		return 0
 	}
-	took := time.Since(began)
 	_, err = k.hear(ctx, answer, err)
 	k.tell(Poll{Result: result(err), Took: took})
 	switch {

@@ -37,6 +37,7 @@ type asker[A any] struct {
 
 // question is one that is under way.
 type question[A any] struct {
+	asked   time.Time
 	cancel  context.CancelFunc
 	replied chan reply[A] // gets one
 }
@@ -49,7 +50,7 @@ type reply[A any] struct {
 // question asks, for longer than the caller may have the time to wait.
 func (a *asker[A]) question(ctx context.Context) *question[A] {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.limit)
-	q := &question[A]{cancel, make(chan reply[A], 1)}
+	q := &question[A]{time.Now(), cancel, make(chan reply[A], 1)}
 	go func() {
 		said, err := a.ask(ctx)
 		q.replied <- reply[A]{said, err}
@@ -63,8 +64,9 @@ func (q *question[A]) giveUp() {
 	<-q.replied
 }
 
-// get returns the answer to a new question, or to the late one, whichever comes first before ctx ends.
-func (a *asker[A]) get(ctx context.Context) (said A, err error) {
+// get returns the answer to a new question, or to the late one, whichever comes first before ctx ends, and how long that took since
+// the question was asked.
+func (a *asker[A]) get(ctx context.Context) (said A, took time.Duration, err error) {
 	q := a.question(ctx)
 	for {
 		var late chan reply[A] // nil: none comes
@@ -77,22 +79,23 @@ func (a *asker[A]) get(ctx context.Context) (said A, err error) {
 			if got.err == nil {
 				a.giveUp()
 			}
-			return got.answer, got.err
+			return got.answer, time.Since(q.asked), got.err
 		case got := <-late:
+			asked := a.late.asked
 			a.late.cancel()
 			a.late = nil
 			if got.err != nil {
 				continue // q is still to be heard
 			}
 			q.giveUp()
-			return got.answer, nil
+			return got.answer, time.Since(asked), nil
 		case <-ctx.Done():
 			if a.late == nil {
 				a.late = q
 			} else {
 				q.giveUp()
 			}
-			return said, inTime(ctx, ctx.Err())
+			return said, time.Since(q.asked), inTime(ctx, ctx.Err())
 		}
 	}
 }

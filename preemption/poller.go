@@ -82,9 +82,8 @@ func (p *poller) ask(ctx context.Context, start time.Time) {
 		h := &heard{polledPath: path}
 		all = append(all, h)
 		asking.Go(func() {
-			h.answer, h.err = h.get(poll)
+			h.answer, h.took, h.err = h.get(poll)
 			h.at = time.Now()
-			h.took = h.at.Sub(start)
 		})
 	}
 	asking.Wait()
