@@ -331,7 +331,9 @@ func (w *withdrawal) clearances(dir string, maybe func(id string) bool) (cleared
 	}
 	cleared = map[*Store]bool{}
 	for s, n := range deleted {
-		if cleared[s] = 2*n > moved[s]; cleared[s] && w.news(dir+" "+s.Name) {
+		if cleared[s] = 2*n > moved[s]; !cleared[s] {
+			s.cleared.Delete(dir)
+		} else if _, said := s.cleared.LoadOrStore(dir, true); !said {
 			w.d.cfg.Log.Info("most of what was moved is deleted here: the peers keep it", "store", s.Name, "blocks", n)
 		}
 	}

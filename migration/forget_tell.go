@@ -23,7 +23,7 @@ type withdrawal struct {
 	mu         sync.Mutex
 	at         map[string]string // where peers are that are none of this run
 	over       map[string]bool   // peers that need not be asked any more
-	said       map[string]bool   // what the log was told and need not be told again: by peer, by account and store, "" for the sum
+	said       map[string]bool   // what the log was told and need not be told again: by peer, "" for the sum
 	told, left int
 	err        error // why, of one that is left
 }

@@ -58,6 +58,7 @@ type Store struct {
 	replaced  atomic.Uint64           // the inode of what is in a directory's place, of which the log was told
 	displaced atomic.Pointer[[]error] // of each directory, why nothing lands in it; nil: nobody has looked
 	comparing atomic.Bool             // a look that hangs has not come back
+	cleared   sync.Map                // directories of accounts of which the log was told that most is deleted here: each pass finds it anew
 
 	seats atomic.Pointer[map[seatKey]seat] // that are certain
 

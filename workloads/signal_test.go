@@ -227,7 +227,7 @@ func TestUnit(t *testing.T) {
 			Name: "spark.service", Signal: s,
 			Stop: func(_ context.Context, unit string) error {
 				did = append(did, "stop "+unit)
-				return nil
+				return fmt.Errorf("stop %s: not loaded", unit)
 			},
 			Kill: func(_ context.Context, unit string, s syscall.Signal) error {
 				did = append(did, fmt.Sprint("kill ", unit, " ", int(s)))
@@ -236,8 +236,8 @@ func TestUnit(t *testing.T) {
 			MainPID: func(context.Context, string) (int, error) { return main.Process.Pid, nil },
 		}
 	}
-	if err := unit(0, deaf).Tell(t.Context(), Word{}); err != nil {
-		t.Error(err)
+	if err := unit(0, deaf).Tell(t.Context(), Word{}); err == nil || err.Error() != "stop spark.service: not loaded" {
+		t.Errorf("got %v, want what was done said once", err)
 	}
 	errorWith(t, unit(syscall.SIGPWR, deaf).Tell(t.Context(), Word{}), "SIGPWR to spark.service: lbt-deaf", "would die of it")
 	errorWith(t, unit(syscall.SIGPWR, catching).Tell(t.Context(), Word{}), "SIGPWR to spark.service: no bus")

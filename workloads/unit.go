@@ -13,7 +13,7 @@ type Unit struct {
 	Name   string
 	Signal syscall.Signal // 0: stop the unit
 
-	Stop    func(ctx context.Context, unit string) error // returns when it has stopped
+	Stop    func(ctx context.Context, unit string) error // returns when it has stopped; its error names the unit
 	Kill    func(ctx context.Context, unit string, s syscall.Signal) error
 	MainPID func(ctx context.Context, unit string) (int, error)
 
@@ -41,16 +41,16 @@ func (u Unit) Check() error {
 
 // Tell implements Action.
 func (u Unit) Tell(ctx context.Context, _ Word) error {
-	if err := u.tell(ctx); err != nil {
+	if u.Signal == 0 {
+		return u.Stop(ctx, u.Name)
+	}
+	if err := u.signal(ctx); err != nil {
 		return fmt.Errorf("%s: %w", u, err)
 	}
 	return nil
 }
 
-func (u Unit) tell(ctx context.Context) error {
-	if u.Signal == 0 {
-		return u.Stop(ctx, u.Name)
-	}
+func (u Unit) signal(ctx context.Context) error {
 	main, err := hold(ctx, MainProcess{u.Name, u.MainPID}, procfs(u.Proc))
 	defer releaseAll(main)
 	if err != nil {
