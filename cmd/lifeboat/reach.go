@@ -44,6 +44,7 @@ type reach struct {
 	devInsecure bool
 	socket      string
 	otherwise   string // the socket where neither a flag nor the environment names one; empty: the default
+	warned      bool   // that the operator's certificate ends
 }
 
 // coordinatorFlags are those of verbs that a coordinator answers.
@@ -120,8 +121,17 @@ func (r *reach) identity() (*certs.Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the operator's certificate from %s, as --tls-dir or LIFEBOAT_TLS_DIR says: %w", dir, err)
 	}
+	if left := time.Until(id.Expires()); !r.warned && left < min(operatorEndsSoon, id.Expires().Sub(id.Begins())/4) {
+		r.warned = true
+		fmt.Fprintf(r.cmd.ErrOrStderr(), "warning: the operator's certificate in %s ends in %s, at %s, and nobody is let in with it then: have a new one made (lifeboat tls issue --operator %s)\n",
+			dir, span(left), id.Expires().UTC().Format(time.RFC3339), id.Name().Name)
+	}
 	return id, nil
 }
+
+// operatorEndsSoon is how long before its end an operator's certificate is spoken of, or a quarter of its life where that is less.
+// Nobody renews it but the operator, who may be away for a week.
+const operatorEndsSoon = 14 * 24 * time.Hour
 
 // permit refuses to show an identity whose key everyone knows to anything but this machine.
 func (r *reach) permit(addr string) error {

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/net/http2"
 
 	"github.com/lifeboat/lifeboat/api"
+	"github.com/lifeboat/lifeboat/certs"
 )
 
 // An agent that was there, and then stands still (kill -STOP, a machine out of memory), is not waited for without end, by the
@@ -53,4 +57,39 @@ func TestNameThatIsNotKnown(t *testing.T) {
 	if got, want := l.dialError().Error(), "dial tcp: lookup cordinator: no such host: is cordinator its name?"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+// Nobody but its holder renews an operator's certificate: it speaks of its end two weeks ahead, once a command.
+func TestOperatorHearsThatTheCertificateEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "pki")
+		if err := certs.InitCA(dir); err != nil {
+			t.Fatal(err)
+		}
+		hears := func() string {
+			t.Helper()
+			var stdout, stderr bytes.Buffer
+			cmd := &cobra.Command{}
+			cmd.SetOut(&stdout)
+			cmd.SetErr(&stderr)
+			r := &reach{cmd: cmd, tlsDir: dir}
+			for range 2 {
+				if _, err := r.identity(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if stdout.Len() > 0 {
+				t.Errorf("programs read %q", &stdout)
+			}
+			return stderr.String()
+		}
+		time.Sleep(350 * 24 * time.Hour)
+		if said := hears(); said != "" {
+			t.Errorf("15 days before its end: got %q", said)
+		}
+		time.Sleep(2 * 24 * time.Hour)
+		if said := hears(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "ends in 13d") || !strings.Contains(said, "lifeboat tls issue --operator operator") {
+			t.Errorf("13 days before its end: got %q", said)
+		}
+	})
 }
