@@ -59,7 +59,7 @@ func (a *Agent) dataDirTrouble() string {
 const alive = "alive"
 
 // touch writes to data_dir, as those do who add to an account.
-func (a *Agent) touch() error {
-	path := filepath.Join(a.cfg.DataDir, ".alive")
+func touch(dataDir string) error {
+	path := filepath.Join(dataDir, ".alive")
 	return errors.Join(os.WriteFile(path, []byte("\n"), 0o600), os.Remove(path))
 }

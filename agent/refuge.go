@@ -201,7 +201,7 @@ func (a *Agent) untilHung(incident string, over <-chan struct{}) {
 			return
 		}
 		if a.disk.Takes() == 0 {
-			a.aside.Go(func() { _ = a.disk.Do(alive, a.touch) }) // how long it takes says whether it hangs, and all else others do
+			a.aside.Go(func() { _ = a.disk.Do(alive, func() error { return touch(a.cfg.DataDir) }) }) // how long it takes says whether it hangs, and all else others do
 		}
 		select {
 		case <-look.C:

@@ -37,6 +37,8 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			if err != nil {
 				return badConfig(err)
 			}
+			started := cfg.WatchStart(cmd.Context(), nil, log)
+			defer started()
 			id, err := cfg.Enter(cmd.Context(), nil, log)
 			switch {
 			case err != nil && cmd.Context().Err() != nil:
@@ -53,6 +55,7 @@ policy and disks.evacuate change at once, the rest needs a restart; a file with 
 			if err != nil {
 				return err
 			}
+			started()
 			defer context.AfterFunc(cmd.Context(), stopping)()
 			return signalled{
 				heard: signals,

@@ -133,7 +133,7 @@ func (x *examination) diagnoseAgent(add adder) {
 			"none answers on %s yet: it has no good certificate (%s), and waits to be let into the fleet", x.socket, x.awaits)
 		return
 	case x.agentErr != nil && x.host.UnitErr == nil && slices.Contains([]string{"failed", "activating"}, x.host.Unit.ActiveState):
-		add("agent", stateBad, "systemctl status "+x.host.Unit.Name+" says why, journalctl -u "+x.host.Unit.Name+" more", "none answers on %s: %s is %s", x.socket, x.host.Unit.Name, x.host.Unit.ActiveState)
+		add("agent", stateBad, "systemctl status "+x.host.Unit.Name+" says why, journalctl -u "+x.host.Unit.Name+" more", "none answers on %s: %s", x.socket, strings.TrimSuffix(x.host.Unit.Name+" is "+x.host.Unit.ActiveState+": "+said, ": "))
 		return
 	case x.agentErr != nil:
 		add("agent", stateBad, "start it: systemctl start lifeboat-"+x.kind+"; or name its socket: --socket", "none answers on %s", x.socket)

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/lifeboat/lifeboat/durable"
+	"github.com/lifeboat/lifeboat/preemption"
+	"github.com/lifeboat/lifeboat/systemd"
+)
+
+// WatchStart says, until over is called, that the agent does not start because the disk of data_dir hangs: whatever it does there
+// waits, and cannot be ended. Nothing can be carried meanwhile, for what is known of the blocks lies there; but what the cloud says
+// of this machine is said where people look. It is called before Enter, and over once New has returned.
+func (c Config) WatchStart(ctx context.Context, dial Dialer, log *slog.Logger) (over func()) {
+	return watchStart(ctx, log, func() error { return errors.Join(os.MkdirAll(c.DataDir, 0o750), touch(c.DataDir)) }, func(ctx context.Context) {
+		log.Error("the agent does not start: the disk of data_dir does not answer, and nothing leaves this machine until it does", "dir", c.DataDir)
+		if cloud, err := c.Cloud.Open(log, dial, nil); err == nil && cloud != nil {
+			go c.cryOut(ctx, preemption.NewWatcher(log, cloud), log)
+		}
+		for ctx.Err() == nil {
+			_ = systemd.Status("does not start: the disk of data_dir, %s, does not answer, and nothing leaves this machine until it does", c.DataDir)
+			_ = systemd.Starting(startMore) // a kill would not end it either, and the next one would hear nothing
+			select {
+			case <-ctx.Done():
+			case <-time.After(startMore / 2):
+			}
+		}
+	})
+}
+
+// watchStart touches data_dir, and calls hangs when that does not come back, with a context that ends when it has, or with over.
+func watchStart(ctx context.Context, log *slog.Logger, touch func() error, hangs func(context.Context)) (over func()) {
+	ctx, over = context.WithCancel(ctx)
+	began, touched := time.Now(), make(chan struct{})
+	go func() {
+		_ = touch() // what is wrong with it Enter and New say
+		close(touched)
+	}()
+	go func() {
+		select {
+		case <-touched:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(durable.Patience):
+		}
+		hanging, answers := context.WithCancel(ctx)
+		go func() {
+			select {
+			case <-touched:
+				log.Info("the disk of data_dir answers: the agent starts", "took", time.Since(began))
+				_ = systemd.Status("starts")
+			case <-ctx.Done():
+			}
+			answers()
+		}()
+		hangs(hanging)
+	}()
+	return over
+}
+
+// cryOut says that the machine goes while there is nobody who could empty it.
+func (c Config) cryOut(ctx context.Context, heard *preemption.Watcher, log *slog.Logger) {
+	go func() { _ = heard.Run(ctx) }() // it ends with ctx
+	for {
+		n, err := heard.Next(ctx)
+		if err != nil {
+			return
+		}
+		if c.Policy.Stance(n.Kind) != preemption.StanceIgnore {
+			log.Error("a notice, and the agent has not started: nothing is carried", "kind", n.Kind, "source", n.Source, "withdrawn", n.Withdrawn, left(n.Deadline), "reason", n.Reason)
+		}
+	}
+}
