@@ -334,6 +334,31 @@ func TestInstanceIsDescribed(t *testing.T) {
 	})
 }
 
+// What was asked is said beside the trouble with it, and not once more in it by each layer.
+func TestTroubleIsSaidInFewWords(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail func(c *cloud)
+		want string
+	}{
+		"nobody listens":     {func(c *cloud) { c.refuse.Store(true) }, "get a metadata token: dial tcp: connection refused"},
+		"tokens are refused": {func(c *cloud) { c.Fail(401) }, "a new metadata token is refused: answered 401 Unauthorized"},
+		"a body that does not end": {func(c *cloud) {
+			c.onlyData(func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 1<<20)) })
+		}, "body is longer than 65536 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, cloud *cloud) {
+				c.fail(cloud)
+				cloud.listen(t)
+				cloud.silent(t, 5*time.Second)
+				if _, trouble := cloud.action(); trouble != c.want {
+					t.Errorf("got %q, want %q", trouble, c.want)
+				}
+			})
+		})
+	}
+}
+
 // TestOverTCP is the one test here that leaves the bubble: the same source on its own network.
 func TestOverTCP(t *testing.T) {
 	fake := ec2fake.New(ec2fake.Instance{})

@@ -54,8 +54,10 @@ func (m *metadata) get(ctx context.Context, path string) (body []byte, found boo
 		return nil, false, explain(ctx, err)
 	}
 	defer out.Content.Close()
-	body, err = io.ReadAll(out.Content)
-	return body, err == nil, err
+	if body, err = io.ReadAll(out.Content); err != nil {
+		return nil, false, explain(ctx, err)
+	}
+	return body, true, nil
 }
 
 // close lets go of what waits and of what is kept open. It may be used again.
@@ -72,8 +74,11 @@ func explain(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no whole answer in time: %w", ctx.Err())
 	}
-	if refused, ok := errors.AsType[*url.Error](err); ok {
-		return refused
+	if errors.Is(err, errLong) {
+		return errLong
+	}
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err // the caller says what was asked
 	}
 	return err
 }
