@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,14 +18,40 @@ import (
 // openDir opens a directory of a store, and nothing that a link leads to. gone says that it is not there any more.
 func (s *Store) openDir(root int, dir string) (fd int, gone bool, err error) {
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
-	fd, err = again(func() (int, error) { return unix.Openat2(int(s.dirs[root].Fd()), dir, &how) })
+	at := int(s.dirs[root].Fd())
+	fd, err = again(func() (int, error) { return unix.Openat2(at, dir, &how) })
+	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or whoever guards this container does not know the call
+		fd, err = openSteps(at, dir)
+	}
 	switch err {
 	case nil:
 		return fd, false, nil
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
 		return -1, true, nil
 	}
-	return -1, false, &fs.PathError{Op: "openat2", Path: dir, Err: err}
+	return -1, false, &fs.PathError{Op: "open", Path: dir, Err: err}
+}
+
+// openSteps opens a directory below another, one name after the other, and nothing that a link leads to.
+func openSteps(at int, dir string) (fd int, err error) {
+	fd = at
+	for name := range strings.SplitSeq(dir, "/") {
+		from := fd
+		if name == ".." {
+			err = unix.EXDEV
+		} else {
+			fd, err = again(func() (int, error) {
+				return unix.Openat(from, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			})
+		}
+		if from != at {
+			unix.Close(from)
+		}
+		if err != nil {
+			return -1, err
+		}
+	}
+	return fd, nil
 }
 
 // partIndex is an index of a part of a store.
@@ -117,7 +144,7 @@ func (x *indexer) below(ctx context.Context, dir string) (more bool, err error) 
 	x.in, x.failed = wasDir{path: dir}, false
 	fd, gone, err := x.s.openDir(x.part, dir)
 	if err != nil && dir == "." {
-		return false, err // a kernel, or who guards it, may not know the call
+		return false, err // none of it can be indexed
 	}
 	if gone || err != nil { // it is looked for again
 		x.word = x.in.append(x.word[:0])

@@ -342,7 +342,36 @@ func TestWithoutAPlaceThereIsNoIndex(t *testing.T) {
 	}
 }
 
-// A kernel that does not open directories the index's way, as in a guarded container.
+// A kernel that knows no openat2, or a container whose guard does not, has directories opened name by name: to the same, and no farther.
+func TestDirectoriesAreOpenedNameByName(t *testing.T) {
+	a := newNode(t, "a", with(filesStore, "cache"))
+	s, dir := a.stores[0], filepath.Join(a.dir, "cache")
+	write(t, filepath.Join(dir, "one/two/file"), nil)
+	for name, to := range map[string]string{"up": "..", "there": "one", "one/beside": "two"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, at := range []string{".", "one", "one/two", "absent", "one/absent/x", "one/two/file", "up", "there", "there/two", "one/beside", "../cache", "one/../.."} {
+		how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+		want, wantErr := unix.Openat2(int(s.dirs[0].Fd()), at, &how)
+		got, err := openSteps(int(s.dirs[0].Fd()), at)
+		if (err == nil) != (wantErr == nil) {
+			t.Errorf("%s: got %v, want %v", at, err, wantErr)
+		}
+		if err != nil || wantErr != nil {
+			continue
+		}
+		is, _ := dirIDOf(got)
+		if was, _ := dirIDOf(want); is != was {
+			t.Errorf("%s: got another directory", at)
+		}
+		unix.Close(got)
+		unix.Close(want)
+	}
+}
+
+// A directory of a store that cannot be opened anew.
 func TestStoreThatCannotBeIndexed(t *testing.T) {
 	a, b := shelves(t, 20), newNode(t, "b")
 	ix, s := indexed(t, a), a.stores[0]
