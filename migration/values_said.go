@@ -113,6 +113,9 @@ func (a *Appraisals) Say(all []Appraisal, now time.Time) error {
 
 func (a *Appraisals) change(do func(said *bbolt.Bucket, size *uint64) error) (err error) {
 	defer damaged(&err)
+	if err := a.readable(a.db.Path()); err != nil { // else it waits for one who hangs there
+		return err
+	}
 	a.writing.Lock()
 	defer a.writing.Unlock()
 	if err := a.readable(a.db.Path()); err != nil {
