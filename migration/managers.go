@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -31,6 +33,27 @@ func newBlockManager(root int, p string) *blockManager {
 		}
 	}
 	return &blockManager{root: root, path: p, base: base, scope: base}
+}
+
+// AppFile may lie in a blockmgr directory and name the application that it belongs to, where no directory above does: those of a
+// standalone worker's executors have the names of nothing. It ends as data does: what else is there Spark removes with the executor, and
+// leaves the map outputs (ExternalShuffleBlockResolver.executorRemoved).
+const AppFile = ".lifeboat-app.data"
+
+// ask has the file in the directory name the application. One that cannot be read, or names none, is none.
+func (m *blockManager) ask(root *os.Root) {
+	f, err := root.OpenFile(path.Join(m.path, AppFile), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	said, _ := io.ReadAll(io.LimitReader(f, maxComponentBytes))
+	if app := strings.TrimSpace(string(said)); applicationDir.MatchString(app) {
+		m.scope, m.app = app, true
+	}
 }
 
 // mayShare reports whether two directories may belong to one executor: the same application, or nothing known of either.
@@ -130,7 +153,11 @@ func (s *Store) managers(ctx context.Context, at func(dir *string), fault func(e
 		enter := func(dir string) bool {
 			base := path.Base(dir)
 			if blockManagerDir.MatchString(base) {
-				m.all = append(m.all, newBlockManager(i, dir))
+				mgr := newBlockManager(i, dir)
+				if !mgr.app {
+					mgr.ask(root)
+				}
+				m.all = append(m.all, mgr)
 				return false
 			}
 			return base != stagingDir && strings.Count(dir, "/") < maxManagerDepth

@@ -22,8 +22,8 @@ import (
 // counts only when its index agrees with its data; whatever is temporary, half committed or not a block by its name is
 // left alone and named.
 //
-// A block's scope is the application's id when a directory above the block manager's names it (YARN's appcache), else the
-// directory of the block manager that holds the index. An executor with several local directories has a blockmgr
+// A block's scope is the application's id when a directory above the block manager's names it (YARN's appcache), or a file in it
+// (AppFile), else the directory of the block manager that holds the index. An executor with several local directories has a blockmgr
 // directory of another name in each, and nothing on disk ties them together but the rule that places files, so members are
 // looked for where that rule puts them.
 type sparkLayout struct{}
@@ -178,7 +178,7 @@ func (l sparkLayout) scan(ctx context.Context, s *Store, part int, before past, 
 		}
 		w.enter = func(dir string) bool { return path.Dir(dir) == mgr.path && subDirectory.MatchString(path.Base(dir)) }
 		w.visit = func(f *seen) bool {
-			if f.name == ValuesFile {
+			if f.name == ValuesFile || f.name == AppFile {
 				return true
 			}
 			item, err := s.sparkItem(all, mgr, f)

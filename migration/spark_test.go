@@ -140,6 +140,37 @@ func TestSparkScanTellsApart(t *testing.T) {
 	golden(t, "spark-scan.golden", listing(t, n.stores[0]))
 }
 
+// A standalone worker's directories name no application: a file in them may. One that names none changes nothing.
+func TestSparkFileNamesTheApplication(t *testing.T) {
+	n := newNode(t, "a", with(sparkStore, "d0", "d1", "d2"))
+	for x, said := range []string{"app-20261127190534-0000\n", "../../etc\n"} {
+		managers := executor(n, x)
+		for _, m := range managers {
+			write(t, filepath.Join(m, AppFile), []byte(said))
+		}
+		writeMapOutput(t, managers, 0, apart(1)[0], 77) // alike: only the application tells them apart
+	}
+	name := fmt.Sprintf("shuffle_0_%d_0", apart(1)[0])
+	var got []BlockID
+	for it, err := range n.stores[0].Scan(t.Context()) {
+		if err != nil || it.Skip != "" || it.Stays != "" {
+			t.Fatalf("got %+v, %v", it, err)
+		}
+		got = append(got, it.ID)
+	}
+	slices.Sort(got)
+	index, _ := SparkPlace(name+".index", 3)
+	want := []BlockID{BlockID("spark/app-20261127190534-0000/" + name), BlockID(fmt.Sprintf("spark/blockmgr-1%d/%s", index, name))}
+	if !slices.Equal(got, want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+	for _, id := range want {
+		if b, err := n.stores[0].Find(id); err != nil || b.ID != id {
+			t.Errorf("find %s: got %s, %v", id, b.ID, err)
+		}
+	}
+}
+
 // apart returns map ids whose data and index Spark puts into different ones of three directories, the same two for all.
 func apart(count int) (ids []int) {
 	var index, data int
