@@ -44,7 +44,8 @@ type content struct {
 	etag     string
 	born     string // what its ETag began with where it was a node's own; "": not known
 	modified time.Time
-	fault    error // of reading
+	landed   string // where it rests, if it landed: vault or place
+	fault    error  // of reading
 
 	dir   string // that it lies in
 	disks Disks  // nil: they are told nothing
@@ -158,10 +159,16 @@ func unsure(err error) bool {
 	return silent(err) || away || errors.Is(err, errChanged) || of && !slices.Contains([]syscall.Errno{syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, errno)
 }
 
+// landedHeader says of a block that landed if it is a file in its place, where engines find it, or in the vault.
+const landedHeader = "Lifeboat-Landed"
+
 func (rd *Reader) serve(w http.ResponseWriter, req *http.Request, id BlockID, c *content) {
 	defer c.Close()
 	w.Header().Set("ETag", c.etagFor(req.Header))
 	w.Header().Set("Content-Type", "application/octet-stream")
+	if c.landed != "" {
+		w.Header().Set(landedHeader, c.landed)
+	}
 	http.ServeContent(w, req, "", c.modified, c)
 	switch { // the body was cut short there, which the reader sees
 	case c.fault == nil:
@@ -322,6 +329,9 @@ func (rd *Reader) openLanded(s *Store, id BlockID, r record) (*content, error) {
 			return nil, err
 		}
 		c := &content{ReadSeekCloser: f, etag: fmt.Sprintf(`"%s-%d"`, hex.EncodeToString(r.Sum[:]), i), modified: time.Unix(0, r.ModTime), dir: landedIn(rd.Vault, s, r, i)}
+		if c.landed = "place"; r.Segment != 0 {
+			c.landed = "vault"
+		}
 		if len(r.Members) == 1 { // of several, the record has the time of the newest
 			c.born = ownTag(m.Bytes, r.ModTime)
 		}

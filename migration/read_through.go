@@ -35,7 +35,7 @@ func (rd *Reader) serveThrough(w http.ResponseWriter, req *http.Request, id Bloc
 		return
 	}
 	defer resp.Body.Close()
-	for _, k := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag", "Last-Modified"} {
+	for _, k := range []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "ETag", "Last-Modified", landedHeader} {
 		if v := resp.Header.Get(k); v != "" {
 			w.Header().Set(k, v)
 		}

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -313,5 +314,28 @@ func TestGroupThatIsHeldUpLeavesNothingStaged(t *testing.T) {
 	}
 	if left, err := entriesIn(u.store.roots[0], stagingDir); err != nil || len(left) > 0 {
 		t.Errorf("%d files stay staged, %v", len(left), err)
+	}
+}
+
+// An engine finds a block that waits to become a file nowhere: whoever would send it there can tell, also through another node.
+func TestReadersHearWhetherABlockIsAFile(t *testing.T) {
+	n, want := packed(t, 1, 100)
+	a := newNode(t, "a").reader()
+	at := func(context.Context, BlockID, bool) (Location, error) {
+		return Location{Holders: holders("b")}, nil
+	}
+	a.Fetch = &Fetcher{Dial: (&fleet{nodes: map[string]http.Handler{"b": n.reader()}}).dial, Locate: at}
+	defer a.Fetch.Close()
+	for _, landed := range []string{"vault", "place"} {
+		for id := range want {
+			for _, rd := range []*Reader{n.reader(), a} {
+				w := httptest.NewRecorder()
+				rd.ServeHTTP(w, httptest.NewRequest(http.MethodHead, "/blocks/"+id, nil))
+				if got := w.Header().Get("Lifeboat-Landed"); w.Code != http.StatusOK || got != landed {
+					t.Errorf("HEAD %s at %s: %d, landed in the %q, want in the %s", id, rd.Node, w.Code, got, landed)
+				}
+			}
+		}
+		n.unpack()
 	}
 }
