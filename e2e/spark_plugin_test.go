@@ -19,7 +19,7 @@ import (
 // was carried to a peer, by the shuffle service there, or to the last resort.
 func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 	jars := sparkJars(t)
-	for _, where := range []string{"nowhere", "peer", "fallback"} {
+	for _, where := range []string{"nowhere", "peer", "fallback", "standalone"} {
 		t.Run(where, func(t *testing.T) {
 			f := newFleet(t)
 			spill, _ := f.spill()
@@ -37,18 +37,22 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 			if where == "nowhere" {
 				settings = nil
 			}
-			s := startSpark(t, jars, apart(a.spark()), spill, settings...)
+			dirs := apart(a.spark())
+			if where == "standalone" {
+				dirs = a.spark() // as a standalone worker gives them
+			}
+			s := startSpark(t, jars, dirs, spill, settings...)
 			f.up()
 			a.verb("decommission", "--self", "--timeout", "90s", "--wait").exits(0)
-			s.clear(apart(a.spark()))
+			s.clear(dirs)
 			a.kill()
 
-			switch where {
-			case "nowhere":
+			switch {
+			case where == "nowhere":
 				s.says("has 0 and 0 of 12", "lose")
 				s.says("right after 24 map tasks", "again")
 				return
-			case "peer":
+			case where != "fallback":
 				f.until(func() error { // small blocks become files later
 					files, _ := filepath.Glob(filepath.Join(b.dir, "spark?", application, "blockmgr-lifeboat/??/*.index"))
 					if len(files) != 24 {

@@ -1,5 +1,8 @@
+import java.io.BufferedReader;
+import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.net.Proxy;
 import java.net.Socket;
@@ -21,13 +24,21 @@ import java.security.cert.X509Certificate;
 import java.security.spec.PKCS8EncodedKeySpec;
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import javax.net.ssl.KeyManagerFactory;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLSocket;
@@ -48,8 +59,6 @@ import org.apache.spark.network.shuffle.protocol.ExecutorShuffleInfo;
 import org.apache.spark.network.util.MapConfigProvider;
 import org.apache.spark.network.util.TransportConf;
 import org.apache.spark.scheduler.MapStatus;
-import org.apache.spark.scheduler.SparkListener;
-import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.storage.BlockManagerId;
 import org.apache.spark.storage.FallbackStorage;
 import org.slf4j.Logger;
@@ -64,80 +73,158 @@ import scala.collection.JavaConverters;
  */
 public final class LifeboatPlugin implements SparkPlugin {
     @Override public DriverPlugin driverPlugin() { return new Driver(); }
-    @Override public ExecutorPlugin executorPlugin() { return null; }
+    @Override public ExecutorPlugin executorPlugin() { return new Executor(); }
 
-    /** The executor that peers' shuffle services know what Lifeboat put there by. */
-    private static final String EXECUTOR = "lifeboat";
-    /** An agent that starts, or a block in flight, is asked about again each second, and no longer than any cloud's notice lasts. */
-    private static final int TRIES = 120;
+    /** The executor that a peer's shuffle service knows what Lifeboat put there by, with its host: Spark drops all of an executor's outputs if one is not found. */
+    private static final String EXECUTOR = "lifeboat-";
+    /** An agent that starts, or a block in flight, is asked about again after a second, then two, four and eight, and no longer than any cloud's notice lasts. */
+    private static final int PATIENCE = 120; // seconds
+    /** Spark tries a stage again 200 ms after a fetch failed (DAGScheduler.RESUBMIT_TIMEOUT): by then it must know where the outputs are. */
+    private static final int LOOK = 50;
+    private static final int ASKING = 16; // at a time
+    private static final int LEAVES = 15; // minutes that a host is looked after that is to leave
+    private static final int BATCH = 1000; // questions, until what came of them is told to Spark
+
+    private static final Logger log = LoggerFactory.getLogger(LifeboatPlugin.class);
+
+    /** Says in an executor's directories which application they belong to: those of a standalone worker do not say it by their names. */
+    private static final class Executor implements ExecutorPlugin {
+        @Override public void init(PluginContext context, Map<String, String> extra) {
+            for (File dir : SparkEnv.get().blockManager().diskBlockManager().localDirs()) {
+                try {
+                    Files.writeString(dir.toPath().resolve(".lifeboat-app.data"), setting("spark.app.id", ""));
+                } catch (IOException e) {
+                    log.warn("Lifeboat does not learn whose {} is: what is in it is carried, but not found again", dir, e);
+                }
+            }
+        }
+    }
 
     private static final class Driver implements DriverPlugin {
         private final ScheduledExecutorService thread = daemon("lifeboat");
+        private final ExecutorService asking = Executors.newFixedThreadPool(ASKING, work -> daemon(work, "lifeboat-ask"));
         private final Set<String> registered = new HashSet<>(); // hosts
+        private final Map<Integer, Map<Long, Asked>> asked = new HashMap<>(); // by shuffle and map
+        private final Map<String, Long> leaving = new ConcurrentHashMap<>(); // hosts, and until when outputs are looked for that have left them
+        private boolean troubled; // the last look was
         private Life life; // null: nobody is to be told
 
         @Override public Map<String, String> init(SparkContext spark, PluginContext context) {
-            spark.addSparkListener(new SparkListener() {
-                @Override public void onExecutorRemoved(SparkListenerExecutorRemoved gone) { thread.execute(() -> look(TRIES)); }
-            });
+            thread.scheduleWithFixedDelay(this::look, LOOK, LOOK, TimeUnit.MILLISECONDS);
             return Map.of();
         }
 
         /** Of the calls to a plugin it is the first that knows the application's id. */
         @Override public void registerMetrics(String app, PluginContext context) {
-            if (!setting("spark.lifeboat.coordinators", "").isEmpty()) life = new Life(app);
+            if (!setting("spark.lifeboat.coordinators", "").isEmpty()) life = new Life(app, host -> leaving.put(host, System.nanoTime() + TimeUnit.MINUTES.toNanos(LEAVES)));
         }
 
         @Override public void shutdown() {
             thread.shutdownNow();
+            asking.shutdownNow();
             if (life != null) life.end();
         }
 
-        /** Goes through the map outputs that the driver knows nobody to have any more. */
-        private void look(int tries) {
-            boolean again = false;
-            MapOutputTrackerMaster tracker = (MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker();
-            for (Map.Entry<Object, ShuffleStatus> shuffle : JavaConverters.mapAsJavaMap(tracker.shuffleStatuses()).entrySet()) {
-                MapStatus[] now = shuffle.getValue().mapStatuses(), lost = shuffle.getValue().mapStatusesDeleted();
-                for (int i = 0; i < now.length; i++) {
-                    if (now[i] != null || lost[i] == null) continue;
-                    try {
-                        BlockManagerId where = find((Integer) shuffle.getKey(), lost[i].mapId(), lost[i].location().host());
-                        if (where != null) tracker.updateMapOutput((Integer) shuffle.getKey(), lost[i].mapId(), where);
-                    } catch (InterruptedException e) {
-                        return; // Spark ends
-                    } catch (Exception e) { // of any kind: what Spark's client throws when nobody listens is not declared
-                        again = true;
-                    }
+        /** Goes through the map outputs that the driver knows nobody to have any more. It hears of them in more ways than one. */
+        private void look() {
+            try {
+                MapOutputTrackerMaster tracker = (MapOutputTrackerMaster) SparkEnv.get().mapOutputTracker();
+                Map<Object, ShuffleStatus> shuffles = JavaConverters.mapAsJavaMap(tracker.shuffleStatuses());
+                asked.keySet().retainAll(shuffles.keySet());
+                leaving.values().removeIf(until -> until - System.nanoTime() <= 0);
+                for (Map.Entry<Object, ShuffleStatus> shuffle : shuffles.entrySet()) {
+                    MapStatus[] now = shuffle.getValue().mapStatuses();
+                    if (!leaving.isEmpty() || shuffle.getValue().numAvailableMapOutputs() < now.length) find(tracker, (Integer) shuffle.getKey(), now, shuffle.getValue().mapStatusesDeleted());
+                }
+                troubled = false;
+            } catch (InterruptedException e) {
+                thread.shutdown(); // Spark ends
+            } catch (Throwable e) { // of any kind: one that is thrown from here ends the looks
+                if (!troubled) log.warn("Lifeboat was not asked where lost map outputs are, and is again", e);
+                troubled = true;
+            }
+        }
+
+        /** Looks for the outputs of one shuffle's maps that were lost, or whose host is about to go: who is told before it does fails no fetch. */
+        private void find(MapOutputTrackerMaster tracker, int shuffle, MapStatus[] now, MapStatus[] lost) throws InterruptedException {
+            Map<Long, Asked> known = asked.computeIfAbsent(shuffle, id -> new HashMap<>());
+            Map<Long, Future<BlockManagerId>> answers = new LinkedHashMap<>();
+            Set<String> away = new HashSet<>(); // hosts whose shuffle services do not answer: one wait for each is enough
+            for (int i = 0; i < now.length && answers.size() < BATCH; i++) {
+                MapStatus output = now[i] != null ? now[i] : lost[i];
+                if (output == null || output == now[i] && !leaving.containsKey(output.location().host())) continue;
+                boolean isLost = output != now[i];
+                long map = output.mapId();
+                BlockManagerId was = output.location();
+                Asked about = known.compute(map, (id, before) -> before != null && before.was.equals(was) && before.lost == isLost ? before : new Asked(was, isLost));
+                if (about.due()) answers.put(map, asking.submit(() -> where(shuffle, map, was)));
+            }
+            boolean moved = false;
+            for (Map.Entry<Long, Future<BlockManagerId>> answer : answers.entrySet()) {
+                long map = answer.getKey();
+                try {
+                    BlockManagerId where = answer.getValue().get();
+                    if (where != null && where.executorId().startsWith(EXECUTOR)) serves(where.host(), where.port(), away);
+                    if (where != null) tracker.updateMapOutput(shuffle, map, where);
+                    moved |= where != null;
+                    known.get(map).settled();
+                } catch (InterruptedException e) {
+                    throw e;
+                } catch (Exception e) { // of any kind: what Spark's client throws when nobody listens is not declared
+                    known.get(map).later();
                 }
             }
-            if (again && tries > 1) thread.schedule(() -> look(tries - 1), 1, TimeUnit.SECONDS);
+            if (moved) tracker.incrementEpoch(); // executors ask anew with their next task
+        }
+
+        /** What was asked about a map output that was lost, or may be. */
+        private static final class Asked {
+            final BlockManagerId was;
+            final boolean lost; // else it may be read there still
+            final long end;
+            long next = System.nanoTime(), pause = TimeUnit.SECONDS.toNanos(1);
+
+            Asked(BlockManagerId was, boolean lost) {
+                this.was = was;
+                this.lost = lost;
+                end = System.nanoTime() + (lost ? TimeUnit.SECONDS.toNanos(PATIENCE) : TimeUnit.MINUTES.toNanos(LEAVES));
+            }
+
+            boolean due() { return next - System.nanoTime() <= 0 && end - next > 0; }
+            void settled() { next = end; }
+            void later() { next = System.nanoTime() + pause; pause = Math.min(2 * pause, TimeUnit.SECONDS.toNanos(8)); }
         }
 
         /** Where readers are to look for a map output; null: it is nowhere, and its map must run again. */
-        private BlockManagerId find(int shuffle, long map, String was) throws IOException, InterruptedException {
+        private BlockManagerId where(int shuffle, long map, BlockManagerId was) throws IOException {
             String app = setting("spark.app.id", "");
             String answer = head("/blocks/" + setting("spark.lifeboat.store", "spark") + "/" + app + "/shuffle_" + shuffle + "_" + map + "_0.index");
             String node = header(answer, "Lifeboat-Node");
             if (answer.startsWith("404", 9) || answer.startsWith("410", 9)) return null;
             if (!answer.startsWith("200", 9)) throw new IOException("the agent says " + answer.lines().findFirst().orElse("nothing"));
-            if (node.startsWith("fallback:")) return FallbackStorage.FALLBACK_BLOCK_MANAGER_ID();
-            String dirs = setting("spark.lifeboat.dirs", "");
-            if (dirs.isEmpty() || node.equals(was)) return null; // nobody serves what lies there; or it was not carried away
-            int port = Integer.parseInt(setting("spark.shuffle.service.port", "7337"));
-            register(node, port, app, dirs);
-            return BlockManagerId.apply(EXECUTOR, node, port, Option.empty());
+            if (node.startsWith("fallback:")) { // where executors do not look unless they are told of it
+                return setting("spark.storage.decommission.fallbackStorage.path", "").isEmpty() ? null : FallbackStorage.FALLBACK_BLOCK_MANAGER_ID();
+            }
+            if (node.isEmpty()) node = setting("spark.driver.host", ""); // the agent that was asked has it itself
+            String landed = header(answer, "Lifeboat-Landed");
+            if (landed.isEmpty()) throw new IOException("it is still where it was born: it may be carried away yet");
+            if (landed.equals("vault")) throw new IOException(node + " has not made it a file yet");
+            if (was.executorId().equals(EXECUTOR + node)) throw new IOException("it was not found at " + node + ", where it is: it may be carried on yet");
+            if (setting("spark.lifeboat.dirs", "").isEmpty()) return null; // nobody serves what lies there
+            return BlockManagerId.apply(EXECUTOR + node, node, Integer.parseInt(setting("spark.shuffle.service.port", "7337")), Option.empty());
         }
 
-        /** Tells the shuffle service of a node where Lifeboat puts the files of this application. */
-        private void register(String host, int port, String app, String dirs) throws IOException, InterruptedException {
+        /** Sees to it that the shuffle service of a node knows where Lifeboat puts the files of this application. */
+        private void serves(String host, int port, Set<String> away) throws IOException, InterruptedException {
             if (registered.contains(host)) return;
-            String[] local = Arrays.stream(dirs.split(",")).map(dir -> dir + "/" + app + "/blockmgr-lifeboat").toArray(String[]::new);
+            if (!away.add(host)) throw new IOException("the shuffle service of " + host + " did not answer a moment ago");
+            String app = setting("spark.app.id", "");
+            String[] local = Arrays.stream(setting("spark.lifeboat.dirs", "").split(",")).map(dir -> dir + "/" + app + "/blockmgr-lifeboat").toArray(String[]::new);
             boolean authenticated = SparkEnv.get().securityManager().isAuthenticationEnabled();
             TransportConf conf = new TransportConf("shuffle", new MapConfigProvider(Map.of()));
             try (ExternalBlockStoreClient client = new ExternalBlockStoreClient(conf, SparkEnv.get().securityManager(), authenticated, 5000)) {
                 client.init(app);
-                client.registerWithShuffleServer(host, port, EXECUTOR, new ExecutorShuffleInfo(local, 64, "org.apache.spark.shuffle.sort.SortShuffleManager"));
+                client.registerWithShuffleServer(host, port, EXECUTOR + host, new ExecutorShuffleInfo(local, 64, "org.apache.spark.shuffle.sort.SortShuffleManager"));
             }
             registered.add(host);
         }
@@ -157,10 +244,11 @@ public final class LifeboatPlugin implements SparkPlugin {
 
     /** Tells the coordinators, on a thread of its own, that the application lives: an agent that hangs would not let it be said in time. */
     private static final class Life {
-        private static final Logger log = LoggerFactory.getLogger(LifeboatPlugin.class);
         /** The application may be silent for as long: four beats may fail. */
         private static final String BEAT = "beat?lease=5m";
-        private static final int PATIENCE = 5000, FAREWELL = 10000; // milliseconds
+        private static final int WAIT = 5000, FAREWELL = 10000; // milliseconds
+        private static final int QUIET = 60_000; // of events: then they are asked for anew, after the last
+        private static final Pattern NODE = Pattern.compile("\"node\":\"([^\"]+)\"");
         private static final int HEARD = 204, NOBODY = 0;
 
         private final ScheduledExecutorService thread = daemon("lifeboat-life");
@@ -169,8 +257,9 @@ public final class LifeboatPlugin implements SparkPlugin {
         private final String app;
         private int was = HEARD; // what came of the word before
 
-        Life(String app) {
+        Life(String app, Consumer<String> leaves) {
             this.app = app;
+            daemon(() -> follow(leaves), "lifeboat-events").start();
             thread.scheduleWithFixedDelay(() -> say(BEAT), 0, 1, TimeUnit.MINUTES);
         }
 
@@ -207,18 +296,52 @@ public final class LifeboatPlugin implements SparkPlugin {
             was = now;
         }
 
+        /** Follows what happens to the fleet, at the coordinator that leads, and tells of hosts that are to leave. The others say that they do not lead. */
+        private void follow(Consumer<String> leaves) {
+            String after = "";
+            while (!thread.isShutdown()) {
+                for (String at : conf.get("spark.lifeboat.coordinators").split(",")) {
+                    try (SSLSocket coordinator = ask(at.trim(), "GET /events?type=WorkerDecommission" + after)) {
+                        coordinator.setSoTimeout(QUIET);
+                        BufferedReader events = new BufferedReader(new InputStreamReader(coordinator.getInputStream(), StandardCharsets.UTF_8));
+                        for (String line = events.readLine(); line != null; line = events.readLine()) {
+                            if (line.startsWith("id:")) after = "&after=" + line.substring(3).trim();
+                            Matcher node = NODE.matcher(line);
+                            if (line.startsWith("data:") && node.find()) leaves.accept(node.group(1));
+                        }
+                    } catch (Throwable e) { // the beats say who is not heard
+                    }
+                }
+                try {
+                    Thread.sleep(1000);
+                } catch (InterruptedException e) {
+                    return;
+                }
+            }
+        }
+
         /** A coordinator's answer, with its headers. */
         private String post(String at, String path) throws IOException, GeneralSecurityException {
+            try (SSLSocket coordinator = ask(at, "POST " + path)) {
+                return new String(coordinator.getInputStream().readNBytes(16 << 10), StandardCharsets.UTF_8);
+            }
+        }
+
+        private SSLSocket ask(String at, String what) throws IOException, GeneralSecurityException {
             String host = at.substring(0, at.lastIndexOf(':'));
             int port = Integer.parseInt(at.substring(host.length() + 1));
-            try (Socket plain = new Socket(Proxy.NO_PROXY)) {
-                plain.connect(new InetSocketAddress(host, port), PATIENCE);
-                plain.setSoTimeout(PATIENCE);
+            Socket plain = new Socket(Proxy.NO_PROXY);
+            try {
+                plain.connect(new InetSocketAddress(host, port), WAIT);
+                plain.setSoTimeout(WAIT);
                 SSLSocket coordinator = (SSLSocket) tls().createSocket(plain, host, port, true);
                 coordinator.startHandshake();
                 verify((X509Certificate) coordinator.getSession().getPeerCertificates()[0]);
-                coordinator.getOutputStream().write(("POST " + path + " HTTP/1.0\r\nContent-Length: 0\r\n\r\n").getBytes(StandardCharsets.US_ASCII));
-                return new String(coordinator.getInputStream().readNBytes(16 << 10), StandardCharsets.UTF_8);
+                coordinator.getOutputStream().write((what + " HTTP/1.0\r\nContent-Length: 0\r\n\r\n").getBytes(StandardCharsets.US_ASCII));
+                return coordinator;
+            } catch (Throwable e) {
+                plain.close();
+                throw e;
             }
         }
 
@@ -261,12 +384,12 @@ public final class LifeboatPlugin implements SparkPlugin {
         private Path file(String which) { return Path.of(conf.get("spark.lifeboat." + which)); }
     }
 
-    private static ScheduledExecutorService daemon(String name) {
-        return Executors.newSingleThreadScheduledExecutor(work -> {
-            Thread t = new Thread(work, name);
-            t.setDaemon(true);
-            return t;
-        });
+    private static ScheduledExecutorService daemon(String name) { return Executors.newSingleThreadScheduledExecutor(work -> daemon(work, name)); }
+
+    private static Thread daemon(Runnable work, String name) {
+        Thread t = new Thread(work, name);
+        t.setDaemon(true);
+        return t;
     }
 
     private static String setting(String key, String otherwise) { return SparkEnv.get().conf().get(key, otherwise); }
