@@ -32,7 +32,7 @@ func TestSparkJobSurvivesWithThePlugin(t *testing.T) {
 			_, port, _ := net.SplitHostPort(freeAddress(t))
 			settings := []string{
 				"spark.plugins=LifeboatPlugin", "spark.lifeboat.socket=" + b.socket, "spark.lifeboat.dirs=" + strings.Join(b.spark(), ","),
-				"spark.shuffle.service.port=" + port,
+				"spark.shuffle.service.port=" + port, "spark.app.id=" + application, // which an executor of a cluster's knows, and one in the driver not yet
 			}
 			if where == "nowhere" {
 				settings = nil

@@ -90,6 +90,7 @@ public final class LifeboatPlugin implements SparkPlugin {
     /** Says in an executor's directories which application they belong to: those of a standalone worker do not say it by their names. */
     private static final class Executor implements ExecutorPlugin {
         @Override public void init(PluginContext context, Map<String, String> extra) {
+            if (setting("spark.app.id", "").isEmpty()) return; // an executor in the driver does not know it yet
             for (File dir : SparkEnv.get().blockManager().diskBlockManager().localDirs()) {
                 try {
                     Files.writeString(dir.toPath().resolve(".lifeboat-app.data"), setting("spark.app.id", ""));
