@@ -17,8 +17,9 @@ type fan struct {
 	peers     map[string]*peerState
 	order     []*peerState // by name: what is drawn must not depend on a map's order
 	pools     map[string]*poolState
-	stores    []string       // of the node that leaves
-	roll      func() float64 // in [0,1)
+	stores    []string         // of the node that leaves
+	roll      func() float64   // in [0,1)
+	stranded  map[string]int64 // by store: blocks wait that are larger, and no peer in use that stays has room for
 
 	width    int // how many peers to send to at once
 	reviewed time.Time
@@ -106,7 +107,7 @@ func (f *fan) flee(now time.Time) {
 	var doomed, advised *peerState
 	haven, others := false, false
 	for _, p := range f.order {
-		used, bad := p.lanes > 0 && !p.surplus, f.doomed(p.capacity())
+		used, bad := p.lanes > 0 && !p.surplus && !f.needs(p), f.doomed(p.capacity())
 		switch {
 		case used && p.advised():
 			advised = p
@@ -163,6 +164,17 @@ func (f *fan) active() (n int) {
 	return n
 }
 
+// needs says whether a peer is told to have room for what waits and has no other place: it is sent to beside the others, whatever may become
+// of it.
+func (f *fan) needs(p *peerState) bool {
+	for store, larger := range f.stranded {
+		if p.MostFor(store) > larger {
+			return true
+		}
+	}
+	return false
+}
+
 // choose draws the next peer to send to, of those that are not sent to and need no rest. share is how many bytes one is
 // wanted for. Nil: there is none now.
 func (f *fan) choose(now time.Time, share int64) *peerState {
@@ -178,10 +190,12 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 		}
 	}
 	wide := f.active() >= leastWidth/2
+	needy := !slices.ContainsFunc(f.order, func(p *peerState) bool { return p.lanes > 0 && p.failures == 0 && f.needs(p) })
 	var drawn *peerState
 	var total float64
 	for _, p := range f.order {
-		if p.lanes > 0 || p.gone || p.rest.After(now) || wide && f.risky(p) || p.advised() && (others || kept) {
+		last := wide && f.risky(p) || p.advised() && (others || kept)
+		if p.lanes > 0 || p.gone || p.rest.After(now) || last && !(needy && f.needs(p)) {
 			continue
 		}
 		w := f.weight(p, share, mean) / float64(1+using[p.capacity()])

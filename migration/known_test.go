@@ -3,6 +3,8 @@ package migration
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -156,5 +158,38 @@ func TestLargeBlockThatComesAgainReplacesWhatLanded(t *testing.T) {
 		if got := n.content(t, id); !bytes.Equal(got, x) {
 			t.Errorf("a block of %d bytes does not read as what came", size)
 		}
+	}
+}
+
+// A peer that says that it is at work may have a large file to compare with. It has half of the time, for others have to do it otherwise.
+func TestPeerAtWorkHoldsItsBlocksForHalfOfTheTime(t *testing.T) {
+	for name, c := range map[string]struct{ works, least, most time.Duration }{
+		"for ever": {time.Hour, time.Minute, time.Minute + 2*peerTimeout},
+		"for long": {50 * time.Second, 50 * time.Second, 55 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, want := cached(t, 20, 50_000)
+				other := newNode(t, "c")
+				tr := newTrip(t, a, other)
+				later, began := after(5*time.Second, tr.cfg.Peers), time.Now()
+				tr.cfg.Peers = func() []Peer { return append([]Peer{{Node: "b"}}, later()...) }
+				tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) {
+					defer conn.Close()
+					fr := newFrameReader(conn, ChunkBytes)
+					fr.next()
+					conn.Write(appendFrame(nil, frameGrant, 0, grant{RoomBytes: 1 << 40}.append(nil)))
+					go io.Copy(io.Discard, conn)
+					for err := error(nil); err == nil && time.Since(began) < c.works; time.Sleep(lookAfter) {
+						_, err = conn.Write(appendFrame(nil, frameReceipts, 0, appendVerdicts(nil, nil)))
+					}
+				}}
+				_, entries := tr.run(within(t, 2*time.Minute))
+				wantThere(t, want, entries, other)
+				if took := time.Since(began); took < c.least || took > c.most {
+					t.Errorf("took %v, want %v to %v", took, c.least, c.most)
+				}
+			})
+		})
 	}
 }

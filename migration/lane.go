@@ -94,7 +94,8 @@ const (
 	// dialTimeout is how long a peer may take to be reached and to greet, before others get its part.
 	dialTimeout = 5 * time.Second
 	// peerTimeout is how long a peer may neither take bytes nor answer for those that it took. Its disk is never more than a
-	// window behind (writeBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again.
+	// window behind (writeBehind), so this is a disk at 6 MB/s; and a third of the shortest notice is left to send again. One that says
+	// that it is at work may take half of the time that is left (Drain.awaits).
 	peerTimeout = 10 * time.Second
 )
 
@@ -139,7 +140,7 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	unwatch := watch(peerTimeout, &l.beat, l.owed, func() { stop(errPeerStalled); cut(conn) })
 	defer unwatch()
 	received := beside(func() {
-		stop(l.receive(frames)) // the writer must not wait for receipts that will not come
+		stop(l.receive(sending, frames)) // the writer must not wait for receipts that will not come
 		conn.SetWriteDeadline(time.Now())
 	})
 	l.greeted = time.Now()
@@ -300,14 +301,14 @@ func (l *lane) tell() {
 }
 
 // receive settles blocks as their verdicts come, until the peer closes the stream.
-func (l *lane) receive(frames *frameReader) error {
+func (l *lane) receive(ctx context.Context, frames *frameReader) error {
 	moved := make([]entry, 0, verdictsPerFrame)
+	var busy time.Time // since when the peer says nothing but that it is at work; zero: it does not
 	for {
 		f, err := frames.next()
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
 		}
-		l.beat.Add(1)
 		if f.typ == frameHave {
 			h, err := parseHave(f.payload)
 			if err != nil {
@@ -315,6 +316,7 @@ func (l *lane) receive(frames *frameReader) error {
 			}
 			select {
 			case l.have <- h:
+				l.beat.Add(1)
 			default: // it was not asked
 			}
 			continue
@@ -325,6 +327,14 @@ func (l *lane) receive(frames *frameReader) error {
 		verdicts, err := parseVerdicts(f.payload)
 		if err != nil {
 			return fmt.Errorf("receipts from %s: %w", l.peer.Node, err)
+		}
+		if len(verdicts) > 0 {
+			busy = time.Time{}
+		} else if busy.IsZero() {
+			busy = time.Now()
+		}
+		if busy.IsZero() || l.d.awaits(ctx, busy) {
+			l.beat.Add(1)
 		}
 		var refused []answered
 		l.mu.Lock()
@@ -349,6 +359,13 @@ func (l *lane) receive(frames *frameReader) error {
 			moved = moved[:0]
 		}
 	}
+}
+
+// awaits reports whether a peer that has been at work for so long is waited for: not once as little time is left as that took, for others
+// to do it. What it compares may be as large as its disk, and all that was sent behind it waits.
+func (d *Drain) awaits(ctx context.Context, since time.Time) bool {
+	until, now := d.until(ctx), time.Now()
+	return until.IsZero() || now.Sub(since) < until.Sub(now)
 }
 
 type answered struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -82,15 +83,43 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	if !d.toAdvised() {
 		peers = slices.DeleteFunc(peers, func(p Peer) bool { return p.Advised })
 	}
-	until := d.until(ctx)
+	until, stranded := d.until(ctx), d.stranded()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.fan.stranded = stranded
 	d.fan.hear(d.cfg.Node, peers)
 	d.fan.need = 0
 	if !until.IsZero() {
 		d.fan.need = float64(d.found.Bytes-d.earlier-d.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
 	}
 	d.fan.review(time.Now(), d.sent.Load())
+}
+
+// stranded is, by store, how large a block there is room for at the peers in use, but for who is needed since it was last asked, where one
+// waits that is larger. Nil: none does.
+func (d *Drain) stranded() (larger map[string]int64) {
+	d.mu.Lock()
+	var lanes []*lane
+	for c := range d.lanes {
+		if l, ok := c.(*lane); ok && !d.fan.needs(l.peer) {
+			lanes = append(lanes, l)
+		}
+	}
+	was := d.fan.stranded
+	greeting := slices.ContainsFunc(d.fan.order, func(p *peerState) bool { return p.lanes > 0 && p.open == 0 && p.failures == 0 })
+	d.mu.Unlock()
+	if greeting { // it may have room
+		return was
+	}
+	most := map[string]int64{}
+	for _, l := range lanes {
+		room := l.roomLeft()
+		for _, store := range d.fan.stores {
+			most[store] = max(most[store], room.left(store))
+		}
+	}
+	maps.DeleteFunc(most, func(store string, bytes int64) bool { return !d.plan.holds(store, bytes) })
+	return most
 }
 
 // toAdvised says whether peers are sent to that are advised to go.
@@ -240,7 +269,7 @@ func (d *Drain) granted(p *peerState, g grant) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p.shared, p.said = g.Shared, g.Advised
-	if g.Advised && d.fan.others(time.Now()) {
+	if g.Advised && d.fan.others(time.Now()) && !d.fan.needs(p) {
 		return false
 	}
 	p.open++

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // vaultOf is the room of a node whose vault is on a small disk, and whose stores are on large ones.
@@ -191,4 +193,45 @@ func TestGrantIsWhatTheSenderCanRead(t *testing.T) {
 			<-served
 		}
 	})
+}
+
+// What only a peer has room for that is else sent to last does not wait for what the others take until there is no time left: in a fleet of
+// one pool that are most.
+func TestWhoeverHasRoomForWhatWaitsIsSentTo(t *testing.T) {
+	for name, c := range map[string]Peer{
+		"of the pool that goes": {Zone: "z", Pool: "own"},
+		"advised to go":         {Zone: "z", Pool: "other", Advised: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, want := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache")), map[string][]byte{}
+				for i := range 200 {
+					writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, 64<<10)
+				}
+				for i := range 20 {
+					name := fmt.Sprintf("f-%04d", i)
+					want["cache/-/"+name] = contentOf(name, 1000)
+					write(t, filepath.Join(a.dir, "cache", name), want["cache/-/"+name])
+				}
+				full := []*node{newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c", with(sparkStore, "d0"))}
+				for _, n := range full {
+					n.room = vaultOf(0)
+				}
+				roomy := newNode(t, "d", with(sparkStore, "d0"))
+				tr := newTrip(t, a, full[0], full[1], roomy)
+				tr.cfg.Zone, tr.cfg.Pool, tr.cfg.Advised = "z", "own", func() bool { return true }
+				list := tr.cfg.Peers()
+				for i := range list {
+					is := &list[i]
+					is.RoomBytes, is.VaultBytes, is.Places, is.Zone, is.Pool = 1<<30, new(int64), []string{"spark"}, "z", c.Pool
+				}
+				list[2].VaultBytes, list[2].Advised = new(int64(1<<30)), c.Advised
+				three := after(3*time.Second, func() []Peer { return list })
+				tr.cfg.Peers = func() []Peer { return append(list[:2:2], three()...) }
+				tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, rate.NewLimiter(64<<10, 16<<10)} }
+				_, entries := tr.run(within(t, 20*time.Second))
+				wantThere(t, want, entries, roomy)
+			})
+		})
+	}
 }
