@@ -32,6 +32,7 @@ type refuge struct {
 	here  map[string]bool   // the incidents whose accounts are there
 	left  []<-chan struct{} // each closed once what was left behind with the disk has ended
 	yield func()            // has whoever brings an account home leave the turn to a drain; nil: nobody does
+	wait  int               // drains that wait for their turn: nobody brings an account home before them
 }
 
 const (
@@ -119,12 +120,31 @@ func (r *refuge) drop(incident string) {
 // take waits until it is a drain's turn.
 func (r *refuge) take() (done func()) {
 	r.mu.Lock()
-	if r.yield != nil {
+	if r.wait++; r.yield != nil {
 		r.yield()
 	}
 	r.mu.Unlock()
 	r.turn <- struct{}{}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wait--
 	return func() { <-r.turn }
+}
+
+// begin has the turn be that of who brings an account home, and yields; false: a drain has it, or waits for it.
+func (r *refuge) begin(yield func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wait > 0 {
+		return false
+	}
+	select {
+	case r.turn <- struct{}{}:
+		r.yield = yield
+		return true
+	default:
+		return false
+	}
 }
 
 // safe says whether nobody else can have put something there.
@@ -227,11 +247,14 @@ func (a *Agent) hasRefuge(incident string) bool {
 		return true
 	}
 	err := errors.New("the agent has no socket")
-	if to := a.refuge.of(incident); a.refuge.dir != "" {
-		err = errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o700))
+	if a.refuge.dir != "" {
+		err = os.MkdirAll(a.refuge.dir, 0o700)
 	}
 	if err == nil && !a.refuge.safe() {
 		err = fmt.Errorf("%s is open to others", a.refuge.dir)
+	}
+	if to := a.refuge.of(incident); err == nil {
+		err = errors.Join(os.RemoveAll(to), os.MkdirAll(to, 0o700))
 	}
 	if err != nil {
 		a.log.Error("the disk of data_dir hangs, and the account of a drain can be kept nowhere else: it waits", "incident", incident, "err", err)
@@ -281,17 +304,12 @@ func (a *Agent) tendRefuge(ctx context.Context) error {
 
 // bringHome does that, unless a drain runs: its account goes on where it is.
 func (a *Agent) bringHome(ctx context.Context) error {
-	select {
-	case a.refuge.turn <- struct{}{}:
-		defer func() { <-a.refuge.turn }()
-	default:
-		return nil
-	}
 	ctx, stop := context.WithTimeout(ctx, homePatience)
 	defer stop()
-	a.refuge.mu.Lock()
-	a.refuge.yield = stop
-	a.refuge.mu.Unlock()
+	if !a.refuge.begin(stop) {
+		return nil
+	}
+	defer func() { <-a.refuge.turn }()
 	for _, incident := range a.refuge.incidents() {
 		if a.hangs(durable.Patience) {
 			return durable.ErrHangs

@@ -214,17 +214,40 @@ func TestDrainWithoutARefuge(t *testing.T) {
 	})
 }
 
-// A drain does not wait for an account that is being brought home to a disk that hangs again.
+// A drain does not wait for an account that is being brought home to a disk that hangs again, whichever of them came first.
 func TestDrainTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRefuge("/run/lifeboat/agent.sock")
-		r.turn <- struct{}{}
 		yields, stop := context.WithCancel(t.Context())
-		r.yield = stop
+		if !r.begin(stop) {
+			t.Fatal("nobody has the turn, and it is not to be had")
+		}
 		go func() { <-yields.Done(); <-r.turn }()
-		defer r.take()()
+		done := r.take()
+		if r.begin(stop) {
+			t.Error("an account is brought home while a drain runs")
+		}
+		done()
+		if r.wait++; r.begin(stop) {
+			t.Error("an account is brought home before a drain that waits")
+		}
 		if r.dir != "/run/lifeboat/agent.refuge" {
 			t.Errorf("it is %s", r.dir)
 		}
 	})
+}
+
+// What others have put where a refuge would be is left alone.
+func TestRefugeThatIsNotItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	a, _ := inRefuge(t, dir, disks.Healthy)
+	theirs := filepath.Join(dir, "theirs")
+	writes(t, filepath.Join(theirs, "inc-1"), "file", "data")
+	if err := os.Symlink(theirs, a.refuge.dir); err != nil {
+		t.Fatal(err)
+	}
+	if a.hasRefuge("inc-1") {
+		t.Error("it is used")
+	}
+	says(t, filepath.Join(theirs, "inc-1"), "file", "data")
 }
