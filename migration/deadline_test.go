@@ -402,3 +402,20 @@ func TestLaneOfASlowPeerBeginsWhatThatPeerTakes(t *testing.T) {
 		}
 	})
 }
+
+// A link that stands still for some seconds, and less than peerTimeout, is tried again: there is time for the block once it is well.
+func TestLinkThatStoodStillIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, id, content := large(t, LayoutFiles)
+		b := newNode(t, "b")
+		tr := newTrip(t, a, b)
+		tr.cfg.Connections = 1
+		var still atomic.Bool
+		tr.wrap = func(conn net.Conn) net.Conn {
+			ended, end := context.WithTimeout(t.Context(), 10*time.Second)
+			return narrowLink{&stallingConn{conn, 8 << 20, &still, ended, end}, rate.NewLimiter(narrow, 16<<10)}
+		}
+		_, entries := tr.run(within(t, time.Minute))
+		wantThere(t, map[string][]byte{id: content}, entries, b)
+	})
+}

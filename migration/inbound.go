@@ -60,7 +60,7 @@ type inbound struct {
 
 func newInbound(r *Receiver, node string, conn net.Conn) *inbound {
 	in := &inbound{r: r, node: node, out: newOutbox(), sum: newSummer(), changed: r.disks.Changed(), lost: make(chan struct{}), again: true}
-	in.cut, in.leave, in.claims = func() { cut(conn) }, func() {}, make(chan chan<- *unfinished)
+	in.cut, in.leave, in.claims, in.parted = func() { cut(conn) }, func() {}, make(chan chan<- *unfinished), make(chan struct{})
 	var from io.Reader = flushing{conn, in}
 	if c, ok := conn.(*Conn); ok {
 		c.beforeWaiting(in.flush)

@@ -48,9 +48,10 @@ type lane struct {
 	pace  pace      // of the goroutine that sends
 	until time.Time // the end of sending, as last known
 
-	size     int64 // of the block that is sent
-	streamed bool  // its rate was measured amid a block that fills the buffer: not by how fast small ones are found on a disk
-	tries    bool  // it takes a block though its rate says that it would be too late
+	size     int64     // of the block that is sent
+	streamed bool      // its rate was measured amid a block that fills the buffer: not by how fast small ones are found on a disk
+	tries    bool      // it takes a block though its rate says that it would be too late
+	rated    time.Time // when its rate was measured
 
 	slack   bool  // lanes leave much over of what they can carry together: what this one waits for is its own connection
 	queue   int64 // bytes that the kernel had not got rid of, when last asked

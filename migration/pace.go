@@ -10,6 +10,7 @@ import (
 type pace struct {
 	rate  float64       // bytes per second; 0: not known
 	known time.Duration // how long it was measured
+	stood bool          // so long nothing was carried, the last time, that the link may have stood still
 	since time.Time
 	bytes int64
 }
@@ -49,6 +50,7 @@ func (p *pace) carried(now time.Time, n int64) {
 		p.rate += (measured - p.rate) * (1 - math.Exp(-took.Seconds()/paceMemory.Seconds()))
 	}
 	p.known += took
+	p.stood = took >= paceMemory
 	p.since, p.bytes = now, 0
 }
 

@@ -111,6 +111,7 @@ func (l *lane) ask(ctx context.Context, p *part) (bytes int64, err error) {
 	if err := l.flush(ctx); err != nil {
 		return 0, err
 	}
+	defer l.rest()() // what it waits says nothing of how fast the link is
 	late := time.NewTimer(dialTimeout)
 	defer late.Stop()
 	for {
@@ -119,6 +120,7 @@ func (l *lane) ask(ctx context.Context, p *part) (bytes int64, err error) {
 			if h.Transfer != l.last {
 				continue
 			}
+			l.now = time.Now()
 			return h.Bytes, nil
 		case <-late.C:
 			return 0, fmt.Errorf("%s does not say how much it has of %s", l.peer.Node, p.ID)

@@ -288,6 +288,28 @@ func firstPayload(t *testing.T, frames []byte) []byte {
 	return f.payload
 }
 
+// What is too little to be kept is not waited for, though the stream that brings it was not over yet.
+func TestNobodyWaitsForTooLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, "b")
+		ctx, stop := n.receiving(t)
+		content := contentOf("x", resumeLeast+1)
+		frames := blockFrames(1, "cache/-/x", content)
+		first := n.resuming(t, ctx, "a")
+		first.send(frames[:4*ChunkBytes])
+		synctest.Wait()
+		again, began := n.resuming(t, ctx, "a"), time.Now()
+		if has := again.asks(1, frames); has != 0 {
+			t.Fatalf("%d bytes are kept", has)
+		}
+		if took := time.Since(began); took >= claimPatience {
+			t.Errorf("it took %v to say so", took)
+		}
+		again.conn.Close()
+		stop()
+	})
+}
+
 // A sender that did not say that it knows of it is not to ask: it would not know the answer.
 func TestWhoDoesNotGoOnDoesNotAsk(t *testing.T) {
 	n := newNode(t, "b")

@@ -210,7 +210,7 @@ func (l *lane) measure(ctx context.Context, n int) {
 	l.pace.carried(l.now, gone)
 	slack := l.d.traffic.carried(l, l.now, gone)
 	if l.pace.rate != before {
-		l.streamed, l.tries = l.size > laneBuffer, false
+		l.streamed, l.tries, l.rated = l.size > laneBuffer, false, l.now
 		l.slack, l.until = slack, l.d.until(ctx)
 		l.d.mu.Lock()
 		l.peer.speed = l.pace.rate
@@ -241,12 +241,16 @@ func (l *lane) affordable(ctx context.Context) int64 {
 	return l.pace.affordable(time.Now(), l.until, ahead, assumed)
 }
 
-// tryBefore is how much time must be left for a block that is begun though it seems too large: it takes a second to know better.
-const tryBefore = 3 * paceMemory
+const (
+	// tryBefore is how much time must be left for a block that is begun though it seems too large: it takes a second to know better.
+	tryBefore = 3 * paceMemory
+	// stillSlow is how long a rate counts of a link that stood still for a second or more: it may be well again.
+	stillSlow = 5 * paceMemory
+)
 
 // lookAgain waits, when no block that is left would be there in time: for what is on its way, which is in the way, or for
-// a smaller block. Where nothing is on its way at all, and what was measured were small blocks, one is tried: how fast those are
-// found on a disk says little of how fast a large one is carried, and nothing else is to be done.
+// a smaller block. Where nothing is on its way at all, and what was measured were small blocks or a link that stood still, one is tried: how
+// fast small ones are found on a disk says little of how fast a large one is carried, and nothing else is to be done.
 func (l *lane) lookAgain(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
@@ -258,7 +262,7 @@ func (l *lane) lookAgain(ctx context.Context) error {
 	if !idle {
 		return l.wait(ctx, l.idle)
 	}
-	if !l.streamed && !l.tries && time.Until(l.until) > tryBefore && l.d.traffic.forget() {
+	if (!l.streamed || l.pace.stood && time.Since(l.rated) >= stillSlow) && !l.tries && time.Until(l.until) > tryBefore && l.d.traffic.forget() {
 		l.pace, l.tries = pace{}, true
 		return ctx.Err()
 	}

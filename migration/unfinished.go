@@ -28,6 +28,7 @@ type comeback struct {
 	leave   func()                  // another may have its place
 	block   underWay                // that a new stream may ask for
 	claims  chan chan<- *unfinished // what a new stream wants it by
+	parted  chan struct{}           // closed when it is not to be had
 }
 
 // unfinished is a block under way, with all that is known of it.
@@ -66,6 +67,7 @@ func (u *underWay) is(open string) bool {
 
 // layUp keeps the block that a stream was cut off in until its sender claims it on another, or for as long as that may take.
 func (in *inbound) layUp(ctx context.Context) {
+	defer close(in.parted)
 	if _, nothing := in.landing.(nowhere); !in.cutOff || !in.offered || !in.open.Load() || in.landing == nil || nothing || in.broken || in.has < resumeLeast {
 		return
 	}
@@ -121,6 +123,8 @@ func (r *Receiver) claim(by *inbound, open string) *unfinished {
 	select {
 	case of.claims <- has:
 		return <-has
+	case <-of.parted: // there was too little of it to be kept
+		return nil
 	case <-late.C:
 		return nil
 	}
