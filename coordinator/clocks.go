@@ -1,9 +1,6 @@
 package coordinator
 
-import (
-	"log/slog"
-	"time"
-)
+import "time"
 
 const (
 	// offAfter is when an operator should look at a node's clock. Nothing here reads it: time crosses the wire as what
@@ -34,16 +31,4 @@ func (was astray) now(ahead time.Duration) astray {
 		return offTime
 	}
 	return onTime
-}
-
-// tellClock logs what a node's clock has become.
-func tellClock(log *slog.Logger, name string, is astray, ahead time.Duration) {
-	switch ahead = ahead.Round(time.Millisecond); is {
-	case onTime:
-		log.Info("a node's clock is right again", "node", name, "ahead", ahead)
-	case offTime:
-		log.Warn("a node's clock is off: its logs mislead; look at its time service", "node", name, "ahead", ahead)
-	case farOff:
-		log.Error("a node's clock is far off: it may misread the deadline of its cloud's notices; look at its time service", "node", name, "ahead", ahead)
-	}
 }

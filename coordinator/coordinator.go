@@ -13,7 +13,7 @@
 //	what is decided:      fsm, steps, waits, excluded; door, tokens, hosts_steps, events_mark; restore
 //	  agreed on:          raft, raftstore, raftlog, hang, streams; peers, colleagues, addresses, members, share
 //	  by who leads:       leader, govern, agree, attendance, aside, gate, redirect
-//	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, roster
+//	what is believed:     fleet, candidates, leases, suspects, schedulable, pace, brake, clocks, bursts, roster
 //	  where blocks are:   blocks, shelves, lapsed, doors; held
 //	  what runs where:    apps, executors; lives, lives_beats, lives_list, lives_page
 //	  ended by the clock: watcher, reap; leaving

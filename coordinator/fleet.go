@@ -1,11 +1,9 @@
 package coordinator
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -53,6 +51,7 @@ type fleet struct {
 	identity   *certs.Identity
 	denials    denials
 	brakes     brakes
+	bursts     *bursts
 	audience   *audience
 	web        *http.Client // for webhooks; nil: one that goes by the environment's proxies
 	moves      *moves
@@ -92,7 +91,7 @@ func openFleet(cfg Config, st *streams, log *slog.Logger) (*fleet, error) {
 	if st != nil {
 		f.colleagues.identity, f.colleagues.dial = st.identity, st.dial
 	}
-	f.bars.of = map[string]bar{}
+	f.bars.of, f.bursts = map[string]bar{}, newBursts(log)
 	f.audience, f.moves, f.broken = newAudience(), newMoves(), newBroken()
 	f.tookOver.Store(&now)
 	f.beats.begin(now)
@@ -125,20 +124,9 @@ func (f *fleet) do(c command) ([]event, error) {
 		case evAppResumed:
 			f.blocks.resume()
 		}
-		level := slog.LevelInfo
-		if e.Type == evLost || e.Type == evExcluded || e.Type == evHostsRefused || e.Data["outcome"] == string(timedOut) || e.Data["outcome"] == string(forced) || e.Data["lost"] != "" && e.Data["lost"] != "0" {
-			level = slog.LevelWarn
-		}
-		if e.Type == evExecutor { // there may be a thousand, and their node is told of above
-			level = slog.LevelDebug
-		}
-		words := []any{"event", e.Type, "node", e.Node, "index", e.Index}
-		for _, k := range slices.Sorted(maps.Keys(e.Data)) {
-			words = append(words, k, e.Data[k])
-		}
-		f.log.Log(context.Background(), level, "fleet changed", words...)
 		f.metrics.saw(e)
 	}
+	f.tellChanges(events)
 	if len(events) > 0 {
 		f.roster.change()
 		f.heedBars(events)

@@ -17,6 +17,7 @@ const (
 func (f *fleet) reap(ctx context.Context) error {
 	tick := time.NewTicker(reapPace)
 	defer tick.Stop()
+	defer f.bursts.tell(true)
 	last := time.Now()
 	for {
 		select {
@@ -24,6 +25,7 @@ func (f *fleet) reap(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		f.bursts.tell(false)
 		if _, err := f.ledger.lead(); err != nil {
 			last = time.Now()
 			continue

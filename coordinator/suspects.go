@@ -64,7 +64,7 @@ func (f *fleet) judge(now time.Time) (lost []string) {
 		}
 	})
 	for _, name := range slices.Sorted(slices.Values(fresh)) {
-		f.log.Warn("a node is silent: nothing is sent there until it is heard again", "node", name)
+		f.bursts.silent.saw(f.log, name)
 		f.tellSoft(evSuspect, name, nil)
 	}
 	if len(fresh) > 0 {
@@ -110,13 +110,13 @@ func (f *fleet) tellBrake(b braking, now time.Time) {
 func (f *fleet) hears(name string, st *api.Status) {
 	trusted, is, ahead := f.leases.hears(name, st)
 	if trusted {
-		f.log.Info("a node is heard again", "node", name)
+		f.bursts.heard.saw(f.log, name)
 		f.tellSoft(evTrusted, name, nil)
 		f.metrics.silence.recovered.Inc()
 		f.roster.change()
 	}
 	if is != nil {
-		tellClock(f.log, name, *is, ahead)
+		f.bursts.clock(name, *is, ahead)
 	}
 }
 
