@@ -21,7 +21,7 @@
 //	what is worked on:    maintenance, maintenance_steps, maintenance_calls, maintenance_page
 //	people call:          operator, deactivate, drain, forget, asking, audit; http, page
 //	  by files:           hosts, hosts_read, hosts_json, hosts_xml, hosts_refresh
-//	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks
+//	who follows:          events, events_hub, events_audience, events_call, events_page, event_types, events_moved; webhooks, webhooks_metrics
 //	the daemon:           config, coordinator, pulse, metrics, liveness_metrics
 package coordinator
 

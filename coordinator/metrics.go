@@ -16,6 +16,7 @@ type metrics struct {
 	events   *prometheus.CounterVec
 	refused  prometheus.Counter
 	silence  liveness
+	hooks    hooksMetrics
 
 	subscribers, gaps *prometheus.Desc
 
@@ -57,7 +58,8 @@ func newMetrics(f *fleet) *metrics {
 		}
 	}
 	m.silence = newLiveness(f)
-	m.registry.MustRegister(m.silence, m.silence.recovered)
+	m.hooks = newHooksMetrics()
+	m.registry.MustRegister(m.silence, m.silence.recovered, m.hooks.failures, m.hooks.last, m.hooks.behind)
 	m.registry.MustRegister(m, m.beats, m.events, m.refused, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -26,6 +26,9 @@ const (
 	firstRetry   = 200 * time.Millisecond
 	longestRetry = 30 * time.Second
 	longestWait  = 5 * time.Minute // that an answer may ask for
+
+	// complainEvery is how often the log is told again of a webhook that takes nothing.
+	complainEvery = 10 * time.Minute
 )
 
 // Webhook is a URL that events are posted to.
@@ -74,7 +77,7 @@ func (f *fleet) postHooks(ctx context.Context) error {
 	var posting sync.WaitGroup
 	for _, w := range f.cfg.Webhooks {
 		p := &poster{
-			fleet: f, name: w.Name, want: filter{types: w.Types},
+			fleet: f, name: w.Name, want: filter{types: w.Types}, metrics: f.metrics.hooks.of(w.Name),
 			hook: workloads.Webhook{URL: w.URL, HeaderFiles: w.HeaderFiles, Client: f.web},
 		}
 		posting.Go(func() { p.run(ctx) })
@@ -86,14 +89,22 @@ func (f *fleet) postHooks(ctx context.Context) error {
 // poster posts events to one webhook: in order, each until it is taken.
 type poster struct {
 	*fleet
-	name string
-	want filter
-	hook workloads.Webhook
+	name    string
+	want    filter
+	hook    workloads.Webhook
+	metrics hookMetrics
 
-	at      api.Place // up to here all was taken
-	marked  api.Place // and so much the log knows
-	due     time.Time // when the log is to know the rest
-	failing bool
+	at     api.Place // up to here all was taken
+	marked api.Place // and so much the log knows
+	due    time.Time // when the log is to know the rest
+	fails  failure
+}
+
+// failure is a webhook that does not take what it is posted.
+type failure struct {
+	since time.Time // zero: it does
+	told  time.Time // when the log was last told
+	tries int
 }
 
 func (p *poster) run(ctx context.Context) {
@@ -105,6 +116,8 @@ func (p *poster) run(ctx context.Context) {
 			p.serve(term)
 			stop()
 			cancel()
+			p.fails = failure{} // whoever leads now says it anew
+			p.metrics.behind.Set(0)
 		}
 		select {
 		case <-turn:
@@ -215,15 +228,37 @@ func (p *poster) post(ctx context.Context, events []*told) bool {
 }
 
 func (p *poster) refused(err error) {
-	if !p.failing {
+	now := time.Now()
+	p.metrics.failures.Inc()
+	behind := p.behind()
+	p.metrics.behind.Set(float64(behind))
+	if p.fails.tries++; p.fails.tries == 1 {
+		p.fails.since, p.fails.told = now, now
 		p.log.Warn("a webhook does not take events: they wait for it", "webhook", p.name, "url", p.hook.String(), "after", p.at.String(), "err", err)
 	}
-	p.failing = true
+	if now.Sub(p.fails.told) < complainEvery {
+		return
+	}
+	p.fails.told = now
+	words := []any{"webhook", p.name, "url", p.hook.String(), "took", now.Sub(p.fails.since).Round(time.Second), "tries", p.fails.tries, "events", behind, "err", err}
+	if behind > keptEvents {
+		p.log.Error("a webhook still does not take events, and has missed the oldest, which are kept no longer: it will be told of a Gap", words...)
+		return
+	}
+	p.log.Warn("a webhook still does not take events: the newest "+strconv.Itoa(keptEvents)+" wait for it", words...)
+}
+
+// behind is how many events of the log it has yet to take, or to miss.
+func (p *poster) behind() (events uint64) {
+	p.ledger.view(func(m *machine) { events = m.LastEvent - min(p.at.Index, m.LastEvent) })
+	return events
 }
 
 func (p *poster) taken() {
-	if p.failing {
-		p.log.Info("a webhook takes events again", "webhook", p.name)
+	if p.fails.tries > 0 {
+		p.log.Info("a webhook takes events again", "webhook", p.name, "took", time.Since(p.fails.since).Round(time.Second), "tries", p.fails.tries)
 	}
-	p.failing = false
+	p.fails = failure{}
+	p.metrics.last.SetToCurrentTime()
+	p.metrics.behind.Set(0)
 }

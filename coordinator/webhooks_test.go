@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -148,6 +149,40 @@ func TestWebhookIsToldInOrderAndOnce(t *testing.T) {
 	})
 }
 
+// A webhook that is down for an hour is in the log again and again, not at each try, and in the metrics until it takes events.
+func TestWebhookThatIsDownIsHeardOf(t *testing.T) {
+	inTown(t, func(v *town) {
+		var text bytes.Buffer
+		v.log = slog.New(slog.NewTextHandler(&text, nil))
+		m := &mailbox{answer: http.StatusServiceUnavailable}
+		v.postTo(m, Webhook{})
+		a := v.agent("a")
+		a.register()
+		v.order(3*time.Hour, "a")
+		a.live(3600)
+		_, tries := m.got()
+		_, page := v.get("/metrics", nil)
+		for _, want := range []string{fmt.Sprintf("failures_total{webhook=\"scheduler\"} %d\n", tries), "behind_events{webhook=\"scheduler\"} 2\n", "last_success_seconds{webhook=\"scheduler\"} 0\n"} {
+			if !strings.Contains(page, "lifeboat_webhook_"+want) {
+				v.Errorf("the metrics do not have %q", want)
+			}
+		}
+		m.set(http.StatusOK)
+		a.live(60)
+		if _, page := v.get("/metrics", nil); !strings.Contains(page, "lifeboat_webhook_behind_events{webhook=\"scheduler\"} 0\n") ||
+			strings.Contains(page, "lifeboat_webhook_last_success_seconds{webhook=\"scheduler\"} 0\n") {
+			v.Error("the metrics do not say that it takes events again")
+		}
+		v.stop()
+		if n := strings.Count(text.String(), "still does not take events"); n != 5 {
+			v.Errorf("got %d lines on it in an hour, want one each ten minutes", n)
+		}
+		if !strings.Contains(text.String(), "events=2 err=\"the answer is 503") || !strings.Contains(text.String(), "takes events again") {
+			v.Error("the log does not say how many events wait, or that they are taken again")
+		}
+	})
+}
+
 // Types choose, and what is no longer kept is told as a gap.
 func TestWebhookMeetsAGap(t *testing.T) {
 	inTown(t, func(v *town) {
@@ -166,7 +201,7 @@ func TestWebhookMeetsAGap(t *testing.T) {
 		s.happen(9, 2*keptEvents)
 		s.machine.mark(&mark{Hook: "x", Place: api.Place{Term: 9, Index: 3}})
 		p := &poster{
-			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", want: filter{types: []string{evDecommissioning}},
+			fleet: &fleet{ledger: &ledger{fsm: s.replica}}, name: "x", metrics: newHooksMetrics().of("x"), want: filter{types: []string{evDecommissioning}},
 			hook: workloads.Webhook{URL: "http://scheduler.test/events", Client: v.web},
 		}
 		ctx, cancel := context.WithCancel(v.Context())

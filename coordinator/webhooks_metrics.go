@@ -1,0 +1,35 @@
+package coordinator
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// hooksMetrics are webhooks in numbers, by the names that the settings give them.
+type hooksMetrics struct {
+	failures     *prometheus.CounterVec
+	last, behind *prometheus.GaugeVec
+}
+
+// hookMetrics are those of one.
+type hookMetrics struct {
+	failures     prometheus.Counter
+	last, behind prometheus.Gauge
+}
+
+func newHooksMetrics() hooksMetrics {
+	labels := []string{"webhook"}
+	return hooksMetrics{
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lifeboat_webhook_failures_total", Help: "Tries to post events to a webhook that it did not take.",
+		}, labels),
+		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lifeboat_webhook_last_success_seconds", Help: "When a webhook last took events from this process, in seconds since 1970; 0: never.",
+		}, labels),
+		behind: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lifeboat_webhook_behind_events", Help: "Events that a webhook which fails has yet to be told of; 0: it does not fail, or this coordinator does not lead.",
+		}, labels),
+	}
+}
+
+// of are a webhook's, from 0 on: an alert would miss the first failure.
+func (m hooksMetrics) of(name string) hookMetrics {
+	return hookMetrics{m.failures.WithLabelValues(name), m.last.WithLabelValues(name), m.behind.WithLabelValues(name)}
+}
