@@ -75,6 +75,11 @@ type ledgerConfig struct {
 
 // openLedger opens or makes the ledger under dir, and begins to take part in elections.
 func openLedger(c ledgerConfig) (_ *ledger, err error) {
+	defer func() {
+		if _, bad := errors.AsType[errDamaged](err); bad {
+			err = fmt.Errorf("%w: %s", err, c.remedy())
+		}
+	}()
 	store, err := openRaftStore(filepath.Join(c.dir, "raft.db"), c.log)
 	if err != nil {
 		return nil, err
@@ -89,6 +94,9 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(c.dir, snapshotsKept, l.log)
 	if err != nil {
+		return nil, err
+	}
+	if err := l.whole(snapshots); err != nil {
 		return nil, err
 	}
 	conf := raftConfig(l.log)
@@ -120,6 +128,42 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 		return ok
 	}))
 	return l, nil
+}
+
+// remedy is for a log or a snapshot that is damaged.
+func (c ledgerConfig) remedy() string {
+	for _, p := range c.peers {
+		if len(c.peers) > 1 && p.Name == c.own { // what it promised the others is lost with it
+			return fmt.Sprintf("do not bring an older one back, which forgot what it promised the others: lifeboat raft add %s=%s --replacing %s there, then start this one with an empty data_dir", c.own, p.Address, c.own)
+		}
+	}
+	return "lifeboat raft restore begins with a snapshot that lifeboat raft snapshot saved; or remove raft.db and snapshots, to begin with an empty fleet"
+}
+
+// whole refuses a log that begins behind the newest snapshot that can be read: raft would take that one, and end the process, or go on
+// without what was decided in between.
+func (l *ledger) whole(snapshots raft.SnapshotStore) error {
+	all, err := snapshots.List() // the newest first
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	first, err := l.store.FirstIndex()
+	if err != nil {
+		return err
+	}
+	var faults []error
+	for i, s := range all {
+		_, body, err := snapshots.Open(s.ID)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", s.ID, err))
+			continue
+		}
+		if body.Close(); i == 0 || first != 0 && first <= s.Index+1 {
+			return nil
+		}
+		break
+	}
+	return damaged("the snapshots under %s are damaged, and its log begins later, at entry %d: %w", l.dir, first, errors.Join(faults...))
 }
 
 func raftConfig(log *raftLog) *raft.Config {
@@ -176,6 +220,8 @@ func (l *ledger) begin(conf *raft.Config, snapshots raft.SnapshotStore, transpor
 	}
 	wasAlone := len(was.Servers) == 1 && was.Servers[0].ID == voter
 	switch {
+	case len(was.Servers) == 0 && first: // it would wait for ever to be made a member
+		return fmt.Errorf("%s has a log without members: its first start, or lifeboat raft restore, was cut short: restore again, or remove raft.db to begin an empty fleet", l.dir)
 	case len(was.Servers) == 0 || wasAlone == l.alone():
 		return nil
 	case l.alone():

@@ -211,3 +211,63 @@ func TestGravityOfRaftsErrors(t *testing.T) {
 		}
 	}
 }
+
+// A snapshot with a flipped bit is refused with what to do about it, where the log does not have what the older one lacks. Raft would take
+// that one and end the process.
+func TestDamagedSnapshotIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		l := openTestLedger(t, dir, slog.New(slog.DiscardHandler))
+		fill := func(from int) {
+			for i := range 300 {
+				if _, err := l.do(registration(fmt.Sprintf("n%03d", from+i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := l.raft.Snapshot().Error(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill(0)
+		time.Sleep(time.Second) // snapshots are told apart by the clock as well
+		fill(300)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		bodies, err := filepath.Glob(filepath.Join(dir, "snapshots", "*", "state.bin"))
+		if err != nil || len(bodies) != 2 {
+			t.Fatalf("got %v, %v, want two snapshots", bodies, err)
+		}
+		newest := bodies[1] // both of one term: the higher index sorts behind, of as many digits
+		body, err := os.ReadFile(newest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body[len(body)/2] ^= 1
+		if err := os.WriteFile(newest, body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err = tryLedger(t, dir, slog.New(slog.DiscardHandler))
+		if err == nil {
+			l.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "snapshots under") || !strings.Contains(err.Error(), "lifeboat raft restore begins") {
+			t.Errorf("got %v, want that the snapshot is damaged and what to do", err)
+		}
+	})
+}
+
+// Of several coordinators one whose log is damaged is told to be replaced: an older one under its name has forgotten its votes.
+func TestDamagedMemberIsToBeReplaced(t *testing.T) {
+	c := ledgerConfig{dir: t.TempDir(), own: "c2", peers: peersNamed(3), log: slog.New(slog.DiscardHandler)}
+	if err := os.WriteFile(filepath.Join(c.dir, "raft.db"), bytes.Repeat([]byte{1}, 1<<15), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLedger(c)
+	if err == nil {
+		l.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "--replacing c2") || strings.Contains(err.Error(), "empty fleet") {
+		t.Errorf("got %v, want how to replace it", err)
+	}
+}

@@ -68,8 +68,10 @@ var (
 	voteCandidate = []byte("LastVoteCand")
 )
 
-// remedy ends every refusal of a file.
-const remedy = "restore data_dir from a backup, or remove it to start an empty fleet"
+// errDamaged is a file that is not what it was. What to do about that depends on whether there are other coordinators (remedy).
+type errDamaged struct{ error }
+
+func damaged(format string, args ...any) error { return errDamaged{fmt.Errorf(format, args...)} }
 
 // openRaftStore opens or makes the store at path.
 func openRaftStore(path string, log *slog.Logger) (*raftStore, error) {
@@ -104,7 +106,7 @@ func openBolt(path string) (db *bolt.DB, err error) {
 // refuseDamage turns into an error what bbolt asserts by panic: a page that is not what it should be.
 func refuseDamage(err *error) {
 	if p := recover(); p != nil {
-		*err = fmt.Errorf("damaged: %v: %s", p, remedy)
+		*err = damaged("damaged: %v", p)
 	}
 }
 
@@ -133,13 +135,13 @@ func examine(path string) error {
 		return inUse(err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, remedy)
+		return errDamaged{err}
 	}
 	defer db.Close()
 	return db.View(func(tx *bolt.Tx) error {
 		// A mapped page beyond the end of a file ends the process when touched.
 		if want := tx.Size(); info.Size() < want {
-			return fmt.Errorf("cut short: it has %d bytes, its last commit needs %d: %s", info.Size(), want, remedy)
+			return damaged("cut short: it has %d bytes, its last commit needs %d", info.Size(), want)
 		}
 		return walk(tx)
 	})
@@ -180,7 +182,7 @@ func walk(tx *bolt.Tx) (err error) {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("damaged: %w: %s", err, remedy)
+		return damaged("damaged: %w", err)
 	}
 	return nil
 }

@@ -220,8 +220,8 @@ func TestRaftStoreRefusesCutFile(t *testing.T) {
 			if strings.Contains(err.Error(), "cut short: it has") {
 				short++
 			}
-			if !strings.Contains(err.Error(), "restore data_dir") {
-				t.Errorf("cut to %d bytes: %v: does not say what to do", size, err)
+			if _, bad := errors.AsType[errDamaged](err); !bad {
+				t.Errorf("cut to %d bytes: %v: does not say that it is damaged", size, err)
 			}
 			continue
 		}
@@ -265,8 +265,8 @@ func TestRaftStoreRefusesAlteredEntry(t *testing.T) {
 		s, err := openRaftStore(bad, slog.New(slog.DiscardHandler))
 		if err != nil {
 			refused++
-			if !strings.Contains(err.Error(), "log entry 17: checksum") || !strings.Contains(err.Error(), "restore data_dir") {
-				t.Errorf("byte %d flipped: %v: does not name the entry and what to do", at, err)
+			if _, bad := errors.AsType[errDamaged](err); !bad || !strings.Contains(err.Error(), "log entry 17: checksum") {
+				t.Errorf("byte %d flipped: %v: does not name the entry as damaged", at, err)
 			}
 			continue
 		}

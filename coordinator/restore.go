@@ -105,6 +105,9 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 		return Restored{}, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := store.SetUint64(currentTerm, term); err != nil { // first: a restore that is cut short behind it is refused at the start (begin)
+		return Restored{}, fmt.Errorf("restore: %w", err)
+	}
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapshotsKept, newRaftLog(log))
 	if err != nil {
 		return Restored{}, err
@@ -117,7 +120,7 @@ func Restore(cfg Config, from io.Reader, by Restorer, log *slog.Logger) (done Re
 	if err := (frozen{m}).Persist(sink); err != nil {
 		return Restored{}, fmt.Errorf("restore: %w", err)
 	}
-	return done, store.SetUint64(currentTerm, term)
+	return done, nil
 }
 
 // currentTerm is raft's own key: what a log begins with.

@@ -76,6 +76,37 @@ func TestSnapshotThatIsNone(t *testing.T) {
 	}
 }
 
+// A restore whose disk is full in the middle leaves nothing that starts: neither with an empty fleet, nor in a term of long ago.
+func TestRestoreThatIsCutShortDoesNotStart(t *testing.T) {
+	cfg := Default()
+	cfg.DataDir = t.TempDir()
+	if err := os.WriteFile(cfg.DataDir+"/snapshots", nil, 0o600); err != nil { // where a directory should be
+		t.Fatal(err)
+	}
+	whole := headed(t, []byte(written(t, newMachine())), func(*saved) {})
+	if _, err := Restore(cfg, bytes.NewReader(whole), Restorer{}, slog.New(slog.DiscardHandler)); err == nil {
+		t.Fatal("it was restored")
+	}
+	if err := os.Remove(cfg.DataDir + "/snapshots"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := openFleet(cfg, nil, slog.New(slog.DiscardHandler))
+	if err == nil {
+		f.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "restore again") {
+		t.Errorf("got %v, want that it is to be restored again", err)
+	}
+	if _, err := Restore(cfg, bytes.NewReader(whole), Restorer{}, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("restored again: %v", err)
+	}
+	f, err = openFleet(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
 // What happens after a restore comes after what the snapshot tells of, also where many had led: who follows events goes on from
 // where it was, and is not led round in circles.
 func TestEventsGoOnAfterARestore(t *testing.T) {
