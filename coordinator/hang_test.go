@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,8 +13,38 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	bolt "go.etcd.io/bbolt"
 )
+
+// A disk that takes a second to sync is told of once a minute, and is in the metrics: nothing else says why everybody waits.
+func TestDiskThatIsSlowIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		l := openTestLedger(t, t.TempDir(), slog.New(slog.DiscardHandler))
+		defer l.Close()
+		l.store.log = slog.New(slog.NewTextHandler(&said, nil))
+		write := l.store.commit
+		l.store.commit = func(tx func(*bolt.Tx) error) error { time.Sleep(time.Second); return write(tx) }
+		for i := range 90 {
+			if _, err := l.do(registration(fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.store.commit = write
+		if _, err := l.do(registration("fast")); err != nil {
+			t.Fatal(err)
+		}
+		if got := said.String(); strings.Count(got, "slow to be written") != 2 || !strings.Contains(got, "took=1s writes=60") {
+			t.Errorf("got %q, want the first slow write, and those of the next minute", got)
+		}
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(l.store.slow.took)
+		if all, err := registry.Gather(); err != nil || all[0].GetMetric()[0].GetHistogram().GetSampleSum() < 90 {
+			t.Errorf("got %v, %v, want 90 s of writing", all, err)
+		}
+	})
+}
 
 // A disk that hangs is told of, and keeps no caller: what it was to write would be waited for without end.
 func TestDiskThatHangsIsTold(t *testing.T) {

@@ -59,7 +59,7 @@ func newMetrics(f *fleet) *metrics {
 	}
 	m.silence = newLiveness(f)
 	m.hooks = newHooksMetrics()
-	m.registry.MustRegister(m.silence, m.silence.recovered, m.hooks.failures, m.hooks.last, m.hooks.behind)
+	m.registry.MustRegister(m.silence, m.silence.recovered, m.hooks.failures, m.hooks.last, m.hooks.behind, f.ledger.store.slow.took)
 	m.registry.MustRegister(m, m.beats, m.events, m.refused, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -134,7 +134,7 @@ func openLedger(c ledgerConfig) (_ *ledger, err error) {
 func (c ledgerConfig) remedy() string {
 	for _, p := range c.peers {
 		if len(c.peers) > 1 && p.Name == c.own { // what it promised the others is lost with it
-			return fmt.Sprintf("do not bring an older one back, which forgot what it promised the others: lifeboat raft add %s=%s --replacing %s there, then start this one with an empty data_dir", c.own, p.Address, c.own)
+			return fmt.Sprintf("do not bring an older one back, which has forgotten what it promised the others: while they run, lifeboat raft add %s=%s --replacing %s, and then start this one with an empty data_dir", c.own, p.Address, c.own)
 		}
 	}
 	return "lifeboat raft restore begins with a snapshot that lifeboat raft snapshot saved; or remove raft.db and snapshots, to begin with an empty fleet"

@@ -38,6 +38,7 @@ type raftStore struct {
 	closing chan struct{} // closed by giveUp
 	ballot  []byte        // the first half of a vote; raft's main loop alone writes and reads it
 	illness atomic.Pointer[illness]
+	slow    *slowness
 	writes  atomic.Pointer[time.Time] // since when something is being written; nil: nothing is
 }
 
@@ -90,7 +91,7 @@ func openRaftStore(path string, log *slog.Logger) (*raftStore, error) {
 	if err := errors.Join(err, durable.SyncDir(filepath.Dir(path))); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
 	}
-	return &raftStore{db: db, commit: db.Update, log: log, closing: make(chan struct{})}, nil
+	return &raftStore{db: db, commit: db.Update, log: log, closing: make(chan struct{}), slow: newSlowness()}, nil
 }
 
 func openBolt(path string) (db *bolt.DB, err error) {
