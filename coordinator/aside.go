@@ -22,6 +22,10 @@ const (
 	// asidePause is between two looks, when a whole zone leaves, and asideAgain between two attempts to hand over.
 	asidePause = 50 * time.Millisecond
 	asideAgain = 5 * time.Second
+
+	// certificateLeft is what is left of a certificate whose coordinator should not lead: who comes anew could not connect to it
+	// in a moment, while the other coordinators, which are connected, let it lead on.
+	certificateLeft = time.Minute
 )
 
 // stepAside hands the lead over when this coordinator should not have it, until ctx ends. Where nobody is better off it stays.
@@ -73,6 +77,9 @@ func (f *fleet) unfit() string {
 	}
 	if off := f.clockOff(); off != 0 {
 		return fmt.Sprintf("its clock is %s ahead of the others': set it right", off.Round(time.Second))
+	}
+	if ends := f.identity.Expires(); time.Until(ends) < certificateLeft {
+		return fmt.Sprintf("its certificate ends at %s, and nobody can connect to it then: issue a new one, and restart it", ends.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

@@ -1,6 +1,14 @@
 package coordinator
 
-import "testing"
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lifeboat/lifeboat/certs"
+)
 
 // A machine is known by its host, in any spelling; loopback is no machine's own.
 func TestMachineOf(t *testing.T) {
@@ -85,4 +93,34 @@ func TestNodeIsCheckedForItsName(t *testing.T) {
 			t.Errorf("node %q: reported %t, want %t", name, said, wrong)
 		}
 	}
+}
+
+// A leader whose certificate ends makes way: nobody who has to connect anew could ask it, and connected coordinators let it lead on.
+func TestWhoseCertificateEndsShouldNotLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if err := certs.InitCA(dir); err != nil {
+			t.Fatal(err)
+		}
+		cert, key, err := certs.Issue(dir, certs.Name{Role: certs.RoleCoordinator, Name: "c"}, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := certs.Load(filepath.Join(dir, "ca.pem"), cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(id.Expires()) - certificateLeft - 10*time.Second) // nothing else runs yet for most of a year
+		cfg := Default()
+		cfg.DataDir = t.TempDir()
+		f := opened(t, cfg)
+		f.identity = id
+		if why := f.unfit(); why != "" {
+			t.Errorf("got %q while the certificate is good", why)
+		}
+		time.Sleep(11 * time.Second)
+		if why := f.unfit(); !strings.Contains(why, "certificate ends at ") {
+			t.Errorf("got %q, want that the certificate ends", why)
+		}
+	})
 }
