@@ -82,29 +82,32 @@ func (s *web) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *web) listNodes(w http.ResponseWriter, r *http.Request) {
-	all := []api.NodeJSON{}
-	for _, n := range s.nodes() {
-		all = append(all, api.NodeToJSON(s.picture(n)))
-	}
 	w.Header().Set("Vary", "Accept-Encoding")
-	if !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		writeJSON(w, http.StatusOK, all)
-		return
+	w.Header().Set("Content-Type", "application/json")
+	body := io.Writer(w)
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		// Of thousands of nodes it is megabytes, and the page asks for it again and again, perhaps from afar.
+		w.Header().Set("Content-Encoding", "gzip")
+		packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
+		defer packed.Close()
+		body = packed
 	}
-	// Of thousands of nodes it is megabytes, and the page asks for it again and again, perhaps from afar.
-	w.Header().Set("Content-Encoding", "gzip")
-	packed, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
-	defer packed.Close()
-	writeJSON(packing{w, packed}, http.StatusOK, all)
+	io.WriteString(body, "[")
+	for i, n := range s.nodes() { // one by one: all of them at once would be a hundred megabytes in memory
+		one, err := json.Marshal(api.NodeToJSON(s.picture(n)))
+		if err != nil {
+			s.log.Error("a node cannot be written as JSON", "node", n.Name, "err", err)
+			return // what ends in the middle is no list
+		}
+		if i > 0 {
+			io.WriteString(body, ",")
+		}
+		if _, err := body.Write(one); err != nil {
+			return // the reader went away
+		}
+	}
+	io.WriteString(body, "]\n")
 }
-
-// packing packs what is answered.
-type packing struct {
-	http.ResponseWriter
-	body io.Writer
-}
-
-func (p packing) Write(b []byte) (int, error) { return p.body.Write(b) }
 
 func (s *web) getNode(w http.ResponseWriter, r *http.Request) {
 	n, known := s.node(r.PathValue("node"))

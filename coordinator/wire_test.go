@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lifeboat/lifeboat/api"
@@ -249,4 +250,24 @@ func TestOrderThatWasTakenBackIsNotShown(t *testing.T) {
 			v.Errorf("it leaves by its own notice: got %s with %v", n.State, n.Status.Notice)
 		}
 	})
+}
+
+// A list of nodes shares what they said with everybody who reads it, and writes to none of it.
+func TestPictureWritesToNoStatus(t *testing.T) {
+	left := &decommission{ID: "dec-1", StartedAt: t0, Notice: &notice{Incident: "inc-1", Kind: "terminate", Source: "ec2", Deadline: t0.Add(time.Hour)}}
+	for _, n := range []node{
+		{Name: "a", State: Active},
+		{Name: "a", State: Decommissioning, Decommission: left},
+	} {
+		for _, said := range []*api.Status{{RoomBytes: 1}, {RoomBytes: 1, Notice: &api.Notice{Kind: echo, Remaining: durationpb.New(time.Hour)}}} {
+			before := proto.CloneOf(said)
+			out := nodeTo(n, pulse{heard: true, status: said, said: t0}, t0.Add(time.Minute))
+			if !proto.Equal(said, before) {
+				t.Errorf("%s: the status %v became %v", n.State, before, said)
+			}
+			if n.leaving() && out.Status.GetNotice() == nil || out.Status.GetRoomBytes() != 1 {
+				t.Errorf("%s: got %v, want what it said, and the notice of the log", n.State, out.Status)
+			}
+		}
+	}
 }
