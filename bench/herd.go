@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,7 +9,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"iter"
 	"math/big"
+	"net"
 	"net/url"
 	"path/filepath"
 	"sync"
@@ -35,6 +38,7 @@ type herd struct {
 // beater is one of them.
 type beater struct {
 	herd   *herd
+	host   *api.Status
 	client *heartbeat.Client
 
 	mu     sync.Mutex // guards what follows
@@ -45,6 +49,13 @@ type beater struct {
 // newHerd makes agents, and starts none. Their certificates never see a disk: ten thousand files take longer than all that
 // is measured.
 func newHerd(c *coordinators, many int) (*herd, error) {
+	return newHerdOf(c, many, fourDisks, nil, nil)
+}
+
+// newHerdOf makes agents whose hosts are like this one, which hold what held says of each, and connect by dial.
+func newHerdOf(
+	c *coordinators, many int, host *api.Status, held func(agent int) iter.Seq2[*api.HeldBlock, error], dial func(context.Context, string, string) (net.Conn, error),
+) (*herd, error) {
 	ca, err := tls.LoadX509KeyPair(filepath.Join(c.pki, "ca.pem"), filepath.Join(c.pki, "ca.key"))
 	if err != nil {
 		return nil, err
@@ -59,12 +70,16 @@ func newHerd(c *coordinators, many int) (*herd, error) {
 		}
 		own := usual.Clone()
 		own.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
-		a := &beater{herd: h}
+		a := &beater{herd: h, host: host}
+		var all func() iter.Seq2[*api.HeldBlock, error]
+		if held != nil {
+			all = func() iter.Seq2[*api.HeldBlock, error] { return held(i) }
+		}
 		a.client, err = heartbeat.New(heartbeat.Config{
 			Node: name, Incarnation: "inc-of-" + name, PeerAddress: fmt.Sprintf("10.%d.%d.%d:7412", i>>16, i>>8&255, i&255),
 			Place:        func() (zone, pool string) { return fmt.Sprintf("zone-%c", 'a'+i%3), fmt.Sprintf("pool-%d", i%7) },
 			Version:      "bench",
-			Coordinators: c.addresses(), TLS: own, Status: a.status,
+			Coordinators: c.addresses(), TLS: own, Status: a.status, Held: all, Dial: dial,
 		})
 		if err != nil {
 			return nil, err
@@ -96,7 +111,7 @@ func issueNode(ca tls.Certificate, name string, serial int64) (*tls.Certificate,
 // status is what a host with four data disks and two stores says of itself before every beat. It is also where the answer
 // to the beat before is looked at: from its status until its answer, as an agent sees it.
 func (a *beater) status() *api.Status {
-	s := proto.CloneOf(fourDisks)
+	s := proto.CloneOf(a.host)
 	_, answered, _ := a.client.Health()
 	a.mu.Lock()
 	defer a.mu.Unlock()
