@@ -24,9 +24,10 @@ import (
 // files count; any other is what a crash left and is removed. What they name as lost is kept in memory as hashes, so that
 // "lost" is answered at once and also after a restart.
 type manifests struct {
-	root *os.Root
-	log  *slog.Logger
-	seed maphash.Seed
+	root    *os.Root
+	log     *slog.Logger
+	seed    maphash.Seed
+	handing chan struct{} // one for each that is on its way to other coordinators
 
 	mu    sync.Mutex              // guards all below
 	lost  map[uint64]*manifestRef // hash of a block's id: the newest manifest that names it as lost
@@ -51,7 +52,7 @@ func openManifests(dir string, log *slog.Logger) (*manifests, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), lost: map[uint64]*manifestRef{}, files: map[string]bool{}, read: map[string]bool{}}
+	m := &manifests{root: root, log: log, seed: maphash.MakeSeed(), handing: make(chan struct{}, shared), lost: map[uint64]*manifestRef{}, files: map[string]bool{}, read: map[string]bool{}}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())

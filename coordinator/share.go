@@ -35,6 +35,10 @@ const (
 	// sharePatience bounds the handing over of one manifest; the node that says goodbye then tries again.
 	sharePatience = 15 * time.Second
 
+	// shared is how many are handed over at a time. When thousands of nodes go at once, all of them at once would each take
+	// longer than anybody's patience, and all would come again; those that wait for their turn lose nothing.
+	shared = maxStreams / 2
+
 	// missPace is how soon a manifest that nobody had is asked for again, and lookPace how often all is gone through.
 	missPace = time.Second
 	lookPace = time.Minute
@@ -50,6 +54,12 @@ func (f *fleet) share(ctx context.Context, file string) error {
 	need := (len(others) + 1) / 2
 	if need == 0 {
 		return nil
+	}
+	select {
+	case f.manifests.handing <- struct{}{}:
+		defer func() { <-f.manifests.handing }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	var hands sync.WaitGroup
 	defer hands.Wait()

@@ -2,6 +2,8 @@ package coordinator
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -30,6 +32,72 @@ type withoutManifests struct {
 func (w *withoutManifests) FetchManifest(r *api.FetchManifestRequest, _ grpc.ServerStreamingServer[api.ManifestPart]) error {
 	w.asked.Add(1)
 	return status.Errorf(codes.NotFound, "manifest %s is not here", r.GetFile())
+}
+
+// slowTaker is a colleague whose disk takes a hundred manifests in a second.
+type slowTaker struct {
+	api.UnimplementedCoordinationServer
+}
+
+func (slowTaker) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart, api.KeepManifestReply]) error {
+	for {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
+			time.Sleep(time.Second)
+			return stream.SendAndClose(&api.KeepManifestReply{})
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// Three thousand nodes that go at once are all taken in though the other coordinators need longer for that than one waits for one.
+func TestManyManifestsWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		as := func(name string) *certs.Identity {
+			return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
+		}
+		at := pipenet.Listen()
+		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))), grpc.MaxConcurrentStreams(maxStreams))
+		api.RegisterCoordinationServer(server, slowTaker{})
+		ended := make(chan error, 1)
+		go func() { ended <- server.Serve(at) }()
+		defer func() { server.Stop(); <-ended }()
+		dir := t.TempDir()
+		l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(3), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		f := &fleet{log: log, ledger: l}
+		if f.manifests, err = openManifests(filepath.Join(dir, "manifests"), log); err != nil {
+			t.Fatal(err)
+		}
+		defer f.manifests.Close()
+		f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address != "10.0.0.2:7411" {
+				return nil, net.ErrClosed
+			}
+			return at.Dial(ctx, network, address)
+		}}
+		defer f.colleagues.Close()
+		if err := os.WriteFile(filepath.Join(dir, "manifests", "n.jsonl"), []byte("{}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		shares := make(chan error)
+		for range 3000 {
+			go func() { shares <- f.share(t.Context(), "n.jsonl") }()
+		}
+		failed := 0
+		for range 3000 {
+			if err := <-shares; err != nil {
+				failed++
+			}
+		}
+		if failed > 0 {
+			t.Errorf("got %d of 3000 manifests refused, want none", failed)
+		}
+	})
 }
 
 // After a restore on new machines nobody has the manifests that the log refers to. That keeps nobody busy, and no file that
