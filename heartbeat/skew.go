@@ -34,7 +34,8 @@ func (s *skew) measure(sent, came time.Time, written *timestamppb.Timestamp) {
 	s.samples = append(s.samples, sample{took, ahead})
 }
 
-// ahead is by the quickest of the newest replies; false: none was measured.
+// ahead is by the quickest of the newest replies, and no more than is certain: the first one of a new leader, to whom all come at once,
+// may take seconds, and half of them would be a clock that is off. False: none was measured.
 func (s *skew) ahead() (time.Duration, bool) {
 	if len(s.samples) == 0 {
 		return 0, false
@@ -45,7 +46,11 @@ func (s *skew) ahead() (time.Duration, bool) {
 			best = x
 		}
 	}
-	return min(max(best.ahead, -mostSkew), mostSkew), true
+	sure := min(max(best.ahead.Abs()-best.took/2, 0), mostSkew)
+	if best.ahead < 0 {
+		sure = -sure
+	}
+	return sure, true
 }
 
 // forget is for another coordinator, which has another clock.

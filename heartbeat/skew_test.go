@@ -28,14 +28,19 @@ func TestSkewIsByTheQuickestReply(t *testing.T) {
 			t.Errorf("got %s, want %s to %s", got, least, most)
 		}
 	}
-	hear(2*time.Second, 0, time.Hour) // half of the journey wrong
-	want(time.Hour-time.Second, time.Hour-time.Second)
+	for _, late := range []struct{ there, back time.Duration }{{4 * time.Second, 0}, {0, 4 * time.Second}} { // by a leader to whom all come at once
+		hear(late.there, late.back, 0)
+		want(0, 0)
+	}
+	s.forget()
+	hear(2*time.Second, 0, time.Hour) // half of the journey wrong, and so much is not sure
+	want(time.Hour-2*time.Second, time.Hour-2*time.Second)
 	hear(time.Millisecond, time.Millisecond, time.Hour)
-	want(time.Hour, time.Hour)
+	want(time.Hour-time.Millisecond, time.Hour-time.Millisecond)
 	for range skewSamples - 1 {
 		hear(10*time.Millisecond, 0, -time.Minute) // the clock was set
 	}
-	want(time.Hour, time.Hour)
+	want(time.Hour-time.Millisecond, time.Hour-time.Millisecond)
 	hear(10*time.Millisecond, 0, -time.Minute)
 	want(-time.Minute-5*time.Millisecond, -time.Minute+5*time.Millisecond)
 	s.measure(now, now, timestamppb.New(now.Add(50*mostSkew)))
