@@ -118,7 +118,9 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	}
 	defer cut(conn)
 	// When ctx ends nothing more is written. What went before may be answered; then it is over, whatever the peer does.
+	silenced := make(chan struct{})
 	undo := context.AfterFunc(ctx, func() {
+		defer close(silenced)
 		conn.SetWriteDeadline(time.Now())
 		time.AfterFunc(receiptGrace, func() { cut(conn) })
 	})
@@ -165,6 +167,9 @@ func (d *Drain) connectAndSend(ctx context.Context, p *peerState) error {
 	}
 	if !silent(err) && ctx.Err() == nil {
 		l.keepPart(err)
+	}
+	if !undo() {
+		<-silenced // or it would cut off the word that no more comes, and the peer wait for it
 	}
 	l.finish(received, silent(err) || err == errSettled || err == errPeerFull || err == errSurplus || err == errAskAgain || ctx.Err() != nil)
 	l.returnInflight(ctx, err)
