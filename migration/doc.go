@@ -18,7 +18,7 @@
 //	what a node has:      renew, openat, walk, spread, places, scan, source; index_keep, index_look, index_file, index_scan, index_ahead
 //	what leaves first:    values, values_said, worth, wave, plan, rack, spool
 //	the wire:             frame, payload, conn, chunk
-//	a drain:              drain, history, unseen, claims, homes, homes_wire, questions, looks, oversee, peers, fan, lane, send, write, resume, window; watch
+//	a drain:              drain, history, unseen, claims, homes, homes_wire, questions, looks, oversee, peers, fan, inplace, lane, send, write, resume, window; watch
 //	  reads its blocks:   beneath, near, near_segment, fetch_ahead
 //	  in time:            pace, throttle, traffic, unsent
 //	  its account:        ledger, line, ledger_lost, ledger_again, ledger_last, ledger_shorten, account, adopt, leftover

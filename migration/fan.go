@@ -27,7 +27,9 @@ type fan struct {
 	before   float64 // the rate before it was made wider; 0: it was not
 	holdOff  time.Time
 	need     float64 // the rate at which what is left is sent in time; 0: there is time
-	hurry    bool    // it was not reached once, and who is not advised had others to serve
+	rate     float64 // that was last measured, 0: none was
+	inPlace  keptPlaces
+	hurry    bool // it was not reached once, and who is not advised had others to serve
 }
 
 // poolState counts the peers of one capacity pool that were ever known here, and those that are peers no more or are advised to go.
@@ -195,7 +197,7 @@ func (f *fan) choose(now time.Time, share int64) *peerState {
 	var total float64
 	for _, p := range f.order {
 		last := wide && f.risky(p) || p.advised() && (others || kept)
-		if p.lanes > 0 || p.gone || p.rest.After(now) || last && !(needy && f.needs(p)) {
+		if p.lanes > 0 || p.gone || p.rest.After(now) || last && !(needy && f.needs(p)) || f.nothingFor(p) {
 			continue
 		}
 		w := f.weight(p, share, mean) / float64(1+using[p.capacity()])
@@ -314,7 +316,7 @@ func (f *fan) review(now time.Time, sent int64) {
 		return
 	}
 	rate := float64(sent-f.sent) / took.Seconds()
-	f.reviewed, f.sent = now, sent
+	f.reviewed, f.sent, f.rate = now, sent, rate
 	f.hurry = f.hurry || rate < f.need && slices.ContainsFunc(f.order, func(p *peerState) bool { return p.lanes > 0 && p.shared && !p.advised() })
 	f.rotate(now)
 	full, judged := !f.vacant(), f.before

@@ -85,7 +85,6 @@ func (d *Drain) hearPeers(ctx context.Context) {
 	}
 	until, stranded := d.until(ctx), d.stranded()
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.fan.stranded = stranded
 	d.fan.hear(d.cfg.Node, peers)
 	d.fan.need = 0
@@ -93,6 +92,8 @@ func (d *Drain) hearPeers(ctx context.Context) {
 		d.fan.need = float64(d.found.Bytes-d.earlier-d.sent.Load()) / max(time.Until(until).Seconds(), 1e-3)
 	}
 	d.fan.review(time.Now(), d.sent.Load())
+	d.mu.Unlock()
+	d.keepInPlace()
 }
 
 // stranded is, by store, how large a block there is room for at the peers in use, but for who is needed since it was last asked, where one

@@ -273,6 +273,24 @@ func (p *plan) holds(store string, larger int64) bool {
 		slices.ContainsFunc(p.returned, func(e entry) bool { return e.ID != "" && e.ID.Store() == store && e.Bytes() > larger })
 }
 
+// waiting is how many bytes wait of each store.
+func (p *plan) waiting() map[string]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := map[string]int64{}
+	for _, s := range p.order {
+		if s.left.Blocks > 0 {
+			of[s.store] += s.left.Bytes
+		}
+	}
+	for _, e := range p.returned {
+		if e.ID != "" {
+			of[e.ID.Store()] += e.Bytes()
+		}
+	}
+	return of
+}
+
 // closeGaps takes out of what returned what was handed out of it.
 func (p *plan) closeGaps() {
 	for p.gaps > 0 && p.returned[0].ID == "" {

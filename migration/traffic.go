@@ -174,6 +174,7 @@ func (l *lane) through(now time.Time) (bytes float64, known bool) {
 // disks that enough lanes wait for come last.
 func (l *lane) takeShare(blocks int, affordable int64) (batch []entry, wait time.Duration, err error) {
 	t, room := &l.d.traffic, l.roomLeft()
+	room.larger = l.d.leftInPlace(&room)
 	t.carried(l, time.Now(), l.gone(0))
 	ahead := int64(len(l.buf)) + l.queue
 	t.taking.Lock()

@@ -1,0 +1,66 @@
+package migration
+
+import (
+	"net"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Spark finds what lands at a node that has its store, and at others nothing: those get what else would have no place, or no time.
+func TestBlocksGoToPeersThatHaveTheirStore(t *testing.T) {
+	const outputs, size = 200, 64 << 10
+	for name, c := range map[string]struct {
+		room   int64 // at the peer that has the store
+		away   bool  // it does not answer
+		within time.Duration
+		most   int // of the map outputs that may go to the other, and least
+		least  int
+	}{
+		"it has room":         {room: 1 << 30, within: time.Minute},
+		"it has room for few": {room: 40 * size, within: time.Minute, least: 50, most: 190},
+		"it is away":          {room: 1 << 30, away: true, within: time.Minute, least: outputs, most: outputs},
+		"there is no time":    {room: 1 << 30, within: 10 * time.Second, least: 10, most: 150},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newNode(t, "a", with(sparkStore, "d0"), with(filesStore, "cache"))
+				for i := range outputs {
+					writeMapOutput(t, []string{filepath.Join(a.dir, "d0/blockmgr-x")}, 1, i, size)
+				}
+				for i := range 10 {
+					write(t, filepath.Join(a.dir, "cache", string(rune('a'+i))), []byte("plain"))
+				}
+				has, lacks := newNode(t, "b", with(sparkStore, "d0")), newNode(t, "c", with(filesStore, "cache"))
+				has.room = func(string) int64 { return c.room }
+				tr := newTrip(t, a, lacks, has)
+				list := tr.cfg.Peers()
+				list[0].RoomBytes, list[0].VaultBytes = 1<<30, new(int64(1<<30))
+				list[1].RoomBytes, list[1].VaultBytes, list[1].Places = c.room, new(c.room), []string{"spark"}
+				if c.away {
+					tr.fakes = map[string]func(net.Conn){"b": func(conn net.Conn) { conn.Close() }}
+				}
+				tr.wrap = func(conn net.Conn) net.Conn { return narrowLink{conn, rate.NewLimiter(512<<10, 16<<10)} }
+				_, entries := tr.run(within(t, c.within))
+				moved, astray := 0, 0
+				for _, e := range entries {
+					switch {
+					case e.Outcome != Moved:
+						t.Errorf("%s: %s, %s", e.ID, e.Outcome, e.Reason)
+					case BlockID(e.ID).Store() == "spark" && e.Peer == "c":
+						astray++
+						fallthrough
+					default:
+						moved++
+					}
+				}
+				if moved != outputs+10 || astray < c.least || astray > c.most {
+					t.Errorf("%d blocks moved, %d map outputs to a node without their store, want %d, and %d to %d", moved, astray, outputs+10, c.least, c.most)
+				}
+			})
+		})
+	}
+}
