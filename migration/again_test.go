@@ -171,7 +171,7 @@ func TestBrokenBlockIsReadWhereItIsWhole(t *testing.T) {
 	if status != 200 || !bytes.Equal(body, x) || h.Get("Lifeboat-Node") != "a" {
 		t.Errorf("status %d, %d bytes from %q, want them from a", status, len(body), h.Get("Lifeboat-Node"))
 	}
-	if got := strings.Join(f.asked, " "); got != "b a a" && got != "b a" { // who has it, and it
+	if got := strings.Join(f.whom(), " "); got != "b a a" && got != "b a" { // who has it, and it
 		t.Errorf("asked %s", got)
 	}
 	f.nodes["a"] = http.NotFoundHandler()

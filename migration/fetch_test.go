@@ -153,8 +153,8 @@ func TestSilentCandidatesAreWaitedForTogether(t *testing.T) {
 				if took := time.Since(start); status != c.status || took > c.most {
 					t.Errorf("status %d after %s, want %d within %s", status, took, c.status, c.most)
 				}
-				if len(f.asked) < 128 {
-					t.Errorf("asked %d", len(f.asked))
+				if asked := len(f.whom()); asked < 128 {
+					t.Errorf("asked %d", asked)
 				}
 			})
 		})
@@ -180,7 +180,7 @@ func TestNodeIsNotAskedOverAConnectionToAnother(t *testing.T) {
 				t.Errorf("asked %s at %s, heard %q (%v)", node, address, said, err)
 			}
 		}
-		if got := strings.Join(f.asked, " "); got != "b c" {
+		if got := strings.Join(f.whom(), " "); got != "b c" {
 			t.Errorf("connected to %q, want each once", got)
 		}
 	}

@@ -65,16 +65,16 @@ func TestReadersAreRedirectedOnce(t *testing.T) {
 	if status != 200 || !bytes.Equal(body, x) {
 		t.Errorf("where it was sent: status %d, %d bytes", status, len(body))
 	}
-	if !slices.Equal(f.asked, []string{"c"}) {
-		t.Errorf("asked %v, want c alone", f.asked)
+	if !slices.Equal(f.whom(), []string{"c"}) {
+		t.Errorf("asked %v, want c alone", f.whom())
 	}
 	// And an agent that asks for a reader is not sent anywhere: it hears that it was wrong.
 	f.asked = nil
 	if status, _, _ := ask(t, first, http.MethodGet, "/blocks/cache/-/x", nil); status != 503 {
 		t.Errorf("through who believes that b has it: status %d, want 503", status)
 	}
-	if !slices.Equal(f.asked, []string{"b"}) {
-		t.Errorf("asked %v, want b alone", f.asked)
+	if !slices.Equal(f.whom(), []string{"b"}) {
+		t.Errorf("asked %v, want b alone", f.whom())
 	}
 }
 

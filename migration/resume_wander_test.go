@@ -47,6 +47,8 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 					if err := os.Rename(path+".tmp", path); err != nil {
 						t.Error(err)
 					}
+					mu.Lock()
+					defer mu.Unlock()
 					want["cache/-/"+name] = content
 				}
 				for i := range 3 {
@@ -104,6 +106,8 @@ func TestLargeBlocksOverLinksThatBreak(t *testing.T) {
 				if sum.Lost.Blocks > 0 || sum.Moved.Blocks != 4 {
 					t.Errorf("got %+v: %v", sum, entries)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				for id, content := range want {
 					e, ok := moved[id]
 					if id == "spark/blockmgr-1/shuffle_0_1_0.data" {
