@@ -50,37 +50,45 @@ func (slowTaker) KeepManifest(stream grpc.ClientStreamingServer[api.ManifestPart
 	}
 }
 
+// besideColleague is what c1 of three has, whose colleague c2 serves so, and where its files are. The third is not there.
+func besideColleague(t *testing.T, c2 api.CoordinationServer) (f *fleet, dir string) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	as := func(name string) *certs.Identity {
+		return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
+	}
+	at := pipenet.Listen()
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))), grpc.MaxConcurrentStreams(maxStreams))
+	api.RegisterCoordinationServer(server, c2)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(at) }()
+	t.Cleanup(func() { server.Stop(); <-ended })
+
+	dir = t.TempDir()
+	l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(3), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	f = &fleet{log: log, ledger: l}
+	if f.manifests, err = openManifests(filepath.Join(dir, "manifests"), log); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.manifests.Close() })
+	f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address != "10.0.0.2:7411" {
+			return nil, net.ErrClosed
+		}
+		return at.Dial(ctx, network, address)
+	}}
+	t.Cleanup(func() { f.colleagues.Close() })
+	return f, dir
+}
+
 // Three thousand nodes that go at once are all taken in though the other coordinators need longer for that than one waits for one.
 func TestManyManifestsWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := slog.New(slog.DiscardHandler)
-		as := func(name string) *certs.Identity {
-			return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
-		}
-		at := pipenet.Listen()
-		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))), grpc.MaxConcurrentStreams(maxStreams))
-		api.RegisterCoordinationServer(server, slowTaker{})
-		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(at) }()
-		defer func() { server.Stop(); <-ended }()
-		dir := t.TempDir()
-		l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(3), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		f := &fleet{log: log, ledger: l}
-		if f.manifests, err = openManifests(filepath.Join(dir, "manifests"), log); err != nil {
-			t.Fatal(err)
-		}
-		defer f.manifests.Close()
-		f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if address != "10.0.0.2:7411" {
-				return nil, net.ErrClosed
-			}
-			return at.Dial(ctx, network, address)
-		}}
-		defer f.colleagues.Close()
+		f, dir := besideColleague(t, slowTaker{})
 		if err := os.WriteFile(filepath.Join(dir, "manifests", "n.jsonl"), []byte("{}\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -105,38 +113,12 @@ func TestManyManifestsWaitForTheirTurn(t *testing.T) {
 func TestManifestThatNobodyHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const refs = 50
-		log := slog.New(slog.DiscardHandler)
-		as := func(name string) *certs.Identity {
-			return certs.Dev(certs.Name{Role: certs.RoleCoordinator, Name: name})
-		}
-		at, colleague := pipenet.Listen(), &withoutManifests{}
-		server := grpc.NewServer(grpc.Creds(credentials.NewTLS(as("c2").Server([]string{"h2"}, certs.RoleCoordinator))))
-		api.RegisterCoordinationServer(server, colleague)
-		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(at) }()
-		defer func() { server.Stop(); <-ended }()
-
-		dir := t.TempDir()
-		l, err := openLedger(ledgerConfig{dir: dir, own: "c1", peers: peersNamed(3), election: time.Second, log: log, streams: newStreams(as("c1"), "c1:1", nowhere)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
+		colleague := &withoutManifests{}
+		f, dir := besideColleague(t, colleague)
+		is := &f.ledger.fsm.machine.Manifests
 		for range refs {
-			l.fsm.machine.Manifests = append(l.fsm.machine.Manifests, &manifestRef{File: "n-" + string(rune('a'+len(l.fsm.machine.Manifests))) + ".jsonl"})
+			*is = append(*is, &manifestRef{File: "n-" + string(rune('a'+len(*is))) + ".jsonl"})
 		}
-		f := &fleet{log: log, ledger: l}
-		if f.manifests, err = openManifests(filepath.Join(dir, "manifests"), log); err != nil {
-			t.Fatal(err)
-		}
-		defer f.manifests.Close()
-		f.colleagues = &colleagues{identity: as("c1"), ledger: l, conns: map[Peer]*grpc.ClientConn{}, dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if address != "10.0.0.2:7411" {
-				return nil, net.ErrClosed
-			}
-			return at.Dial(ctx, network, address)
-		}}
-		defer f.colleagues.Close()
 		stray := filepath.Join(dir, "manifests", "old-z.jsonl")
 		if err := os.WriteFile(stray, nil, 0o600); err != nil {
 			t.Fatal(err)
